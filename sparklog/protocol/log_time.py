@@ -7,7 +7,7 @@ nothing expires later than it should, and nothing sooner.
 
 Rules: pure. Timestamps of records do not change: they are the producers', and those with a commit's time
 (``LogAppendTime``) stay as their readers have seen them.
-Not for: the time of a commit (``log.commit_log``), the current time (``log.storage_clock``).
+Not for: the time of a commit (``log.commits.commit_log``), the current time (``log.commits.storage_clock``).
 """
 
 from __future__ import annotations

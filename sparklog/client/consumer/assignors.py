@@ -7,7 +7,7 @@ Members name assignors, and the process that completes a rebalance computes the 
 assignors are therefore refused (``config``).
 
 Rules: names and interface are kafka-python's (version 3); the results are those of Kafka's Java clients. Not for: the
-algorithms (``protocol.assignors``).
+algorithms (``protocol.group.assignors``).
 """
 
 from __future__ import annotations
