@@ -147,7 +147,7 @@ class Soak:
         return self.result(unfinished)
 
     def finish(self, seconds: float) -> list[str]:
-        """Go on without torments until nothing is unfinished or the patience ends; returns what is unfinished then."""
+        """Continue without torments until nothing is unfinished, or time is up; return what is unfinished then."""
         until = time.monotonic() + max(LONGEST_CALM_SECONDS, seconds / 3)
         while True:
             unfinished = self.stuck() or self.undone(seconds)
