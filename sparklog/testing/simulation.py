@@ -1,6 +1,6 @@
 """Deterministic simulation: several processes on one storage, with one seed that decides everything.
 
-Each simulated process (an actor) is a thread, but only one runs at a time: at every storage call and every sleep it
+Each simulated process (an actor) is a greenlet, so only one runs at a time: at every storage call and every sleep it
 yields, and the seed decides which actor runs next, which calls fail, which answers are lost, and which actor is killed.
 Time is virtual, so back-off costs nothing. The same seed gives the same run, call for call; ``trace`` lists the calls.
 
@@ -22,25 +22,21 @@ under test are run in the actor's (``SideBySide``).
 from __future__ import annotations
 
 import random  # noqa: TID251 - the seed decides everything here
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import Any
+
+from greenlet import greenlet
 
 from sparklog.clock import Clock
 from sparklog.ids import SeededIds
 from sparklog.store.base import Store
 from sparklog.testing.faulty_store import Call, FaultyStore
 
-_thread = threading.local()
-"""``side_by_side``: None if requests are made one by one, else whether one of the parallel requests was waited for."""
-
-
-def _closed_gate() -> threading.Lock:
-    """Return a lock that one thread waits for and another releases: a binary semaphore, cheaper than the real one."""
-    gate = threading.Lock()
-    gate.acquire()
-    return gate
+_waited: ContextVar[bool | None] = ContextVar("_waited", default=None)
+"""Whether one of an actor's parallel requests was waited for; None if its requests are made one by one. A greenlet has
+a context of its own."""
 
 
 class Machine:
@@ -78,20 +74,20 @@ class Machine:
 
 
 class SideBySide:
-    """A thread pool for the code under test: calls run immediately, in the actor's own thread, and all of them together
-    wait for a slow storage only once."""
+    """A thread pool for the code under test: calls run immediately, in the actor itself, and all of them together wait
+    for a slow storage only once."""
 
     def __init__(self, workers: int) -> None:
         self._before: bool | None = None
 
     def __enter__(self) -> SideBySide:
-        self._before = getattr(_thread, "side_by_side", None)
+        self._before = _waited.get()
         if self._before is None:
-            _thread.side_by_side = False
+            _waited.set(False)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _thread.side_by_side = self._before
+        _waited.set(self._before)
 
     def submit(self, function: Callable[..., Any], *arguments: object) -> Future[Any]:
         done: Future[Any] = Future()
@@ -106,16 +102,23 @@ class SideBySide:
 
 
 class _Actor:
-    """One simulated process. Its thread waits for ``go`` while another actor runs."""
+    """One simulated process."""
 
     def __init__(self, name: str, work: Callable[[], None], machine: Machine | None) -> None:
         self.name = name
         self.work = work
         self.machine = machine
-        self.go = _closed_gate()
+        self.greenlet = greenlet(self._run)
         self.wakes_at = 0.0
         self.finished = False
         self.error: BaseException | None = None
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:
+            self.error = error
+        self.finished = True
 
 
 class Simulation:
@@ -129,7 +132,6 @@ class Simulation:
         self._now = 0.0
         self._actors: list[_Actor] = []
         self._current: _Actor | None = None
-        self._all_finished = _closed_gate()
 
     # -- what actors use
 
@@ -164,9 +166,9 @@ class Simulation:
         return FaultyStore(store, seed=self.random.getrandbits(64), rates=rates, before=before)
 
     def _latency(self, seconds: float) -> float:
-        waited = getattr(_thread, "side_by_side", None)
+        waited = _waited.get()
         if waited is not None:
-            _thread.side_by_side = True
+            _waited.set(True)
         return 0.0 if waited else seconds
 
     def ids(self) -> SeededIds:
@@ -177,7 +179,9 @@ class Simulation:
         """Yield to another actor; return when the seed picks this one again."""
         assert self._current is not None, "only an actor of a running simulation may call this"
         self.trace.append(f"{self._current.name}: {what}")
-        self._hand_over(self._current)
+        before, following = self._current, self._choose_next()
+        if following is not before and following is not None:
+            following.greenlet.switch()
 
     @property
     def clock(self) -> Clock:
@@ -209,11 +213,8 @@ class Simulation:
 
     def run(self) -> None:
         """Run until every actor has finished. Raises the first error of an actor, named with the seed."""
-        threads = [threading.Thread(target=self._run_actor, args=(actor,), daemon=True) for actor in self._actors]
-        for thread in threads:
-            thread.start()
-        self._pass_on()
-        self._all_finished.acquire()
+        while (following := self._choose_next()) is not None:
+            following.greenlet.switch()  # returns when an actor, which need not be this one, has finished
         for actor in self._actors:
             if actor.error is not None:
                 raise AssertionError(f"seed {self.seed}: {actor.name} failed: {actor.error!r}") from actor.error
@@ -230,28 +231,8 @@ class Simulation:
             awake = [actor for actor in waiting if actor.wakes_at <= self._now]
         return self.random.choice(awake)
 
-    def _hand_over(self, actor: _Actor) -> None:
-        """Let the next actor run, and wait for this one's turn, unless that is now."""
-        if self._pass_on() is not actor:
-            actor.go.acquire()
-
-    def _pass_on(self) -> _Actor | None:
-        """Return the actor that runs next. Runs in the thread of the actor that stops, which nothing wakes up."""
-        before = self._current
+    def _choose_next(self) -> _Actor | None:
+        """Return the actor that runs next, which is the current one from now on; None if all have finished."""
         waiting = [actor for actor in self._actors if not actor.finished]
-        if not waiting:
-            self._all_finished.release()
-            return None
-        following = self._current = self._pick(waiting)
-        if following is not before:
-            following.go.release()  # from here on the others run, and ``_current`` is theirs
-        return following
-
-    def _run_actor(self, actor: _Actor) -> None:
-        actor.go.acquire()
-        try:
-            actor.work()
-        except BaseException as error:
-            actor.error = error
-        actor.finished = True
-        self._pass_on()
+        self._current = self._pick(waiting) if waiting else None
+        return self._current
