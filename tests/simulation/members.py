@@ -146,16 +146,17 @@ class Life:
         return True
 
     def settle(self) -> bool:
-        """Go on until all have done their work, and for some sessions without faults and stalls."""
-        self.world.rest(self.of.name)
+        """Continue until all have done their work and looked regularly for some sessions, without faults and stalls."""
         calm = 0
         while calm < CALM_ROUNDS:
+            self.world.rest(self.of.name)
             self.world.simulation.sleep(SESSION_SECONDS / 4)
             if not self.act(look=True):
                 return False
-            calm += not self.world.at_work
+            calm = calm + 1 if self.world.all_are_resting() else 0
         self.world.settled[self.of.name] = set(self.positions)
         while len(self.world.settled) < self.world.members:
+            self.world.rest(self.of.name)
             self.world.simulation.sleep(SESSION_SECONDS / 4)
             if not self.act(look=True):
                 return False
@@ -165,6 +166,7 @@ class Life:
 
     def look(self) -> None:
         """Heartbeat, see what others did, and do what a rebalance asks for."""
+        since = self.log.now()
         state = self.coordinator.refresh()
         group = state.groups.get(GROUP, GroupState())
         self.beat()
@@ -175,7 +177,7 @@ class Life:
         if me.revoking:
             self.give_up(me, group)
         if group.generation != self.generation or set(list_partitions(me.assigned)) != set(self.positions):
-            self.take(me, group)
+            self.take(me, group, since)
         if self.world.random.random() < 0.2:
             self.log.record(READ, reads=snapshot(self.coordinator, state))
 
@@ -200,7 +202,7 @@ class Life:
             raise
         with_commit.ok()
 
-    def take(self, me: MemberState, group: GroupState) -> None:
+    def take(self, me: MemberState, group: GroupState, since: float) -> None:
         owned = list_partitions(me.assigned)
         self.generation = group.generation
         committed = {TopicPartition(o.topic, o.partition): o.offset for o in group.offsets.values()}
@@ -209,6 +211,7 @@ class Life:
         self.committed = {place: self.committed.get(place, 0) for place in owned} | new
         self.log.record(
             ASSIGN,
+            since,
             group=GROUP,
             member=self.id,
             instance=self.of.instance,

@@ -110,6 +110,7 @@ class World:
     def __init__(self, seed: int, rates: Mapping[str, float] = RATES) -> None:
         self.at_work: set[str] = set()
         self.members = 0
+        self.rested: dict[str, float] = {}
         self.settled: dict[str, set[TopicPartition]] = {}
         self.simulation = Simulation(seed)
         self.random: random.Random = self.simulation.random
@@ -155,13 +156,19 @@ class World:
         self.at_work, self.members = set(members), len(members)
 
     def rest(self, member: str) -> None:
-        """A member has done its work. Once all of the group have, nothing fails any more."""
+        """A member that has done its work looks once more. When all of the group have done it, nothing fails any more."""
         self.at_work.discard(member)
+        self.rested[member] = self.simulation.monotonic()
         if not self.at_work:
             self.rates = {}
             self.calm = True
             for store in self.lives:
                 store._rates.clear()
+
+    def all_are_resting(self) -> bool:
+        """Whether all members have done their work, and none is suspended or dead since."""
+        oldest = self.simulation.monotonic() - SESSION_SECONDS
+        return not self.at_work and all(at > oldest for at in self.rested.values())
 
     def spawn(self, name: str, work: Callable[[], None]) -> None:
         """On one of the machines."""
