@@ -156,7 +156,7 @@ class World:
         self.at_work, self.members = set(members), len(members)
 
     def rest(self, member: str) -> None:
-        """A member that has done its work looks once more. When all of the group have done it, nothing fails any more."""
+        """A member that has done its work looks once more. When all have done theirs, nothing fails any more."""
         self.at_work.discard(member)
         self.rested[member] = self.simulation.monotonic()
         if not self.at_work:
