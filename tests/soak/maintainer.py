@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 
@@ -15,6 +16,7 @@ from tests.soak.worker import VACUUM_AGE_MS, Worker
 
 def maintain(worker: Worker) -> None:
     threading.Thread(target=vacuum_again_and_again, args=(worker,), daemon=True).start()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as in the program, until it has its own handler
     options = command.parser().parse_args(["--bootstrap-server", worker.store.root, "--loop"])
     with substituted(worker.store):
         while worker.going:

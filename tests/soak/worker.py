@@ -137,9 +137,24 @@ class Worker:
             self.store.reset_counts()
 
 
+def record_signals() -> Callable[[], bytes]:
+    """Return a function that returns the numbers of the signals handled since its last call, by any handler."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def read() -> bytes:
+        try:
+            return os.read(reading, 4096)
+        except BlockingIOError:
+            return b""
+
+    return read
+
+
 def main(role: str, name: str, folder: str, seed: str) -> None:
     from tests.soak import maintainer, roles
 
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     logging.basicConfig(level=logging.ERROR)
     work: dict[str, Callable[[Worker], None]] = {
         "producer": roles.produce,
@@ -148,9 +163,13 @@ def main(role: str, name: str, folder: str, seed: str) -> None:
         "copier": roles.copy,
         "maintainer": maintainer.maintain,
     }
+    signals = record_signals()
     try:
         work[role](Worker(name, Path(folder), int(seed)))
     except (StorageError, IndeterminateCommitError, SimulatedInterrupt):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # from here on it waits for the next life
+        if signal.SIGTERM in signals():
+            return  # it was to end, and no later life would know
         # refused for good, says the storage, or interrupted: a program that starts again
         os.execv(sys.executable, [sys.executable, sys.argv[0], role, name, folder, str(int(seed) + 1)])
 
