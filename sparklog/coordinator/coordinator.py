@@ -48,7 +48,6 @@ from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_part
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
-from sparklog.store.location import guard_store
 from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
 from sparklog.store.process_lock import ProcessLock
@@ -403,7 +402,7 @@ def create_cluster(
     store = _to_store(root, storage_options)
     require_conditional_writes(store, ids or RandomIds())
     log = CommitLog.create(store, clock, ids)
-    log.store = guard_store(log.store, CLUSTER_KEY)
+    log.store = log.store.guarded_by(CLUSTER_KEY)
     return Coordinator(log, storage_options)
 
 
@@ -417,7 +416,7 @@ def open_cluster(
 
     Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
     """
-    store = guard_store(_to_store(root, storage_options), CLUSTER_KEY)  # writes nothing below an unmounted root
+    store = _to_store(root, storage_options).guarded_by(CLUSTER_KEY)  # writes nothing below an unmounted root
     return Coordinator(CommitLog.open(store, clock, ids, writer_name()), storage_options)
 
 

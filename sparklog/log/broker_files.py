@@ -27,7 +27,7 @@ from sparklog.errors import CorruptMetadataError, InvalidRequestError, ObjectNot
 from sparklog.ids import Ids
 from sparklog.protocol import levels
 from sparklog.store.base import Store
-from sparklog.store.location import IDENTITY_KEY, is_local, may_contact, read_owned, write_owned
+from sparklog.store.location import IDENTITY_KEY, may_contact, read_owned, write_owned
 from sparklog.types import printable
 
 CHECK_KEY = "broker-check.json"
@@ -155,7 +155,7 @@ def _read_allowed_or_none(root: Store) -> tuple[str, ...]:
     try:
         return read_allowed(root)
     except StoragePermissionError:
-        if not is_local(root.root):
+        if not root.is_local:
             raise
         return ()
 

@@ -10,8 +10,7 @@ Not for: sharing between processes (Spark's workers), or durable data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,8 @@ from sparklog.errors import CorruptMetadataError, ObjectExistsError, ObjectNotFo
 from sparklog.store.base import (
     BytesLike,
     ObjectInfo,
+    OutputFile,
+    Store,
     check_create,
     check_range,
     validate_key,
@@ -45,11 +46,12 @@ def forget_space(name: str) -> None:
     _spaces.pop(name, None)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A named space of objects. Thread-safe; picklable within its process."""
 
     parallel_requests = 1
     is_private = True
+    has_own_clock = False
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         """``name`` is the part after ``memory://``: the space, and optionally a folder in it."""
@@ -65,10 +67,6 @@ class MemoryStore:
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.root!r})"
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return ""
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         data = self._object(key)[0]
@@ -125,9 +123,6 @@ class MemoryStore:
         validate_key(key)
         return MemoryOutputFile(key, self)
 
-    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def remove_unfinished(self, before_ms: int) -> int:
         return 0  # unfinished bytes are in the writer's own object, and go with it
 
@@ -162,7 +157,7 @@ class MemoryInputFile:
         self._data = None
 
 
-class MemoryOutputFile:
+class MemoryOutputFile(OutputFile):
     """Buffers the bytes and stores them under the key at ``close``. Not thread-safe."""
 
     def __init__(self, key: str, store: MemoryStore) -> None:
@@ -188,12 +183,3 @@ class MemoryOutputFile:
 
     def abort(self) -> None:
         self._open = False
-
-    def __enter__(self) -> MemoryOutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()

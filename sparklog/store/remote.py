@@ -8,6 +8,7 @@ Rules:
 * A client retries internally, so it may find its own object and report that it exists; and every error, even a refusal,
   may be the response to the second of two requests whose first took effect. Callers resolve both by reading back.
   Only failures before a client exists, such as missing credentials, are certain.
+* Google's and Microsoft's own services honour conditions, so there is no endpoint to probe.
 * Clients also raise errors that look like bugs (TypeError, AttributeError), in the middle of a request. They become a
   StorageError like all others.
 
@@ -17,8 +18,8 @@ Not for: deciding whether to retry a commit.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +39,7 @@ from sparklog.store.base import (
     InputFile,
     ObjectInfo,
     OutputFile,
+    Store,
     check_create,
     check_range,
     is_hidden,
@@ -58,12 +60,8 @@ _PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, Not
 _REFUSED_CODES = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS})
 
 
-class FsspecStore:
+class FsspecStore(Store):
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
-
-    parallel_requests = 16
-    has_own_clock = True
-    is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         """``url`` is validated by ``open_store``; ``options`` go to fsspec's client as they are."""
@@ -82,10 +80,6 @@ class FsspecStore:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return ""  # Google's and Microsoft's own services honour conditions
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
@@ -158,9 +152,6 @@ class FsspecStore:
             raise self._translate(error, "write", key) from error
         return FsspecOutputFile(self, key, file)
 
-    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def remove_unfinished(self, before_ms: int) -> int:
         return 0  # Google and Azure delete unfinished uploads after a week by themselves
 
@@ -230,7 +221,7 @@ class FsspecStore:
         return translate_client_error(error, operation, self._shown(key))
 
 
-class FsspecOutputFile:
+class FsspecOutputFile(OutputFile):
     """A streaming upload that becomes visible when it is closed. Not thread-safe.
 
     fsspec's files publish their bytes when they are garbage collected while open. This one aborts them first.
@@ -281,15 +272,6 @@ class FsspecOutputFile:
 
     def __del__(self) -> None:
         self.abort()
-
-    def __enter__(self) -> FsspecOutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 def translate_client_error(error: Exception, operation: str, path: str) -> Exception:

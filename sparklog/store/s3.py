@@ -36,7 +36,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedStoreError,
 )
-from sparklog.store.base import BytesLike, ObjectInfo, check_create, is_hidden, not_written, validate_key
+from sparklog.store.base import BytesLike, ObjectInfo, OutputFile, check_create, is_hidden, not_written, validate_key
 from sparklog.store.remote import FsspecStore, as_bytes, error_code
 
 PART_BYTES = 16 * 1024 * 1024
@@ -287,7 +287,7 @@ def _to_info(entry: Mapping[str, Any], prefix: str) -> ObjectInfo:
     return ObjectInfo(entry["Key"][len(prefix) :], entry["Size"], int(entry["LastModified"].timestamp() * 1000))
 
 
-class S3OutputFile:
+class S3OutputFile(OutputFile):
     """A multipart upload, or a single PUT for less than one part. Not thread-safe.
 
     The completion of an upload may take effect and still return an error. The abort that follows then finds no upload
@@ -351,15 +351,6 @@ class S3OutputFile:
             with suppress(Exception):
                 self._store._call("delete", self.key, "abort_multipart_upload", UploadId=self._upload_id)
         self._finish()
-
-    def __enter__(self) -> S3OutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def _send_part(self) -> None:
         if self._upload_id is None:

@@ -29,9 +29,10 @@ from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.spark.sink import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
 from sparklog.testing.faults import KINDS
 from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedCrash, SimulatedInterrupt
+from sparklog.testing.substitutes import substituted
 
 SPARK_PATH = "/log"
 """The root as Spark's options name it, which take no address in memory."""
