@@ -30,6 +30,7 @@ from sparklog.errors import (
     InvalidClientConfigurationTypeError,
     StorageUnavailableError,
 )
+from sparklog.retry import pauses_until, retry
 
 logger = logging.getLogger(__name__)
 
@@ -236,15 +237,13 @@ def cluster_of(client: str, config: Mapping[str, object], address: str = "bootst
 
 def _open_cluster(root: str, options: Mapping[str, object] | None, seconds: float) -> Coordinator:
     clock = SystemClock()
-    deadline = clock.monotonic() + seconds
-    while True:
-        try:
-            return shared_cluster(root, options)
-        except StorageUnavailableError as error:
-            if clock.monotonic() + OPEN_PAUSE_SECONDS > deadline:
-                raise
-            logger.info("retrying to open %s after: %s", root, error)
-            clock.sleep(OPEN_PAUSE_SECONDS)
+    return retry(
+        lambda: shared_cluster(root, options),
+        clock,
+        pauses_until(clock.monotonic() + seconds, OPEN_PAUSE_SECONDS, clock),
+        StorageUnavailableError,
+        note=lambda error: logger.info("retrying to open %s after: %s", root, error),
+    )
 
 
 _root_for_brokers: list[str | None] = []

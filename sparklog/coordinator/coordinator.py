@@ -17,12 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import (
-    CommitConflictError,
     IllegalStateError,
     IndeterminateCommitError,
     InvalidCallError,
@@ -47,15 +45,13 @@ from sparklog.protocol.decide.segments import SegmentsRequest, SegmentsResult
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
+from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
 from sparklog.store.process_lock import ProcessLock
 
 Result = TypeVar("Result")
-
-FIRST_BACKOFF_SECONDS = 0.002
-LAST_BACKOFF_SECONDS = 0.5
 
 GATHER_SECONDS = 0.01
 """How long a commit waits at most for requests that other threads are known to be about to make."""
@@ -341,10 +337,7 @@ class Coordinator:
         return interrupted
 
     def _commit_until_won(self, requests: list[_Request]) -> None:
-        clock = self.log.clock
-        deadline = clock.monotonic() + limits.COMMIT_SECONDS
-        attempt = 0
-        while attempt < limits.COMMIT_ATTEMPTS and (not attempt or clock.monotonic() < deadline):
+        for _ in commit_attempts(self.log.clock, self.log.ids, self.store.root):
             with self.log.exclusive():
                 actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
                 if not actions:
@@ -352,17 +345,6 @@ class Coordinator:
                 require_conditional_writes(self.store, self.log.ids)
                 if self.log.attempt(actions) is Outcome.WON:
                     return
-            self._back_off(attempt)
-            attempt += 1
-        raise CommitConflictError(
-            f"{attempt} attempts to commit to {self.store.root} lost to other writers; nothing was written: try again, "
-            "or write less often and more at a time",
-            path=self.store.root,
-        )
-
-    def _back_off(self, attempt: int) -> None:
-        longest = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(attempt, 10))
-        self.log.clock.sleep(longest * self.log.ids.jitter())
 
 
 def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) -> list[Action]:
