@@ -26,8 +26,9 @@ import msgspec
 
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.errors import CorruptMetadataError, SparklogError, UnsupportedVersionError
 from sparklog.log.parallel import each
+from sparklog.log.stored_json import read_json
 from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
 from sparklog.store.process_lock import ProcessLock
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 READERS = "leases/readers/"
 
-MAX_ANNOUNCEMENT_BYTES = 4096
+MAX_READER_LEASE_BYTES = 4096
 
 CLOCK_SLACK_MS = 60_000
 """ms that a lease is valid longer than it states: its renewal may take that long."""
@@ -116,15 +117,7 @@ class ReaderLease(NamedTuple):
 def read_reader_lease(store: Store, key: str) -> ReaderLeaseFile | None:
     """Return the lease stored under a key, None if there is none. Raises StorageError, CorruptMetadataError,
     UnsupportedVersionError."""
-    path = f"{store.root}/{key}"
-    try:
-        data = store.get(key, MAX_ANNOUNCEMENT_BYTES)
-        levels.check_format(path, data)
-        return msgspec.json.decode(data, type=ReaderLeaseFile)
-    except ObjectNotFoundError:
-        return None
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"invalid reader lease {path}: {error}; delete it", path=path) from error
+    return read_json(store, key, ReaderLeaseFile, "delete it", MAX_READER_LEASE_BYTES)
 
 
 def ends_ms(info: ObjectInfo, lease: ReaderLeaseFile) -> int:
