@@ -69,10 +69,11 @@ def _help() -> str:
 
 
 def _reject_unknown_command(name: str) -> int:
-    from sparklog.cli.arguments.parser import complain, suggestion
+    from sparklog.cli.arguments.parser import complain
+    from sparklog.errors.suggestions import did_you_mean
 
     short_name = name.removesuffix(".sh").removeprefix("kafka-")
-    hint = f"; did you mean {short_name}?" if short_name in COMMANDS else suggestion(name, COMMANDS, cutoff=0.7)
+    hint = f"; did you mean {short_name}?" if short_name in COMMANDS else did_you_mean(name, COMMANDS)
     complain(f"{name!r} is not a command (`sparklog --help` lists them){hint}")
     return 1
 

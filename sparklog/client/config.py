@@ -13,7 +13,6 @@ Not for: the effect of the arguments, and configs of topics and of the cluster (
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -30,6 +29,7 @@ from sparklog.errors import (
     InvalidClientConfigurationTypeError,
     StorageUnavailableError,
 )
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.retry import pauses_until, retry
 
 logger = logging.getLogger(__name__)
@@ -134,9 +134,7 @@ def check_arguments(
 
 
 def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClientConfigurationError:
-    underscored = name.replace(".", "_")
-    nearest = [underscored] if underscored in known else difflib.get_close_matches(name[:100], known, n=1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else f"; it takes {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known) or f"; it takes {', '.join(sorted(known))}"
     return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparklog.config.environment import ROOT_VARIABLE, default_root
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -71,14 +72,6 @@ def explain(error: Exception) -> str:
         f"{message[: unknown.start()]}the storage client has no option {unknown.group(1)!r}: correct "
         "--storage-option, or storage.NAME in the file of --command-config"
     )
-
-
-def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return ``; did you mean X?`` if a known word is similar, else an empty string."""
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def set_logging(debug: bool) -> None:
@@ -255,7 +248,7 @@ class CommandParser(argparse.ArgumentParser):
                     return f"{flag!r} does not belong to any option; did you mean {option} {flag}?"
             return f"{flag!r} does not belong to any option"
         other = _OTHER_NAMES.get(flag)
-        hint = f"; did you mean {other}?" if other in known else suggestion(flag, known)
+        hint = f"; did you mean {other}?" if other in known else did_you_mean(flag, known)
         return f"{flag} is not a recognized option{hint}"
 
     def error(self, message: str) -> NoReturn:
