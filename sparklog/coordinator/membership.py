@@ -36,7 +36,7 @@ from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.leases import Lease, LeaseWatch, lease_key
+from sparklog.coordinator.leases import Lease, MemberWatch, lease_key
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -122,7 +122,7 @@ class GroupMember:
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._incremental = incremental
         self._clock = coordinator.log.clock
-        self._watch = LeaseWatch(coordinator.store, self._clock, group)
+        self._watch = MemberWatch(coordinator.store, self._clock, group)
         self._beating = threading.Lock()
         self._lease: Lease | None = None
         self._member_id = ""
