@@ -16,7 +16,6 @@ version.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -31,7 +30,7 @@ from sparklog.log.parallel import each
 from sparklog.log.stored_json import read_json
 from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
 
@@ -174,8 +173,8 @@ def _read_listed(store: Store, info: ObjectInfo) -> ReaderLeaseFile | str | None
 
 # -- one lease for all reads of a process
 
-_shared: dict[tuple[int, str, int], ReaderLease] = {}
-_shared_lock = ProcessLock()
+_shared: ProcessTable[tuple[str, int], ReaderLease] = ProcessTable()
+"""By root and duration."""
 
 
 def take_reader_lease(coordinator: Coordinator, version: int, ttl_ms: int) -> ReaderLease | None:
@@ -185,11 +184,11 @@ def take_reader_lease(coordinator: Coordinator, version: int, ttl_ms: int) -> Re
     since nothing tells when the last task of a read has ended.
     """
     store, clock = coordinator.store, coordinator.log.clock
-    key = (os.getpid(), store.root, ttl_ms)
-    with _shared_lock:
-        lease = _shared.get(key)
+    key = (store.root, ttl_ms)
+    with _shared as leases:
+        lease = leases.get(key)
         if lease is None or lease.version > version or lease.is_due(clock.now_ms()):
-            lease = _shared[key] = _store_new_lease(coordinator, version, ttl_ms)
+            lease = leases[key] = _store_new_lease(coordinator, version, ttl_ms)
         return lease if lease.reader_id else None
 
 

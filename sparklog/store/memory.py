@@ -27,7 +27,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessLock
 
 
 class _Space:
