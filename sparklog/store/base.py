@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from sparklog.errors import InvalidRequestError, RecordListTooLargeError, StorageError
+from sparklog.errors import CorruptMetadataError, InvalidRequestError, RecordListTooLargeError, StorageError
 from sparklog.limits import MAX_COMMIT_BYTES
 
 if TYPE_CHECKING:
@@ -139,6 +139,9 @@ class Store(Protocol):
     root: str
     """Path or URL that keys are relative to, without trailing slash and without credentials."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
+
     @property
     def is_local(self) -> bool:
         """Whether the objects are files of this machine's file system, on a disk or a mount; ``root`` is their path."""
@@ -226,6 +229,9 @@ class Store(Protocol):
         """
 
 
+SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
+"""Other schemes of the same storage."""
+
 _BAD_KEY = re.compile(
     r"^/|/$|//"  # empty parts
     r"|(?:^|/)\.{1,2}(?:/|$)"  # "." and ".."
@@ -286,6 +292,14 @@ def check_range(key: str, position: int, length: int) -> None:
     """Raise ``InvalidRequestError`` for a negative position or length, which some clients count from the end."""
     if position < 0 or length < 0:
         raise InvalidRequestError(f"read of {length} bytes at {position} of {key}: neither may be negative", path=key)
+
+
+def check_size(path: str, size: int, max_bytes: int | None) -> None:
+    """Raise ``CorruptMetadataError`` for an object with more than ``max_bytes``, if given."""
+    if max_bytes is not None and size > max_bytes:
+        raise CorruptMetadataError(
+            f"{path} has more than the {max_bytes} bytes that an object of its kind can have", path=path
+        )
 
 
 def not_written(error: Exception) -> Exception:

@@ -29,7 +29,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from sparklog.errors import (
-    CorruptMetadataError,
     ObjectExistsError,
     ObjectNotFoundError,
     SparklogError,
@@ -48,6 +47,7 @@ from sparklog.store.base import (
     Store,
     check_create,
     check_range,
+    check_size,
     is_hidden,
     not_written,
     validate_key,
@@ -103,19 +103,12 @@ class HdfsStore(Store):
     def __reduce__(self) -> tuple[Any, ...]:
         return (HdfsStore, (self._service + self._base, self._options, self._ids))
 
-    def __repr__(self) -> str:
-        return f"HdfsStore({self.root!r})"
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
         with _translating("read", self._shown(key)):
             reader = self._client.get().read(path)
             size = reader.inner.file_length()
-            if max_bytes is not None and size > max_bytes:
-                shown = self._shown(key)
-                raise CorruptMetadataError(
-                    f"{shown} has {size} bytes, more than the {max_bytes} an object of its kind can have", path=shown
-                )
+            check_size(self._shown(key), size, max_bytes)
             return _read_range(reader, 0, size)
 
     def get_range(self, key: str, position: int, length: int) -> bytes:

@@ -31,7 +31,6 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
-    CorruptMetadataError,
     InvalidRequestError,
     ObjectExistsError,
     StorageError,
@@ -48,6 +47,7 @@ from sparklog.store.base import (
     Store,
     check_create,
     check_range,
+    check_size,
     is_hidden,
     not_written,
     validate_key,
@@ -103,9 +103,6 @@ class LocalStore(Store):
     def __reduce__(self) -> tuple[Any, ...]:
         return (LocalStore, (self.root, self._clock, self._ids, self._required[len(self._base) :]))
 
-    def __repr__(self) -> str:
-        return f"LocalStore({self.root!r})"
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._base + validate_key(key)
         try:
@@ -113,12 +110,8 @@ class LocalStore(Store):
             try:
                 status = os.fstat(file)
                 check_file(status)
-                size = status.st_size
-                if max_bytes is not None and size > max_bytes:
-                    raise CorruptMetadataError(
-                        f"{path} has {size} bytes, more than the {max_bytes} an object of its kind can have", path=path
-                    )
-                return _read_fully(file, size, 0)
+                check_size(path, status.st_size, max_bytes)
+                return _read_fully(file, status.st_size, 0)
             finally:
                 os.close(file)
         except OSError as error:

@@ -22,9 +22,9 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from sparklog.errors import CorruptMetadataError, SparklogError, StoragePermissionError
+from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.ids import Ids
-from sparklog.store.base import TEMPORARY_PREFIX, Store
+from sparklog.store.base import SAME_SCHEME, TEMPORARY_PREFIX, Store, check_size
 from sparklog.store.open import open_store, scheme_of
 from sparklog.store.os_errors import translate_os_error
 
@@ -38,8 +38,6 @@ def open_location(url: str, storage_options: Mapping[str, object] | None = None)
 
 
 # -- which addresses are contacted
-
-_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
 
 class _Address(NamedTuple):
@@ -66,7 +64,7 @@ def _parse_address(url: str) -> _Address:
         return _Address(scheme, "", ())
     authority, _, path = url.partition("://")[2].partition("/")
     parts = tuple(part for part in path.replace("\\", "/").split("/") if part)
-    return _Address(_SAME_SCHEME.get(scheme, scheme), authority, parts)
+    return _Address(SAME_SCHEME.get(scheme, scheme), authority, parts)
 
 
 def may_contact(url: str, root: str, allowed: Iterable[str]) -> bool:
@@ -127,8 +125,7 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
                 path=path,
             ) from error
         raise translate_os_error(error, "read", path) from error
-    if len(data) > max_bytes:
-        raise CorruptMetadataError(f"{path} has more than {max_bytes} bytes", path=path)
+    check_size(path, len(data), max_bytes)
     return data
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import CorruptMetadataError, ObjectExistsError, ObjectNotFoundError, StorageError
+from sparklog.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from sparklog.store.base import (
     BytesLike,
     ObjectInfo,
@@ -24,6 +24,7 @@ from sparklog.store.base import (
     Store,
     check_create,
     check_range,
+    check_size,
     validate_key,
     validate_prefix,
 )
@@ -65,16 +66,9 @@ class MemoryStore(Store):
     def __reduce__(self) -> tuple[Any, ...]:
         return (MemoryStore, (self.root.removeprefix("memory://"), self._clock if self.has_own_clock else None))
 
-    def __repr__(self) -> str:
-        return f"MemoryStore({self.root!r})"
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         data = self._object(key)[0]
-        if max_bytes is not None and len(data) > max_bytes:
-            path = f"{self.root}/{key}"
-            raise CorruptMetadataError(
-                f"{path} has {len(data)} bytes, more than the {max_bytes} an object of its kind can have", path=path
-            )
+        check_size(f"{self.root}/{key}", len(data), max_bytes)
         return data
 
     def get_range(self, key: str, position: int, length: int) -> bytes:

@@ -24,7 +24,6 @@ from datetime import datetime
 from typing import Any
 
 from sparklog.errors import (
-    CorruptMetadataError,
     InvalidCallError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -35,6 +34,7 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.store.base import (
+    SAME_SCHEME,
     BytesLike,
     InputFile,
     ObjectInfo,
@@ -42,6 +42,7 @@ from sparklog.store.base import (
     Store,
     check_create,
     check_range,
+    check_size,
     is_hidden,
     not_written,
     validate_key,
@@ -51,7 +52,6 @@ from sparklog.store.process_local import ProcessLocal, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
-_SAME_AS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
 # Errors of clients that no retry resolves.
 _PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, LookupError)
@@ -66,7 +66,7 @@ class FsspecStore(Store):
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         """``url`` is validated by ``open_store``; ``options`` go to fsspec's client as they are."""
         scheme, _, rest = url.partition("://")
-        self._protocol = _SAME_AS.get(scheme.lower(), scheme.lower())
+        self._protocol = SAME_SCHEME.get(scheme.lower(), scheme.lower())
         self._url = f"{self._protocol}://{rest.rstrip('/')}"
         self._options = dict(options)
         self.root = self._url
@@ -78,18 +78,11 @@ class FsspecStore(Store):
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._url, self._options))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
         end = None if max_bytes is None else max_bytes + 1
         data = self._read(key, path, 0, end)
-        if max_bytes is not None and len(data) > max_bytes:
-            raise CorruptMetadataError(
-                f"{self._shown(key)} has more than the {max_bytes} bytes an object of its kind can have",
-                path=self._shown(key),
-            )
+        check_size(self._shown(key), len(data), max_bytes)
         return data
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
