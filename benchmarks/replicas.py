@@ -24,8 +24,8 @@ from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import SparklogWriter
 from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
-from sparklog.store.open import substituted
 from sparklog.testing.faulty_store import CountingStore
+from sparklog.testing.substitutes import substituted
 
 PARTITIONS = 8
 BATCH_ROWS = 10_000

@@ -1,31 +1,84 @@
-"""Retries of reads. Reads are idempotent, so they can be retried whatever the outcome; writes have their own rules.
+"""Retries with back-off: of reads, of calls until a deadline, and of commits that lose to other writers.
+
+Reads are idempotent, so they can be retried whatever the outcome; a write is retried only by who knows that repeating
+it does no harm.
 
 Not for: long outages of a storage. Those raise, and the caller decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import ObjectNotFoundError, StorageError
+from sparklog.errors import CommitConflictError, ObjectNotFoundError, StorageError
+from sparklog.ids import Ids
 
 Result = TypeVar("Result")
+Errors = type[Exception] | tuple[type[Exception], ...]
 
 ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.05
 """Doubled after each failure: 0.75 s in all."""
 
+FIRST_BACKOFF_SECONDS = 0.002
+LAST_BACKOFF_SECONDS = 0.5
+"""seconds of the longest pause after the first commit attempt that is lost, which doubles, and of any later one."""
+
+
+def retry(
+    call: Callable[[], Result],
+    clock: Clock,
+    pauses: Iterable[float],
+    on: Errors,
+    *,
+    never: Errors = (),
+    note: Callable[[Exception], object] | None = None,
+) -> Result:
+    """Return the result of ``call``. After an error of ``on`` it is called again, after the next of the ``pauses`` in
+    seconds; if there is none, and for errors of ``never``, the error is raised. ``note`` gets each that is retried."""
+    remaining = iter(pauses)
+    while True:
+        try:
+            return call()
+        except never:
+            raise
+        except on as error:
+            pause = next(remaining, None)
+            if pause is None:
+                raise
+            if note is not None:
+                note(error)
+        clock.sleep(pause)
+
+
+def pauses_until(deadline: float, seconds: float, clock: Clock) -> Iterator[float]:
+    """Yield the same pause as long as it ends before the deadline, by the monotonic clock."""
+    while clock.monotonic() + seconds < deadline:
+        yield seconds
+
 
 def retry_read(read: Callable[[], Result], clock: Clock) -> Result:
     """Return the result of ``read``. Raises its last StorageError after ``ATTEMPTS``, and an ObjectNotFoundError
     immediately."""
-    for attempt in range(1, ATTEMPTS):
-        try:
-            return read()
-        except ObjectNotFoundError:
-            raise
-        except StorageError:
-            clock.sleep(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
-    return read()
+    pauses = (FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
+    return retry(read, clock, pauses, StorageError, never=ObjectNotFoundError)
+
+
+def commit_attempts(clock: Clock, ids: Ids, root: str) -> Iterator[int]:
+    """Yield the number of each attempt to commit, from 1, with random pauses between, so that racing writers do not
+    meet again. Raises CommitConflictError when ``limits`` allow no more."""
+    deadline = clock.monotonic() + limits.COMMIT_SECONDS
+    for attempt in range(limits.COMMIT_ATTEMPTS):
+        yield attempt + 1
+        longest = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(attempt, 10))
+        clock.sleep(longest * ids.jitter())
+        if clock.monotonic() >= deadline:
+            break
+    raise CommitConflictError(
+        f"{attempt + 1} attempts to commit to {root} lost to other writers; nothing was written: try again, or write "
+        "less often and more at a time",
+        path=root,
+    )

@@ -14,8 +14,8 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
-from sparklog.store.open import substituted
 from sparklog.testing.faulty_store import Fault, FaultyStore
+from sparklog.testing.substitutes import substituted
 
 
 class Brokers:

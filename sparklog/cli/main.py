@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from sparklog.cli.commands import COMMANDS, load_command
+from sparklog.config.environment import DEBUG_VARIABLE, KAFKA_EXIT_CODES_VARIABLE, is_enabled
+from sparklog.errors import InvalidConfigurationError
 
 HELP = """\
 usage: sparklog COMMAND [OPTIONS]
@@ -44,7 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _prepare_process()
         argv = sys.argv[1:]
     arguments = list(argv)
-    debug = os.environ.get("SPARKLOG_DEBUG", "") not in ("", "0", "false")
+    try:
+        debug, _ = is_enabled(DEBUG_VARIABLE), is_enabled(KAFKA_EXIT_CODES_VARIABLE)
+    except InvalidConfigurationError as error:
+        print(error.message, file=sys.stderr)
+        return 1
     if arguments[:1] == ["--debug"]:
         debug = True
         del arguments[0]
@@ -69,10 +75,11 @@ def _help() -> str:
 
 
 def _reject_unknown_command(name: str) -> int:
-    from sparklog.cli.arguments.parser import complain, suggestion
+    from sparklog.cli.arguments.parser import complain
+    from sparklog.errors.suggestions import did_you_mean
 
     short_name = name.removesuffix(".sh").removeprefix("kafka-")
-    hint = f"; did you mean {short_name}?" if short_name in COMMANDS else suggestion(name, COMMANDS, cutoff=0.7)
+    hint = f"; did you mean {short_name}?" if short_name in COMMANDS else did_you_mean(name, COMMANDS)
     complain(f"{name!r} is not a command (`sparklog --help` lists them){hint}")
     return 1
 

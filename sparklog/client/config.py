@@ -13,7 +13,6 @@ Not for: the effect of the arguments, and configs of topics and of the cluster (
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -30,6 +29,8 @@ from sparklog.errors import (
     InvalidClientConfigurationTypeError,
     StorageUnavailableError,
 )
+from sparklog.errors.suggestions import did_you_mean
+from sparklog.retry import pauses_until, retry
 
 logger = logging.getLogger(__name__)
 
@@ -133,9 +134,7 @@ def check_arguments(
 
 
 def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClientConfigurationError:
-    underscored = name.replace(".", "_")
-    nearest = [underscored] if underscored in known else difflib.get_close_matches(name[:100], known, n=1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else f"; it takes {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known) or f"; it takes {', '.join(sorted(known))}"
     return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
 
 
@@ -236,15 +235,13 @@ def cluster_of(client: str, config: Mapping[str, object], address: str = "bootst
 
 def _open_cluster(root: str, options: Mapping[str, object] | None, seconds: float) -> Coordinator:
     clock = SystemClock()
-    deadline = clock.monotonic() + seconds
-    while True:
-        try:
-            return shared_cluster(root, options)
-        except StorageUnavailableError as error:
-            if clock.monotonic() + OPEN_PAUSE_SECONDS > deadline:
-                raise
-            logger.info("retrying to open %s after: %s", root, error)
-            clock.sleep(OPEN_PAUSE_SECONDS)
+    return retry(
+        lambda: shared_cluster(root, options),
+        clock,
+        pauses_until(clock.monotonic() + seconds, OPEN_PAUSE_SECONDS, clock),
+        StorageUnavailableError,
+        note=lambda error: logger.info("retrying to open %s after: %s", root, error),
+    )
 
 
 _root_for_brokers: list[str | None] = []

@@ -9,7 +9,6 @@ the given value and the allowed values. Not for: which settings exist (``topic_c
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from sparklog.errors import InvalidConfigurationError
+from sparklog.errors.suggestions import nearest_name
 
 ConfigKind = Literal["boolean", "int", "long", "double", "string", "list"]
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
@@ -302,10 +302,8 @@ def cluster_chain(synonyms: Iterable[Synonym], cluster: Mapping[str, str]) -> li
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:
-    by_lower = {name.lower(): name for name in known}
-    # Comparing costs the product of the lengths, so a hostile name is truncated; no known name is that long.
-    nearest = difflib.get_close_matches(word[:_SHOWN_CHARACTERS].strip().lower(), by_lower, n=1, cutoff=0.6)
-    return f" (did you mean {by_lower[nearest[0]]}?)" if nearest else ""
+    name = nearest_name(word, known)
+    return f" (did you mean {name}?)" if name else ""
 
 
 def _format_java_double(value: float) -> str:

@@ -27,14 +27,12 @@ import msgspec
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
-from sparklog.coordinator.leases import MAX_LEASE_BYTES
+from sparklog.coordinator.leases import LeaseWatch
 from sparklog.coordinator.root_migration import ROOT_BROKER, close_root
 from sparklog.coordinator.unclean_election import find_unclean_leader, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
-    CorruptMetadataError,
     InvalidCallError,
-    ObjectNotFoundError,
     SparklogError,
     StoragePermissionError,
 )
@@ -88,9 +86,7 @@ class Controller:
         self._clock = coordinator.log.clock
         self._beat = 0
         self._checks = 0
-        self._seen: tuple[bytes, float] | None = None
-        self._last_look = self._clock.monotonic()
-        self._stalled = False
+        self._watch = LeaseWatch(coordinator.store, self._clock)
         self._balanced_at = self._clock.monotonic()
 
     # -- the lease
@@ -124,7 +120,7 @@ class Controller:
                 lambda state: decide_brokers.elect_controller(state, self.name, current.epoch)
             )
         except ControllerMovedError:
-            self._seen = None
+            self._watch.forget_others(())
             return False
         logger.info("%s is the controller, with epoch %d", self.name, self.epoch)
         self._renew()
@@ -134,23 +130,11 @@ class Controller:
         return ClusterConfig.resolve(self.coordinator.state.configs).broker_session_timeout_ms / 1000
 
     def _is_silent(self) -> bool:
-        """Return whether the lease is absent, or unchanged for the session timeout.
-
-        A process that has not looked for that long may have been stopped together with the controller, and starts
-        watching again; if that happens twice in a row, it was not stopped but looks rarely.
-        """
-        now, timeout = self._clock.monotonic(), self._timeout_seconds()
-        self._stalled = not self._stalled and now - self._last_look >= timeout
-        self._last_look = now
-        try:
-            content = self.coordinator.store.get(LEASE_KEY, MAX_LEASE_BYTES)
-        except ObjectNotFoundError:
-            return True
-        except CorruptMetadataError:
-            content = b"damaged"
-        if self._seen is None or self._seen[0] != content or self._stalled:
-            self._seen = (content, now)
-        return now - self._seen[1] >= timeout
+        """Return whether the lease is absent, or unchanged for the session timeout."""
+        timeout = self._timeout_seconds()
+        self._watch.start_look(timeout)
+        unchanged = self._watch.unchanged_seconds(LEASE_KEY)
+        return self._watch.is_absent(LEASE_KEY) or (unchanged is not None and unchanged >= timeout)
 
     def _renew(self) -> None:
         self._beat += 1

@@ -10,19 +10,19 @@ after a random back-off.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
-from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import (
-    CommitConflictError,
     IllegalStateError,
     IndeterminateCommitError,
     InvalidCallError,
@@ -47,16 +47,13 @@ from sparklog.protocol.decide.segments import SegmentsRequest, SegmentsResult
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
+from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
-from sparklog.store.location import guard_store
 from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessTable
 
 Result = TypeVar("Result")
-
-FIRST_BACKOFF_SECONDS = 0.002
-LAST_BACKOFF_SECONDS = 0.5
 
 GATHER_SECONDS = 0.01
 """How long a commit waits at most for requests that other threads are known to be about to make."""
@@ -93,6 +90,11 @@ class Coordinator:
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
         self._process = os.getpid()
+        self._checked_at = -math.inf
+        self._checking = threading.Lock()
+        self.members: WeakSet[Any] = WeakSet()
+        """The group members of this process, to acknowledge a rebalance in one commit; guarded by ``members_lock``."""
+        self.members_lock = threading.Lock()
 
     @property
     def store(self) -> Store:
@@ -111,6 +113,18 @@ class Coordinator:
         """Read new commits and return the newest state."""
         self._check_process()
         return self.log.refresh()
+
+    def was_checked_within(self, age: float) -> bool:
+        """Return whether a check for new commits in this process has started within the last ``age`` seconds."""
+        return self.log.clock.monotonic() - self._checked_at < age
+
+    def claim_check(self, pause: float) -> bool:
+        """Return whether the caller is to check for new commits now: no other did within about ``pause`` seconds."""
+        with self._checking:
+            if self.was_checked_within(pause * 0.9):
+                return False
+            self._checked_at = self.log.clock.monotonic()
+            return True
 
     def expiry_time_ms(self) -> int:
         """Return the time by which this process may expire data of others; see ``ExpiryClock``. Never raises."""
@@ -342,10 +356,7 @@ class Coordinator:
         return interrupted
 
     def _commit_until_won(self, requests: list[_Request]) -> None:
-        clock = self.log.clock
-        deadline = clock.monotonic() + limits.COMMIT_SECONDS
-        attempt = 0
-        while attempt < limits.COMMIT_ATTEMPTS and (not attempt or clock.monotonic() < deadline):
+        for _ in commit_attempts(self.log.clock, self.log.ids, self.store.root):
             with self.log.exclusive():
                 actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
                 if not actions:
@@ -353,17 +364,6 @@ class Coordinator:
                 require_conditional_writes(self.store, self.log.ids)
                 if self.log.attempt(actions) is Outcome.WON:
                     return
-            self._back_off(attempt)
-            attempt += 1
-        raise CommitConflictError(
-            f"{attempt} attempts to commit to {self.store.root} lost to other writers; nothing was written: try again, "
-            "or write less often and more at a time",
-            path=self.store.root,
-        )
-
-    def _back_off(self, attempt: int) -> None:
-        longest = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(attempt, 10))
-        self.log.clock.sleep(longest * self.log.ids.jitter())
 
 
 def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) -> list[Action]:
@@ -403,7 +403,7 @@ def create_cluster(
     store = _to_store(root, storage_options)
     require_conditional_writes(store, ids or RandomIds())
     log = CommitLog.create(store, clock, ids)
-    log.store = guard_store(log.store, CLUSTER_KEY)
+    log.store = log.store.guarded_by(CLUSTER_KEY)
     return Coordinator(log, storage_options)
 
 
@@ -417,7 +417,7 @@ def open_cluster(
 
     Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
     """
-    store = guard_store(_to_store(root, storage_options), CLUSTER_KEY)  # writes nothing below an unmounted root
+    store = _to_store(root, storage_options).guarded_by(CLUSTER_KEY)  # writes nothing below an unmounted root
     return Coordinator(CommitLog.open(store, clock, ids, writer_name()), storage_options)
 
 
@@ -425,17 +425,16 @@ def _to_store(root: str | Store, storage_options: Mapping[str, object] | None) -
     return open_store(root, storage_options) if isinstance(root, str) else root
 
 
-_Key = tuple[int, str, str]
+class _Shared:
+    """The coordinator of one address. The lock is its own, so that a hanging storage delays no other cluster."""
 
-_shared: dict[_Key, Coordinator] = {}
-_opening: dict[_Key, ProcessLock] = {}
-_opening_guard = ProcessLock()
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.coordinator: Coordinator | None = None
 
 
-def _lock_of_key(key: _Key) -> ProcessLock:
-    """Return the lock of one cluster, so that a hanging storage does not delay opening another cluster."""
-    with _opening_guard:
-        return _opening.setdefault(key, ProcessLock())
+_shared: ProcessTable[tuple[str, str], _Shared] = ProcessTable()
+"""By root and storage options."""
 
 
 def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
@@ -445,21 +444,22 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
     ``open_cluster``.
     """
     store = open_store(root, storage_options)
-    key = (os.getpid(), store.root, repr(sorted((storage_options or {}).items())))
-    with _lock_of_key(key):
-        coordinator = _shared.get(key)
+    with _shared as entries:
+        shared = entries.setdefault((store.root, repr(sorted((storage_options or {}).items()))), _Shared())
+    with shared.lock:
+        coordinator = shared.coordinator
         if coordinator is None or read_cluster_file(store).cluster_id != coordinator.state.cluster_id:
-            coordinator = _shared[key] = open_cluster(store, storage_options)
+            coordinator = shared.coordinator = open_cluster(store, storage_options)
         else:
             try:
                 coordinator.refresh()
             except RootReplacedError:  # a new client has not read the former history
-                coordinator = _shared[key] = open_cluster(store, storage_options)
+                coordinator = shared.coordinator = open_cluster(store, storage_options)
         return coordinator
 
 
 def forget_shared(root: str) -> None:
     """Make this process open the root again for its next client."""
-    for key in [key for key in list(_shared) if key[1] == root]:
-        with _lock_of_key(key):
-            _shared.pop(key, None)
+    with _shared as entries:
+        for key in [key for key in entries if key[0] == root]:
+            del entries[key]

@@ -21,7 +21,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.leases import LEASES, LeaseWatch, group_prefix, lease_key
+from sparklog.coordinator.leases import LEASES, MemberWatch, group_prefix, lease_key
 from sparklog.coordinator.membership import expire
 from sparklog.errors import NonEmptyGroupError, StorageError, UnknownMemberIdError
 from sparklog.log.parallel import each
@@ -151,7 +151,7 @@ class DeadMembers:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._watches: dict[str, LeaseWatch] = {}
+        self._watches: dict[str, MemberWatch] = {}
         self.unknown_ms = 0
 
     def expire(self) -> list[str]:
@@ -171,5 +171,5 @@ class DeadMembers:
         self.unknown_ms = max((timeout for member, timeout in undecided.items() if member not in removed), default=0)
         return removed
 
-    def _watch(self, group: str) -> LeaseWatch:
-        return LeaseWatch(self._coordinator.store, self._coordinator.log.clock, group)
+    def _watch(self, group: str) -> MemberWatch:
+        return MemberWatch(self._coordinator.store, self._coordinator.log.clock, group)

@@ -1,6 +1,6 @@
-"""Leases: the heartbeats of group members, and the detection of members that stopped sending them.
+"""Leases: the heartbeats of group members and of the controller, and the detection of owners that stopped sending them.
 
-A lease is one small object per member that only its owner overwrites, at every heartbeat::
+A lease is one small object that only its owner overwrites, at every heartbeat; that of a member::
 
     leases/groups/<group>/<member>      {"member":"c-1","beat":17,"time_ms":1790000000000}
 
@@ -16,7 +16,7 @@ Not for: membership and assignment (``protocol.group.membership``).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -80,11 +80,68 @@ class Lease:
 class _Seen(NamedTuple):
     """The content of a lease at the last read, and since when it is unchanged."""
 
-    content: bytes
+    content: bytes | None
     since: float
 
 
 class LeaseWatch:
+    """Measures for how long leases have not changed, by this process's own monotonic clock. Not thread-safe."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._looked = clock.monotonic()
+        self._stalled = False
+
+    def start_look(self, shortest_timeout_seconds: float) -> None:
+        """Begin another look at the leases, and discard what was seen after a long pause between looks: this process
+        may have been stopped together with the owners.
+
+        If it happens twice in a row, the caller simply looks less often than the shortest timeout; that is not a stall.
+        """
+        now = self._clock.monotonic()
+        self._stalled = not self._stalled and now - self._looked >= shortest_timeout_seconds
+        if self._stalled:
+            self._seen.clear()
+        self._looked = now
+
+    def unchanged_seconds(self, key: str) -> float | None:
+        """Read a lease; return for how long it certainly has its present content, None if that is new. Raises
+        StorageError.
+
+        Neither this read nor the one that saw the content first counts: the process may have been stopped during it.
+        """
+        start, seen = self._clock.monotonic(), self._seen.get(key)
+        content = self._read(key)
+        if seen is None or seen.content != content:
+            self._seen[key] = _Seen(content, self._clock.monotonic())
+            return None
+        return start - seen.since
+
+    def has_seen(self, key: str) -> bool:
+        """Return whether a lease, or that there is none, was seen before."""
+        return key in self._seen
+
+    def is_absent(self, key: str) -> bool:
+        """Return whether there was no lease at the last look."""
+        return key in self._seen and self._seen[key].content is None
+
+    def forget_others(self, keys: Collection[str]) -> None:
+        """Forget all leases but these."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
+
+    def _read(self, key: str) -> bytes | None:
+        """Return a lease's content: None if absent, constant (hence silent) if it is too large and so damaged."""
+        try:
+            return self._store.get(key, MAX_LEASE_BYTES)
+        except ObjectNotFoundError:
+            return None
+        except CorruptMetadataError:
+            return b"damaged"
+
+
+class MemberWatch:
     """Watches the leases of the other members of one group. Not thread-safe.
 
     Each ``look`` reads the lease of the next member in the ring of member ids, and continues to the following ones
@@ -93,12 +150,8 @@ class LeaseWatch:
     """
 
     def __init__(self, store: Store, clock: Clock, group: str) -> None:
-        self._store = store
-        self._clock = clock
+        self._leases = LeaseWatch(store, clock)
         self._group = group
-        self._seen: dict[str, _Seen] = {}
-        self._looked = clock.monotonic()
-        self._stalled = False
 
     def look(self, members: Mapping[str, int], me: str = "") -> list[str]:
         """Return the members that sent no heartbeat within their session timeout.
@@ -106,47 +159,18 @@ class LeaseWatch:
         ``members`` are the session timeouts in ms by member id. ``me`` is the member that looks; without it every lease
         is read. Raises StorageError.
         """
-        self._seen = {name: seen for name, seen in self._seen.items() if name in members}
-        self._reset_after_stall(min(members.values(), default=0) / 1000)
+        keys = {name: lease_key(self._group, name) for name in members}
+        self._leases.forget_others(set(keys.values()))
+        self._leases.start_look(min(members.values(), default=0) / 1000)
         silent: list[str] = []
         for index, name in enumerate(_ring(members, me)):
-            was_seen = name in self._seen
-            silent_seconds = self._silent_seconds(name)
-            if silent_seconds >= members[name] / 1000 and was_seen:
+            was_seen = self._leases.has_seen(keys[name])
+            unchanged = self._leases.unchanged_seconds(keys[name])
+            if unchanged is not None and unchanged >= members[name] / 1000:
                 silent.append(name)
-            elif me and silent_seconds <= 0 and (was_seen or index == 0):
+            elif me and unchanged is None and (was_seen or index == 0):
                 break  # it lives, and watches those after it
         return silent
-
-    def _reset_after_stall(self, shortest_timeout_seconds: float) -> None:
-        """Discard what was seen after a long pause between looks: this process may have been stopped with the others.
-
-        If it happens twice in a row, the caller simply looks less often than the shortest session timeout; that is not
-        a stall.
-        """
-        now = self._clock.monotonic()
-        self._stalled = not self._stalled and now - self._looked >= shortest_timeout_seconds
-        if self._stalled:
-            self._seen.clear()
-        self._looked = now
-
-    def _silent_seconds(self, member: str) -> float:
-        """Return the seconds since a lease was first seen with its current content; 0 if it changed or is new."""
-        content, now = self._read(member), self._clock.monotonic()
-        seen = self._seen.get(member)
-        if seen is None or seen.content != content:
-            self._seen[member] = _Seen(content, now)
-            return 0.0
-        return max(now - seen.since, 1e-9)
-
-    def _read(self, member: str) -> bytes:
-        """Return a lease's content: empty if absent, constant (hence silent) if it is too large and so damaged."""
-        try:
-            return self._store.get(lease_key(self._group, member), MAX_LEASE_BYTES)
-        except ObjectNotFoundError:
-            return b""
-        except CorruptMetadataError:
-            return b"damaged"
 
 
 def _ring(members: Iterable[str], me: str) -> Sequence[str]:

@@ -33,10 +33,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
 
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.leases import Lease, LeaseWatch, lease_key
+from sparklog.coordinator.leases import Lease, MemberWatch, lease_key
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -49,7 +48,6 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, Offsets, join_group
 from sparklog.protocol.group.membership import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
-from sparklog.store.process_lock import ProcessLock
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable
 
 logger = logging.getLogger(__name__)
@@ -66,11 +64,6 @@ _COMMIT_TRIES = 5
 _REMOVED = "it was removed from the group"
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
-
-
-_local_lock = ProcessLock()
-_local_members: WeakKeyDictionary[Coordinator, WeakSet[GroupMember]] = WeakKeyDictionary()
-"""The members of this process by coordinator, to acknowledge a rebalance in one commit."""
 
 
 class Change(NamedTuple):
@@ -122,7 +115,7 @@ class GroupMember:
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._incremental = incremental
         self._clock = coordinator.log.clock
-        self._watch = LeaseWatch(coordinator.store, self._clock, group)
+        self._watch = MemberWatch(coordinator.store, self._clock, group)
         self._beating = threading.Lock()
         self._lease: Lease | None = None
         self._member_id = ""
@@ -138,8 +131,8 @@ class GroupMember:
         self._reported_group: GroupState | None = None
         self._last_beat = self._clock.monotonic()
         self._revoking_since: dict[str, tuple[Partitions, float]] = {}
-        with _local_lock:
-            _local_members.setdefault(coordinator, WeakSet()).add(self)
+        with coordinator.members_lock:
+            coordinator.members.add(self)
 
     # -- properties
 
@@ -374,8 +367,8 @@ class GroupMember:
     def _others_in_this_process(self) -> int:
         """Return how many other members with this coordinator have to revoke as well, and will acknowledge soon."""
         members = self._group_state(self.coordinator.state).members
-        with _local_lock:
-            ids = [member.member_id for member in _local_members[self.coordinator] if member.group == self.group]
+        with self.coordinator.members_lock:
+            ids = [member.member_id for member in self.coordinator.members if member.group == self.group]
         return sum(name != self.member_id and bool(members[name].revoking) for name in ids if name in members)
 
     def _existing(self, offsets: Offsets) -> dict[tuple[str, int], OffsetAndMetadata | int]:

@@ -16,7 +16,6 @@ version.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -26,17 +25,18 @@ import msgspec
 
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.errors import CorruptMetadataError, SparklogError, UnsupportedVersionError
 from sparklog.log.parallel import each
+from sparklog.log.stored_json import read_json
 from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
 
 READERS = "leases/readers/"
 
-MAX_ANNOUNCEMENT_BYTES = 4096
+MAX_READER_LEASE_BYTES = 4096
 
 CLOCK_SLACK_MS = 60_000
 """ms that a lease is valid longer than it states: its renewal may take that long."""
@@ -116,15 +116,7 @@ class ReaderLease(NamedTuple):
 def read_reader_lease(store: Store, key: str) -> ReaderLeaseFile | None:
     """Return the lease stored under a key, None if there is none. Raises StorageError, CorruptMetadataError,
     UnsupportedVersionError."""
-    path = f"{store.root}/{key}"
-    try:
-        data = store.get(key, MAX_ANNOUNCEMENT_BYTES)
-        levels.check_format(path, data)
-        return msgspec.json.decode(data, type=ReaderLeaseFile)
-    except ObjectNotFoundError:
-        return None
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"invalid reader lease {path}: {error}; delete it", path=path) from error
+    return read_json(store, key, ReaderLeaseFile, "delete it", MAX_READER_LEASE_BYTES)
 
 
 def ends_ms(info: ObjectInfo, lease: ReaderLeaseFile) -> int:
@@ -181,8 +173,8 @@ def _read_listed(store: Store, info: ObjectInfo) -> ReaderLeaseFile | str | None
 
 # -- one lease for all reads of a process
 
-_shared: dict[tuple[int, str, int], ReaderLease] = {}
-_shared_lock = ProcessLock()
+_shared: ProcessTable[tuple[str, int], ReaderLease] = ProcessTable()
+"""By root and duration."""
 
 
 def take_reader_lease(coordinator: Coordinator, version: int, ttl_ms: int) -> ReaderLease | None:
@@ -192,11 +184,11 @@ def take_reader_lease(coordinator: Coordinator, version: int, ttl_ms: int) -> Re
     since nothing tells when the last task of a read has ended.
     """
     store, clock = coordinator.store, coordinator.log.clock
-    key = (os.getpid(), store.root, ttl_ms)
-    with _shared_lock:
-        lease = _shared.get(key)
+    key = (store.root, ttl_ms)
+    with _shared as leases:
+        lease = leases.get(key)
         if lease is None or lease.version > version or lease.is_due(clock.now_ms()):
-            lease = _shared[key] = _store_new_lease(coordinator, version, ttl_ms)
+            lease = leases[key] = _store_new_lease(coordinator, version, ttl_ms)
         return lease if lease.reader_id else None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import ClusterMovedError, CommitConflictError, InvalidRequestError
+from sparklog.errors import ClusterMovedError, InvalidRequestError
 from sparklog.ids import Ids
 from sparklog.log.broker_files import encode_identity
 from sparklog.log.commits.commit_log import CommitLog, Outcome
@@ -22,6 +22,7 @@ from sparklog.log.creation import create_object
 from sparklog.log.layout import read_cluster_file
 from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster
 from sparklog.protocol.state import State
+from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.probe import require_conditional_writes
@@ -72,12 +73,10 @@ def open_root(root: Store, old_root: str, clock: Clock, ids: Ids) -> int:
 
 
 def _commit(log: CommitLog, decide: Callable[[State], Sequence[Action]]) -> int:
-    for _ in range(limits.COMMIT_ATTEMPTS):
+    for _ in commit_attempts(log.clock, log.ids, log.store.root):
         actions = decide(log.refresh())
         if actions:
             require_conditional_writes(log.store, log.ids)
         if not actions or log.attempt(actions) is Outcome.WON:
-            return log.state.version
-    raise CommitConflictError(
-        f"all attempts to commit to {log.store.root} were lost to other writers; try again", path=log.store.root
-    )
+            break
+    return log.state.version

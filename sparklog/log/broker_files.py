@@ -25,9 +25,10 @@ import msgspec
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, InvalidRequestError, ObjectNotFoundError, StoragePermissionError
 from sparklog.ids import Ids
+from sparklog.log.stored_json import decode_json, read_json
 from sparklog.protocol import levels
 from sparklog.store.base import Store
-from sparklog.store.location import IDENTITY_KEY, is_local, may_contact, read_owned, write_owned
+from sparklog.store.location import IDENTITY_KEY, may_contact, read_owned, write_owned
 from sparklog.types import printable
 
 CHECK_KEY = "broker-check.json"
@@ -62,19 +63,8 @@ def note_key(broker: int) -> str:
 def read_identity(store: Store) -> Identity | None:
     """Return a location's identity, None if it has no broker.json. Raises CorruptMetadataError,
     UnsupportedVersionError, StorageError."""
-    try:
-        data = store.get(IDENTITY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
-    except ObjectNotFoundError:
-        return None
-    path = f"{store.root}/{IDENTITY_KEY}"
-    try:
-        levels.check_format(path, data)
-        return msgspec.json.decode(data, type=Identity)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(
-            f"{path} cannot be read: {error}; if this is the right location, delete the file and register it again",
-            path=path,
-        ) from error
+    remedy = "if this is the right location, delete the file and register it again"
+    return read_json(store, IDENTITY_KEY, Identity, remedy)
 
 
 def encode_identity(cluster_id: str, broker: int) -> bytes:
@@ -107,17 +97,12 @@ class AllowedLocations(msgspec.Struct, frozen=True):
 def read_allowed(root: Store) -> tuple[str, ...]:
     """Return the addresses that the root's owner allowed. Raises StoragePermissionError if the file is another user's,
     CorruptMetadataError, UnsupportedVersionError, StorageError."""
-    path = f"{root.root}/{LOCATIONS_KEY}"
     try:
         data = read_owned(root, LOCATIONS_KEY, limits.MAX_LOCATIONS_FILE_BYTES)
-        levels.check_format(path, data)
-        return msgspec.json.decode(data, type=AllowedLocations).allowed
     except ObjectNotFoundError:
         return ()
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(
-            f"{path} cannot be read: {error}; delete it and allow the locations again", path=path
-        ) from error
+    remedy = "delete it and allow the locations again"
+    return decode_json(f"{root.root}/{LOCATIONS_KEY}", data, AllowedLocations, remedy).allowed
 
 
 def write_allowed(root: Store, allowed: Iterable[str], ids: Ids) -> None:
@@ -155,7 +140,7 @@ def _read_allowed_or_none(root: Store) -> tuple[str, ...]:
     try:
         return read_allowed(root)
     except StoragePermissionError:
-        if not is_local(root.root):
+        if not root.is_local:
             raise
         return ()
 

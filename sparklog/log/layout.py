@@ -23,11 +23,10 @@ import msgspec
 from sparklog import limits
 from sparklog.errors import (
     ClusterNotFoundError,
-    CorruptMetadataError,
     ObjectNotFoundError,
     StorageError,
-    UnsupportedVersionError,
 )
+from sparklog.log.stored_json import read_json
 from sparklog.protocol import levels
 from sparklog.protocol.file_names import file_name
 from sparklog.store.base import Store
@@ -44,7 +43,7 @@ ACTIONS = "meta/actions/"
 REMOVED_COMMITS = "meta/removed-commits/"
 
 FORMAT = 1
-"""The format this version writes; it reads this one and older ones."""
+"""The format of cluster.json that this version writes; it reads every level that it knows (``protocol.levels``)."""
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
@@ -74,19 +73,9 @@ def encode_cluster_file(cluster_id: str) -> bytes:
 
 def read_cluster_file(store: Store) -> ClusterFile:
     """Read cluster.json. Raises ClusterNotFoundError, CorruptMetadataError or UnsupportedVersionError."""
-    path = f"{store.root}/{CLUSTER_KEY}"
-    try:
-        data = store.get(CLUSTER_KEY, limits.MAX_CLUSTER_FILE_BYTES)
-    except ObjectNotFoundError as error:
-        raise ClusterNotFoundError(_describe_location(store), path=path) from error
-    try:
-        cluster = msgspec.json.decode(data, type=ClusterFile)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
-    if cluster.format > FORMAT:
-        raise UnsupportedVersionError(
-            f"{path} has format {cluster.format}, and this sparklog opens up to {FORMAT}; upgrade sparklog", path=path
-        )
+    cluster = read_json(store, CLUSTER_KEY, ClusterFile, "restore it from a copy")
+    if cluster is None:
+        raise ClusterNotFoundError(_describe_location(store), path=f"{store.root}/{CLUSTER_KEY}")
     return cluster
 
 
@@ -172,16 +161,8 @@ def read_boundary(store: Store) -> int:
 
 def read_boundary_file(store: Store) -> Boundary:
     """Read boundary.json. Raises CorruptMetadataError, UnsupportedVersionError."""
-    path = f"{store.root}/{BOUNDARY_KEY}"
-    try:
-        data = store.get(BOUNDARY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
-    except ObjectNotFoundError:
-        return Boundary(boundary=-1)
-    try:
-        levels.check_format(path, data)
-        return msgspec.json.decode(data, type=Boundary)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
+    boundary = read_json(store, BOUNDARY_KEY, Boundary, "restore it from a copy")
+    return Boundary(boundary=-1) if boundary is None else boundary
 
 
 def read_certain_boundary(store: Store) -> int:

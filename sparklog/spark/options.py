@@ -11,7 +11,6 @@ Not for: whether topics and offsets exist (``planning``).
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.errors import InvalidOptionError
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.spark.sink.repetition import ON_MISMATCH
 from sparklog.spark.source.offsets import (
     EveryPartition,
@@ -329,10 +329,9 @@ def _check_name(name: str) -> None:
     if name.startswith("kafka."):
         _note_kafka_option(name)
         return
-    close = difflib.get_close_matches(name, KNOWN_OPTIONS, n=1, cutoff=0.75)
-    if close:
-        meant = KNOWN_OPTIONS[close[0]]
-        raise InvalidOptionError(f"unknown option {name!r}; did you mean {meant}?", option=name)
+    hint = did_you_mean(name, KNOWN_OPTIONS.values())
+    if hint:
+        raise InvalidOptionError(f"unknown option {name!r}{hint}", option=name)
     logger.warning("unknown option %s was ignored", name)
 
 

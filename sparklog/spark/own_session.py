@@ -18,7 +18,7 @@ from pyspark.sql import DataFrameWriter, SparkSession
 
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessTable
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark plans a read again for each query only if it has a filter to push down (``api.read``)."""
@@ -33,8 +33,7 @@ _LOOKS_FOR_SPARKLOG = (
     f"import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('sparklog') else {_WITHOUT_SPARKLOG})"
 )
 
-_registered: set[str] = set()
-_registered_lock = ProcessLock()
+_registered: ProcessTable[str, bool] = ProcessTable()
 
 
 def register_source(spark: SparkSession) -> None:
@@ -66,9 +65,9 @@ def _java(spark: SparkSession) -> Any:
 
 
 def _is_new(name: str) -> bool:
-    with _registered_lock:
-        is_new = name not in _registered
-        _registered.add(name)
+    with _registered as names:
+        is_new = name not in names
+        names[name] = True
     return is_new
 
 
@@ -113,8 +112,8 @@ def check_python(spark: SparkSession) -> None:
         return
     is_shipped = any(spark.conf.get(name, "") for name in ("spark.submit.pyFiles", "spark.archives"))
     if not is_shipped and not has_sparklog(python, str(context.master).startswith("local")):
-        with _registered_lock:
-            _registered.discard(f"python {python}")
+        with _registered as names:
+            names.pop(f"python {python}", None)
         raise InvalidRequestError(
             f"Spark starts its Python processes with {python!r}, which has no sparklog; this program runs "
             f"{sys.executable}. Set PYSPARK_PYTHON={sys.executable} (or spark.pyspark.python) before "

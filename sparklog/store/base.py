@@ -23,15 +23,16 @@ Not for: deciding anything. Retrying, reading back and comparing belong to the c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from sparklog.errors import InvalidRequestError, RecordListTooLargeError, StorageError
+from sparklog.errors import CorruptMetadataError, InvalidRequestError, RecordListTooLargeError, StorageError
 from sparklog.limits import MAX_COMMIT_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Self
 
 BytesLike: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 """Any contiguous buffer of bytes. It is copied only where the storage's client needs it."""
@@ -82,7 +83,7 @@ class OutputFile(Protocol):
     """A streaming write of one object. Not thread-safe, not picklable.
 
     Nothing is visible under the key before ``close`` returns. As a context manager it closes at the end of the block
-    and aborts if the block raises.
+    and aborts if the block raises. Implementations derive from this class.
     """
 
     key: str
@@ -104,35 +105,73 @@ class OutputFile(Protocol):
         nothing after ``close``. Never raises if the storage does not answer: what then remains is invisible (see
         ``remove_unfinished``)."""
 
-    def __enter__(self) -> OutputFile: ...
+    def close_with(self, other: OutputFile) -> None:
+        """Close this file and another one of the same store: local ones in little more than the time of one.
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None: ...
+        Raises as ``close``; unpublished files are aborted then, and one of the two may exist."""
+        try:
+            self._close_both(other)
+        except BaseException:
+            self.abort()
+            other.abort()
+            raise
+
+    def _close_both(self, other: OutputFile) -> None:
+        self.close()
+        other.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
 
 class Store(Protocol):
     """Objects below one root. Thread-safe, picklable (the copy opens its own client), and usable after a fork; where
-    a client does not survive a fork (HDFS), every call in the child raises ``StorageError`` instead of hanging."""
+    a client does not survive a fork (HDFS), every call in the child raises ``StorageError`` instead of hanging.
+
+    Implementations derive from this class; its defaults are those of a storage behind a network."""
+
+    root: str
+    """Path or URL that keys are relative to, without trailing slash and without credentials."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
 
     @property
-    def root(self) -> str:
-        """Path or URL that keys are relative to, without trailing slash and without credentials."""
+    def is_local(self) -> bool:
+        """Whether the objects are files of this machine's file system, on a disk or a mount; ``root`` is their path."""
+        return False
 
     @property
     def parallel_requests(self) -> int:
         """Number of parallel requests that pays off: 1 where a request costs less than a thread."""
+        return 16
 
     @property
     def has_own_clock(self) -> bool:
         """Whether modification times come from another clock than this machine's, such as a server's."""
+        return True
 
     @property
     def is_private(self) -> bool:
         """Whether the objects live in this process alone, and end with it."""
+        return False
 
     @property
     def endpoint_to_probe(self) -> str:
         """Address of a server that might ignore the condition of ``put_if_absent`` and therefore has to be probed once
         (see ``probe.py``); empty where that is impossible. May read the client's settings, but sends no request."""
+        return ""
+
+    def guarded_by(self, key: str) -> Store:
+        """Return a store that writes only while this object exists, if the storage can be unmounted; else this one.
+        Its writes then raise ``StorageError`` instead of filling the folder below the mount point."""
+        return self
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         """Return the whole object.
@@ -162,6 +201,11 @@ class Store(Protocol):
         ``prefix`` is a folder with a trailing slash, or "" for everything. A missing folder is empty.
         """
 
+    def list_others(self, folder: str) -> Iterable[tuple[str, str]]:
+        """Return the names in a folder, not recursively, that are no objects (a pipe, a folder in the place of a file),
+        each with what it is."""
+        return ()
+
     def info(self, key: str) -> ObjectInfo:
         """Return size and modification time of one object. Raises ``ObjectNotFoundError``."""
 
@@ -176,6 +220,7 @@ class Store(Protocol):
         for it may time out, and a crash of its holder frees it. Correctness rests on ``put_if_absent`` alone.
 
         ``while_waiting`` may be called now and then while another process holds the lock."""
+        return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:
         """Delete invisible leftovers of crashed writers that were last written before ``before_ms`` (since the epoch).
@@ -183,6 +228,9 @@ class Store(Protocol):
         Returns how many were deleted. Choose a time that no writer still at work can have started before.
         """
 
+
+SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
+"""Other schemes of the same storage."""
 
 _BAD_KEY = re.compile(
     r"^/|/$|//"  # empty parts
@@ -244,6 +292,14 @@ def check_range(key: str, position: int, length: int) -> None:
     """Raise ``InvalidRequestError`` for a negative position or length, which some clients count from the end."""
     if position < 0 or length < 0:
         raise InvalidRequestError(f"read of {length} bytes at {position} of {key}: neither may be negative", path=key)
+
+
+def check_size(path: str, size: int, max_bytes: int | None) -> None:
+    """Raise ``CorruptMetadataError`` for an object with more than ``max_bytes``, if given."""
+    if max_bytes is not None and size > max_bytes:
+        raise CorruptMetadataError(
+            f"{path} has more than the {max_bytes} bytes that an object of its kind can have", path=path
+        )
 
 
 def not_written(error: Exception) -> Exception:

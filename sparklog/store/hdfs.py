@@ -24,12 +24,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from sparklog.errors import (
-    CorruptMetadataError,
     ObjectExistsError,
     ObjectNotFoundError,
     SparklogError,
@@ -44,8 +43,11 @@ from sparklog.store.base import (
     TEMPORARY_PREFIX,
     BytesLike,
     ObjectInfo,
+    OutputFile,
+    Store,
     check_create,
     check_range,
+    check_size,
     is_hidden,
     not_written,
     validate_key,
@@ -79,12 +81,8 @@ _first_user: int | None = None
 """Id of the first process to connect, of this one and those it was forked from."""
 
 
-class HdfsStore:
+class HdfsStore(Store):
     """A folder in HDFS. Thread-safe, picklable (with its options). Unusable in forks of a process that used HDFS."""
-
-    parallel_requests = 16
-    has_own_clock = True
-    is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object], ids: Ids | None = None) -> None:
         """``url`` names the NameNode or a name service of the Hadoop configuration (found through HADOOP_CONF_DIR);
@@ -105,23 +103,12 @@ class HdfsStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return (HdfsStore, (self._service + self._base, self._options, self._ids))
 
-    def __repr__(self) -> str:
-        return f"HdfsStore({self.root!r})"
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return ""
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
         with _translating("read", self._shown(key)):
             reader = self._client.get().read(path)
             size = reader.inner.file_length()
-            if max_bytes is not None and size > max_bytes:
-                shown = self._shown(key)
-                raise CorruptMetadataError(
-                    f"{shown} has {size} bytes, more than the {max_bytes} an object of its kind can have", path=shown
-                )
+            check_size(self._shown(key), size, max_bytes)
             return _read_range(reader, 0, size)
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
@@ -181,9 +168,6 @@ class HdfsStore:
 
     def open_output(self, key: str) -> HdfsOutputFile:
         return HdfsOutputFile(self, key, overwrite=True)
-
-    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:
         removed = 0
@@ -249,7 +233,7 @@ class HdfsStore:
         )
 
 
-class HdfsOutputFile:
+class HdfsOutputFile(OutputFile):
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
     def __init__(self, store: HdfsStore, key: str, overwrite: bool) -> None:
@@ -307,15 +291,6 @@ class HdfsOutputFile:
         self._open = False
         self._writer.clear()
         self._delete_temporary()
-
-    def __enter__(self) -> HdfsOutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def _create(self) -> Any:
         from hdfs_native import WriteOptions

@@ -31,7 +31,6 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
-    CorruptMetadataError,
     InvalidRequestError,
     ObjectExistsError,
     StorageError,
@@ -48,6 +47,7 @@ from sparklog.store.base import (
     Store,
     check_create,
     check_range,
+    check_size,
     is_hidden,
     not_written,
     validate_key,
@@ -69,11 +69,11 @@ _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-class LocalStore:
+class LocalStore(Store):
     """A folder as a store. Thread-safe, picklable, and without state that a fork could break."""
 
+    is_local = True
     parallel_requests = 1
-    is_private = False
 
     def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None, required_key: str = "") -> None:
         """``folder`` is an absolute path; it need not exist. ``clock`` bounds only the wait for the commit lock.
@@ -98,18 +98,10 @@ class LocalStore:
         return not is_local_disk(folder)
 
     def guarded_by(self, key: str) -> LocalStore:
-        """Return a store of the same folder that writes only while this object exists."""
         return LocalStore(self.root, self._clock, self._ids, key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (LocalStore, (self.root, self._clock, self._ids, self._required[len(self._base) :]))
-
-    def __repr__(self) -> str:
-        return f"LocalStore({self.root!r})"
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return ""
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._base + validate_key(key)
@@ -118,12 +110,8 @@ class LocalStore:
             try:
                 status = os.fstat(file)
                 check_file(status)
-                size = status.st_size
-                if max_bytes is not None and size > max_bytes:
-                    raise CorruptMetadataError(
-                        f"{path} has {size} bytes, more than the {max_bytes} an object of its kind can have", path=path
-                    )
-                return _read_fully(file, size, 0)
+                check_size(path, status.st_size, max_bytes)
+                return _read_fully(file, status.st_size, 0)
             finally:
                 os.close(file)
         except OSError as error:
@@ -179,6 +167,16 @@ class LocalStore:
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return _walk(self._base, validate_prefix(prefix))
+
+    def list_others(self, folder: str) -> Iterator[tuple[str, str]]:
+        path = self._base + folder
+        try:
+            names = sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise translate_os_error(error, "list", path) from error
+        yield from ((folder + name, kind) for name in names if (kind := kind_of_other(path + name)))
 
     def info(self, key: str) -> ObjectInfo:
         path = self._base + validate_key(key)
@@ -258,7 +256,7 @@ class LocalStore:
         return temporary
 
 
-class LocalOutputFile:
+class LocalOutputFile(OutputFile):
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
     def __init__(self, key: str, path: str, temporary: str, file: int, required: str = "") -> None:
@@ -300,14 +298,15 @@ class LocalOutputFile:
         self._publish()
         _sync_folder_of(self._path)
 
-    def close_with(self, other: LocalOutputFile) -> None:
-        """Close two files in little more than the time of one: both are synced in parallel, and a common folder once.
-
-        Neither may be written to in the meantime. Raises as ``close``; one of the two may exist then.
-        """
-        if self._file is None or other._file is None or os.path.dirname(self._path) != os.path.dirname(other._path):
-            self.close()
-            other.close()
+    def _close_both(self, other: OutputFile) -> None:
+        """Sync both in parallel, and their common folder once. Neither may be written to in the meantime."""
+        if (
+            not isinstance(other, LocalOutputFile)
+            or self._file is None
+            or other._file is None
+            or os.path.dirname(self._path) != os.path.dirname(other._path)
+        ):
+            super()._close_both(other)
             return
         other._start_sync_of_all()
         self._publish()
@@ -351,15 +350,6 @@ class LocalOutputFile:
         with suppress(OSError):
             os.close(file)
         _remove_quietly(self._temporary)
-
-    def __enter__(self) -> LocalOutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def _flush(self) -> None:
         if self._buffer:
@@ -408,22 +398,6 @@ class _BackgroundSync:
             self._thread.join()
         if self.error is not None:
             raise self.error
-
-
-def close_together(first: OutputFile, second: OutputFile) -> None:
-    """Close two files of any store, on a local one in little more than the time of one.
-
-    Raises as ``close``; unpublished files are aborted then, and one of the two may exist."""
-    try:
-        if isinstance(first, LocalOutputFile) and isinstance(second, LocalOutputFile):
-            first.close_with(second)
-        else:
-            first.close()
-            second.close()
-    except BaseException:
-        first.abort()
-        second.abort()
-        raise
 
 
 def _check_required(required: str, path: str) -> None:
@@ -533,20 +507,6 @@ def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
             yield from _walk(base, prefix + name)
         elif not is_hidden(name) and (status := _file_status(entry)) is not None:
             yield ObjectInfo(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
-
-
-def list_others(store: Store, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the names in a folder that are not files, each with what it is; none unless the store is local."""
-    if not isinstance(store, LocalStore):
-        return
-    path = f"{store.root.rstrip('/')}/{folder}"
-    try:
-        names = sorted(os.listdir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise translate_os_error(error, "list", path) from error
-    yield from ((folder + name, kind) for name in names if (kind := kind_of_other(path + name)))
 
 
 def _is_below_link(base: str, prefix: str) -> bool:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 
 from sparklog.clock import Clock
 from sparklog.store.modes import give_lock_mode
+from sparklog.store.process_local import ProcessTable
 
 LOCK_WAIT_SECONDS = 2.0
 """How long a committer waits for the advisory lock before it commits without: the holder may be a stopped process."""
@@ -140,20 +141,9 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-_process_locks: dict[str, threading.Lock] = {}
-_process_locks_guard = threading.Lock()
+_process_locks: ProcessTable[str, threading.Lock] = ProcessTable()
 
 
 def _lock_of_process(path: str) -> threading.Lock:
-    with _process_locks_guard:
-        return _process_locks.setdefault(path, threading.Lock())
-
-
-def _forget_locks() -> None:
-    """Start over in a forked child, where a lock held by another thread of the parent would stay locked forever."""
-    global _process_locks_guard
-    _process_locks.clear()
-    _process_locks_guard = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_locks)
+    with _process_locks as locks:
+        return locks.setdefault(path, threading.Lock())

@@ -22,10 +22,9 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from sparklog.errors import CorruptMetadataError, SparklogError, StoragePermissionError
+from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.ids import Ids
-from sparklog.store.base import TEMPORARY_PREFIX, Store
-from sparklog.store.local import LocalStore
+from sparklog.store.base import SAME_SCHEME, TEMPORARY_PREFIX, Store, check_size
 from sparklog.store.open import open_store, scheme_of
 from sparklog.store.os_errors import translate_os_error
 
@@ -35,17 +34,10 @@ IDENTITY_KEY = "broker.json"
 def open_location(url: str, storage_options: Mapping[str, object] | None = None) -> Store:
     """Return the store of a registered location. Raises as ``open_store``; its writes also raise StorageError if the
     location is not the one that was registered."""
-    return guard_store(open_store(url, storage_options), IDENTITY_KEY)
-
-
-def guard_store(store: Store, key: str) -> Store:
-    """Return a store that writes only while this object exists, if the storage can be unmounted: a local folder."""
-    return store.guarded_by(key) if isinstance(store, LocalStore) else store
+    return open_store(url, storage_options).guarded_by(IDENTITY_KEY)
 
 
 # -- which addresses are contacted
-
-_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
 
 class _Address(NamedTuple):
@@ -72,7 +64,7 @@ def _parse_address(url: str) -> _Address:
         return _Address(scheme, "", ())
     authority, _, path = url.partition("://")[2].partition("/")
     parts = tuple(part for part in path.replace("\\", "/").split("/") if part)
-    return _Address(_SAME_SCHEME.get(scheme, scheme), authority, parts)
+    return _Address(SAME_SCHEME.get(scheme, scheme), authority, parts)
 
 
 def may_contact(url: str, root: str, allowed: Iterable[str]) -> bool:
@@ -103,11 +95,6 @@ def _lies_below(address: _Address, prefix: str) -> bool:
 # -- objects that count only if the root's owner wrote them
 
 
-def is_local(root: str) -> bool:
-    """Return whether a root is a folder of the operating system."""
-    return scheme_of(root) == "file"
-
-
 def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
     """Return an object of the root that only the root's owner may write.
 
@@ -116,7 +103,7 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
 
     Raises ObjectNotFoundError, StoragePermissionError for a link or a file of another user, CorruptMetadataError.
     """
-    if not is_local(store.root):
+    if not store.is_local:
         return store.get(key, max_bytes)
     path = f"{store.root}/{key}"
     try:
@@ -138,15 +125,14 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
                 path=path,
             ) from error
         raise translate_os_error(error, "read", path) from error
-    if len(data) > max_bytes:
-        raise CorruptMetadataError(f"{path} has more than {max_bytes} bytes", path=path)
+    check_size(path, len(data), max_bytes)
     return data
 
 
 def write_owned(store: Store, key: str, data: bytes, ids: Ids) -> None:
     """Write an object for ``read_owned``. Raises StorageError, and StoragePermissionError before anything is written
     if this process is not run by the owner of a local root."""
-    if not is_local(store.root):
+    if not store.is_local:
         store.put(key, data)
         return
     path = f"{store.root}/{key}"

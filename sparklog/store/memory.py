@@ -10,23 +10,25 @@ Not for: sharing between processes (Spark's workers), or durable data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import CorruptMetadataError, ObjectExistsError, ObjectNotFoundError, StorageError
+from sparklog.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from sparklog.store.base import (
     BytesLike,
     ObjectInfo,
+    OutputFile,
+    Store,
     check_create,
     check_range,
+    check_size,
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessLock
 
 
 class _Space:
@@ -45,11 +47,12 @@ def forget_space(name: str) -> None:
     _spaces.pop(name, None)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A named space of objects. Thread-safe; picklable within its process."""
 
     parallel_requests = 1
     is_private = True
+    has_own_clock = False
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         """``name`` is the part after ``memory://``: the space, and optionally a folder in it."""
@@ -63,20 +66,9 @@ class MemoryStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return (MemoryStore, (self.root.removeprefix("memory://"), self._clock if self.has_own_clock else None))
 
-    def __repr__(self) -> str:
-        return f"MemoryStore({self.root!r})"
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return ""
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         data = self._object(key)[0]
-        if max_bytes is not None and len(data) > max_bytes:
-            path = f"{self.root}/{key}"
-            raise CorruptMetadataError(
-                f"{path} has {len(data)} bytes, more than the {max_bytes} an object of its kind can have", path=path
-            )
+        check_size(f"{self.root}/{key}", len(data), max_bytes)
         return data
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
@@ -125,9 +117,6 @@ class MemoryStore:
         validate_key(key)
         return MemoryOutputFile(key, self)
 
-    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def remove_unfinished(self, before_ms: int) -> int:
         return 0  # unfinished bytes are in the writer's own object, and go with it
 
@@ -162,7 +151,7 @@ class MemoryInputFile:
         self._data = None
 
 
-class MemoryOutputFile:
+class MemoryOutputFile(OutputFile):
     """Buffers the bytes and stores them under the key at ``close``. Not thread-safe."""
 
     def __init__(self, key: str, store: MemoryStore) -> None:
@@ -188,12 +177,3 @@ class MemoryOutputFile:
 
     def abort(self) -> None:
         self._open = False
-
-    def __enter__(self) -> MemoryOutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()

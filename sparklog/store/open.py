@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
 
 from sparklog.errors import UnsupportedStoreError
@@ -64,54 +63,45 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object
     Raises ``UnsupportedStoreError`` if the address is malformed, the storage cannot arbitrate commits, or its client is
     not installed.
     """
-    store = _open(os.fspath(url), dict(storage_options or {}))
-    return _substitutes.get(store.root, store)
-
-
-@contextmanager
-def substituted(store: Store) -> Iterator[None]:
-    """Let ``open_store`` return this store for the address of its root, in this process, until the block ends.
-
-    For tests only: clients that are given an address then work on a store that fails or counts."""
-    before = _substitutes.get(store.root)
-    _substitutes[store.root] = store
-    try:
-        yield
-    finally:
-        if before is None:
-            del _substitutes[store.root]
-        else:
-            _substitutes[store.root] = before
-
-
-_substitutes: dict[str, Store] = {}
-
-
-def _open(text: str, options: dict[str, object]) -> Store:
+    text = os.fspath(url)
     scheme = scheme_of(text)
-    if scheme == "file":
-        return LocalStore(_local_path(text))
-    if scheme == "memory":
-        return MemoryStore(_memory_name(text))
-    if scheme in ("s3", "s3a", "s3n"):
-        with no_fork():
-            from sparklog.store.s3 import S3Store
+    opener = OPENERS.get(scheme)
+    if opener is None:
+        reason = _REFUSED.get(scheme, "has no put-if-absent that was verified with racing processes")
+        shown = _without_user(text)
+        raise UnsupportedStoreError(f"{shown}: {scheme}:// {reason}. Use {SUPPORTED}", path=shown)
+    return opener(text, dict(storage_options or {}))
 
-        return S3Store(text, options)
-    if scheme in ("gs", "gcs", "abfs", "abfss", "az"):
-        with no_fork():
-            from sparklog.store.remote import FsspecStore
 
-        return FsspecStore(text, options)
-    if scheme in ("hdfs", "viewfs"):
-        with no_fork():
-            from sparklog.store.hdfs import HdfsStore
+def _open_s3(text: str, options: dict[str, object]) -> Store:
+    with no_fork():
+        from sparklog.store.s3 import S3Store
 
-        return HdfsStore(text, options)
-    reason = _REFUSED.get(scheme, "has no put-if-absent that was verified with racing processes")
-    raise UnsupportedStoreError(
-        f"{_without_user(text)}: {scheme}:// {reason}. Use {SUPPORTED}", path=_without_user(text)
-    )
+    return S3Store(text, options)
+
+
+def _open_remote(text: str, options: dict[str, object]) -> Store:
+    with no_fork():
+        from sparklog.store.remote import FsspecStore
+
+    return FsspecStore(text, options)
+
+
+def _open_hdfs(text: str, options: dict[str, object]) -> Store:
+    with no_fork():
+        from sparklog.store.hdfs import HdfsStore
+
+    return HdfsStore(text, options)
+
+
+OPENERS: dict[str, Callable[[str, dict[str, object]], Store]] = {
+    "file": lambda text, options: LocalStore(_local_path(text)),
+    "memory": lambda text, options: MemoryStore(_memory_name(text)),
+    **dict.fromkeys(("s3", "s3a", "s3n"), _open_s3),
+    **dict.fromkeys(("gs", "gcs", "abfs", "abfss", "az"), _open_remote),
+    **dict.fromkeys(("hdfs", "viewfs"), _open_hdfs),
+}
+"""What opens the addresses of each scheme."""
 
 
 def scheme_of(text: str) -> str:

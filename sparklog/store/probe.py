@@ -31,6 +31,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import Ids
 from sparklog.store.base import Store, not_written
+from sparklog.store.process_local import ProcessTable
 
 PROBED = "meta/probed/"
 """Prefix of stored passes, and of the objects of trials."""
@@ -41,7 +42,7 @@ TRIALS = 3
 _FIRST, _SECOND = b"the first of two conditional writes", b"the second of two conditional writes"
 _MAX_BYTES = 4096
 
-_passed: set[tuple[str, str]] = set()
+_passed: ProcessTable[tuple[str, str], bool] = ProcessTable()
 """Roots and server addresses that passed, as far as this process knows."""
 
 
@@ -52,8 +53,11 @@ def require_conditional_writes(store: Store, ids: Ids) -> None:
     """
     try:
         endpoint = store.endpoint_to_probe
-        if not endpoint or (store.root, endpoint) in _passed:
+        if not endpoint:
             return
+        with _passed as passed:
+            if (store.root, endpoint) in passed:
+                return
         key = f"{PROBED}{hashlib.sha256(endpoint.encode()).hexdigest()[:32]}.json"
         if not _has_passed(store, key):
             probe_conditional_writes(store, ids)
@@ -62,7 +66,8 @@ def require_conditional_writes(store: Store, ids: Ids) -> None:
     except StorageError as error:
         not_written(error)
         raise
-    _passed.add((store.root, endpoint))
+    with _passed as passed:
+        passed[store.root, endpoint] = True
 
 
 def probe_conditional_writes(store: Store, ids: Ids) -> None:

@@ -1,4 +1,7 @@
-"""Values that exist once per process, such as clients of remote storages: created at first use, again after a fork.
+"""What a process has and its forks do not: clients of remote storages, tables of what was opened or done, locks.
+
+Values are created at first use, again after a fork; tables start empty, and locks free. A fork copies locks as they
+are, but only the forking thread: a lock that another thread holds at that moment would stay locked in the child.
 
 Spark's Python workers are forked from a daemon. An inherited client is useless there: its threads are gone. Worse,
 destroying it waits for those threads: with hdfs-native a child hangs as soon as it drops an inherited client, and s3fs
@@ -7,7 +10,6 @@ waits in its finalizer. So a forked child deliberately leaks what it inherited, 
 An import that one thread was running when another one forked never ends in the child: the import system has a lock per
 module, whose owner is gone. So a client's package is imported within ``no_fork``, and a fork waits for the import.
 The same goes for creating a client of fsspec, which starts a thread under a lock that its own fork handling misses.
-A lock that an object of a store holds briefly is a ``ProcessLocal`` as well.
 
 Not for: sharing anything between processes.
 """
@@ -25,9 +27,12 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 _all: weakref.WeakSet[ProcessLocal] = weakref.WeakSet()  # type: ignore[type-arg]
-
+_locks: weakref.WeakSet[ProcessLock] = weakref.WeakSet()
+_tables: weakref.WeakSet[ProcessTable] = weakref.WeakSet()  # type: ignore[type-arg]
 
 _fork_lock = threading.RLock()
 
@@ -75,9 +80,53 @@ class ProcessLocal(Generic[T]):
         self._lock = threading.Lock()
 
 
-def _leak_all() -> None:
+class ProcessLock:
+    """A reentrant lock, to be used with ``with``; it starts out free in each process. The data it guards must be usable
+    in a forked child in any state, or be a ``ProcessTable``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """Replace the lock by a free one; called in a forked child."""
+        self._lock = threading.RLock()
+
+
+class ProcessTable(Generic[Key, Value]):
+    """A dict that each process has of its own. Thread-safe: ``with table as entries`` locks it."""
+
+    def __init__(self) -> None:
+        self._entries: ProcessLocal[dict[Key, Value]] = ProcessLocal(dict)
+        self._lock = ProcessLock()
+        _tables.add(self)
+
+    def __enter__(self) -> dict[Key, Value]:
+        self._lock.__enter__()
+        return self._entries.get()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__()
+
+
+def start_over() -> None:
+    """Empty all tables, as in a process that has opened and done nothing yet: for tests."""
+    for table in list(_tables):
+        with table as entries:
+            entries.clear()
+
+
+def _start_child() -> None:
     global _fork_lock
     _fork_lock = threading.RLock()
+    for lock in list(_locks):
+        lock.renew()
     for local in list(_all):
         local.leak()
 
@@ -86,5 +135,5 @@ def _leak_all() -> None:
 # a fork waits here and registers fork handlers itself would only have its "after" handlers called, and release locks
 # that it never acquired: so Python's own two modules that do so are imported above.
 os.register_at_fork(
-    before=lambda: _fork_lock.acquire(), after_in_parent=lambda: _fork_lock.release(), after_in_child=_leak_all
+    before=lambda: _fork_lock.acquire(), after_in_parent=lambda: _fork_lock.release(), after_in_child=_start_child
 )

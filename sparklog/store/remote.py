@@ -8,6 +8,7 @@ Rules:
 * A client retries internally, so it may find its own object and report that it exists; and every error, even a refusal,
   may be the response to the second of two requests whose first took effect. Callers resolve both by reading back.
   Only failures before a client exists, such as missing credentials, are certain.
+* Google's and Microsoft's own services honour conditions, so there is no endpoint to probe.
 * Clients also raise errors that look like bugs (TypeError, AttributeError), in the middle of a request. They become a
   StorageError like all others.
 
@@ -17,13 +18,12 @@ Not for: deciding whether to retry a commit.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from sparklog.errors import (
-    CorruptMetadataError,
     InvalidCallError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -34,12 +34,15 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.store.base import (
+    SAME_SCHEME,
     BytesLike,
     InputFile,
     ObjectInfo,
     OutputFile,
+    Store,
     check_create,
     check_range,
+    check_size,
     is_hidden,
     not_written,
     validate_key,
@@ -49,7 +52,6 @@ from sparklog.store.process_local import ProcessLocal, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
-_SAME_AS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
 # Errors of clients that no retry resolves.
 _PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, LookupError)
@@ -58,17 +60,13 @@ _PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, Not
 _REFUSED_CODES = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS})
 
 
-class FsspecStore:
+class FsspecStore(Store):
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
-
-    parallel_requests = 16
-    has_own_clock = True
-    is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         """``url`` is validated by ``open_store``; ``options`` go to fsspec's client as they are."""
         scheme, _, rest = url.partition("://")
-        self._protocol = _SAME_AS.get(scheme.lower(), scheme.lower())
+        self._protocol = SAME_SCHEME.get(scheme.lower(), scheme.lower())
         self._url = f"{self._protocol}://{rest.rstrip('/')}"
         self._options = dict(options)
         self.root = self._url
@@ -80,22 +78,11 @@ class FsspecStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._url, self._options))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return ""  # Google's and Microsoft's own services honour conditions
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
         end = None if max_bytes is None else max_bytes + 1
         data = self._read(key, path, 0, end)
-        if max_bytes is not None and len(data) > max_bytes:
-            raise CorruptMetadataError(
-                f"{self._shown(key)} has more than the {max_bytes} bytes an object of its kind can have",
-                path=self._shown(key),
-            )
+        check_size(self._shown(key), len(data), max_bytes)
         return data
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
@@ -157,9 +144,6 @@ class FsspecStore:
         except Exception as error:
             raise self._translate(error, "write", key) from error
         return FsspecOutputFile(self, key, file)
-
-    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:
         return 0  # Google and Azure delete unfinished uploads after a week by themselves
@@ -230,7 +214,7 @@ class FsspecStore:
         return translate_client_error(error, operation, self._shown(key))
 
 
-class FsspecOutputFile:
+class FsspecOutputFile(OutputFile):
     """A streaming upload that becomes visible when it is closed. Not thread-safe.
 
     fsspec's files publish their bytes when they are garbage collected while open. This one aborts them first.
@@ -281,15 +265,6 @@ class FsspecOutputFile:
 
     def __del__(self) -> None:
         self.abort()
-
-    def __enter__(self) -> FsspecOutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 def translate_client_error(error: Exception, operation: str, path: str) -> Exception:

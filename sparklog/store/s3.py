@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,7 +37,8 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedStoreError,
 )
-from sparklog.store.base import BytesLike, ObjectInfo, check_create, is_hidden, not_written, validate_key
+from sparklog.retry import retry
+from sparklog.store.base import BytesLike, ObjectInfo, OutputFile, check_create, is_hidden, not_written, validate_key
 from sparklog.store.remote import FsspecStore, as_bytes, error_code
 
 PART_BYTES = 16 * 1024 * 1024
@@ -164,16 +166,14 @@ class S3Store(FsspecStore):
 
     def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
         bounds = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end is not None else {}
-        for attempt in range(READ_ATTEMPTS):
-            try:
-                client = self._client.get()
-                return bytes(sync(client.loop, self._fetch, client, key, bounds))
-            except Exception as error:
-                if error_code(error) == "InvalidRange":
-                    return b""
-                if attempt + 1 == READ_ATTEMPTS or not isinstance(error, _BodyError):
-                    raise self._translate(error, "read", key) from error
-        raise AssertionError("unreachable")
+        try:
+            client = self._client.get()
+            fetch = partial(sync, client.loop, self._fetch, client, key, bounds)
+            return bytes(retry(fetch, self._clock, [0.0] * (READ_ATTEMPTS - 1), _BodyError))
+        except Exception as error:
+            if error_code(error) == "InvalidRange":
+                return b""
+            raise self._translate(error, "read", key) from error
 
     async def _fetch(self, client: Any, key: str, bounds: Mapping[str, str]) -> bytes:
         """Send one GET and return the whole body."""
@@ -287,7 +287,7 @@ def _to_info(entry: Mapping[str, Any], prefix: str) -> ObjectInfo:
     return ObjectInfo(entry["Key"][len(prefix) :], entry["Size"], int(entry["LastModified"].timestamp() * 1000))
 
 
-class S3OutputFile:
+class S3OutputFile(OutputFile):
     """A multipart upload, or a single PUT for less than one part. Not thread-safe.
 
     The completion of an upload may take effect and still return an error. The abort that follows then finds no upload
@@ -351,15 +351,6 @@ class S3OutputFile:
             with suppress(Exception):
                 self._store._call("delete", self.key, "abort_multipart_upload", UploadId=self._upload_id)
         self._finish()
-
-    def __enter__(self) -> S3OutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def _send_part(self) -> None:
         if self._upload_id is None:

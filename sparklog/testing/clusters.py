@@ -25,8 +25,9 @@ from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator, coordinator, create_cluster
 from sparklog.ids import Ids, RandomIds
 from sparklog.store.memory import forget_space
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FaultyStore
+from sparklog.testing.substitutes import substituted
 
 
 class Cluster:

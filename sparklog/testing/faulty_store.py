@@ -119,7 +119,7 @@ class _LateEffect(NamedTuple):
     effect: Callable[[], object]
 
 
-class FaultyStore:
+class FaultyStore(Store):
     """Wraps any store. Thread-safe. A pickled copy has the same faults and starts counting at 0."""
 
     def __init__(
@@ -136,6 +136,7 @@ class FaultyStore:
         """Wrap ``store``. ``faults`` are the plan. With ``seed``, each step also draws a fault, of each kind in
         ``rates`` with that probability. ``before(step, call)`` runs first at every step, outside any lock: to delay, to
         let another writer run in between, or to raise. ``listing_lag`` and ``stale_reads`` are counted in steps."""
+        self.root = store.root
         self._store = store
         self._plan = {fault.step: _known(fault.kind) for fault in faults}
         self._rates = dict(sorted((_known(kind), rate) for kind, rate in (rates or {}).items()))
@@ -164,8 +165,8 @@ class FaultyStore:
         return f"FaultyStore({self._store!r}, faults={self._plan}, seed={self._seed})"
 
     @property
-    def root(self) -> str:
-        return self._store.root
+    def is_local(self) -> bool:
+        return self._store.is_local
 
     @property
     def parallel_requests(self) -> int:
@@ -415,7 +416,7 @@ class FaultyInputFile:
         self._file.close()
 
 
-class FaultyOutputFile:
+class FaultyOutputFile(OutputFile):
     """A streaming write whose every write, close and abort is a step. Not thread-safe."""
 
     def __init__(self, store: FaultyStore, file: OutputFile) -> None:
@@ -457,9 +458,6 @@ class FaultyOutputFile:
 
     def abort(self) -> None:
         self._store._step(Call("abort", self.key), self._abandon)
-
-    def __enter__(self) -> FaultyOutputFile:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is None:

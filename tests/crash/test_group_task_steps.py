@@ -18,6 +18,7 @@ from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTa
 from sparklog.spark.sink import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
+from sparklog.store.process_local import start_over
 from sparklog.testing.faulty_store import (
     ERROR,
     LOST_ANSWER,
@@ -60,7 +61,7 @@ def opened_by_url(store: Store) -> Iterator[None]:
     """Whoever opens a root in here gets this very store, in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinators, "open_store", lambda url, options=None: store)
-        patch.setattr(coordinators, "_shared", {})
+        start_over()
         manual = ManualClock()
         patch.setattr(coordinators, "open_cluster", lambda store, options: open_cluster(store, options, manual))
         yield

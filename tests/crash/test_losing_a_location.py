@@ -14,8 +14,9 @@ import pytest
 
 from scripts.servers import s3
 from scripts.servers.common import HOST, Skipped, free_ports, start, wait_until
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FULL, PERMISSION, UNAVAILABLE, FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.crash.losing import Scene
 
 

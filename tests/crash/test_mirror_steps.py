@@ -15,8 +15,9 @@ from sparklog.maintenance.replicas.mirror import mirror, promote, read_mirror_fi
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.store.base import Store
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import Replicas
 
 

@@ -21,7 +21,6 @@ from sparklog.protocol.commits import ForgetRemovedFiles, RegisterBroker, commit
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.segments import index_path
 from sparklog.store.memory import MemoryStore, forget_space
-from sparklog.store.open import substituted
 from sparklog.testing.faulty_store import (
     ERROR,
     FULL,
@@ -32,6 +31,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.damaged_clusters import records
 
 Contents = dict[str, bytes]

@@ -27,7 +27,6 @@ from sparklog.protocol.decide.elections import elect_preferred
 from sparklog.protocol.state import PartitionState
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
-from sparklog.store.open import substituted
 from sparklog.testing.faulty_store import (
     ERROR,
     FULL,
@@ -39,6 +38,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from sparklog.testing.substitutes import substituted
 
 TOPIC = "orders"
 PLACES = ("root", "1", "2", "3")

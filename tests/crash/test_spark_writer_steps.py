@@ -20,6 +20,7 @@ from sparklog.spark.options import sink_options
 from sparklog.spark.sink import output
 from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
 from sparklog.store.memory import MemoryStore
+from sparklog.store.process_local import start_over
 from sparklog.testing.faulty_store import (
     ERROR,
     FULL,
@@ -91,7 +92,7 @@ def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
     """Whoever opens this store's root in here gets this very store, in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinators, "open_store", lambda url, options=None: store)
-        patch.setattr(coordinators, "_shared", {})
+        start_over()
         yield store
 
 

@@ -29,6 +29,7 @@ from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.store.memory import MemoryStore
+from sparklog.store.process_local import start_over
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,
     CRASH_BEFORE,
@@ -150,8 +151,7 @@ def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
     """Whoever opens a cluster in here gets this very store, in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinators, "open_store", lambda url, options=None: store)
-        patch.setattr(coordinators, "_shared", {})
-        patch.setattr(coordinators, "_opening", {})
+        start_over()
         yield store
 
 

@@ -29,9 +29,11 @@ from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.spark.sink import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
+from sparklog.store.process_local import start_over
 from sparklog.testing.faults import KINDS
 from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedCrash, SimulatedInterrupt
+from sparklog.testing.substitutes import substituted
 
 SPARK_PATH = "/log"
 """The root as Spark's options name it, which take no address in memory."""
@@ -143,7 +145,7 @@ class World:
         with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
             for store in stores.values():
                 stack.enter_context(substituted(store))
-            patch.setattr(coordinators, "_shared", {})
+            start_over()
             patch.setattr(coordinators, "open_store", lambda url, options: _opened(url, stores[ROOT], options))
             patch.setattr(coordinators, "open_cluster", lambda store, options: open_cluster(store, options, self.clock))
             patch.setattr(output, "FINISH_THREADS", 1)  # a step is the same in every run

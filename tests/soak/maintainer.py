@@ -10,7 +10,7 @@ import time
 from sparklog.cli.commands.storage import maintain as command
 from sparklog.errors import SparklogError
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.store.open import substituted
+from sparklog.testing.substitutes import substituted
 from tests.soak.worker import VACUUM_AGE_MS, Worker
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from sparklog.errors import ObjectNotFoundError, StorageUnavailableError
 from sparklog.store.base import Store
-from sparklog.store.local import SYNC_EVERY_BYTES, LocalStore, close_together
+from sparklog.store.local import SYNC_EVERY_BYTES, LocalStore
 
 
 def test_both_files_are_there_afterwards(store: Store) -> None:
     first, second = store.open_output("a/1.log"), store.open_output("a/1.index")
     first.write(b"records" * 30_000)
     second.write(b"entries")
-    close_together(first, second)
+    first.close_with(second)
     assert store.get("a/1.log") == b"records" * 30_000
     assert store.get("a/1.index") == b"entries"
 
@@ -54,7 +54,7 @@ def test_all_bytes_are_synced_before_a_file_gets_its_name(
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, note)
     monkeypatch.setattr(os, "rename", rename)
-    close_together(*files)
+    files[0].close_with(files[1])
     assert [len(store.get(key)) for key in ("a/1", second)] == [size + 7, size + 7]
     assert folders == len({"a", os.path.dirname(second)})
 
@@ -70,7 +70,7 @@ def test_a_failed_sync_of_either_fails_both(tmp_path: Path, monkeypatch: pytest.
     second.write(b"entries")
     monkeypatch.setattr(os, call, fail)
     with pytest.raises(StorageUnavailableError):
-        close_together(first, second)
+        first.close_with(second)
     with pytest.raises(ObjectNotFoundError):
         store.get("1.index")
     assert not list(tmp_path.rglob(".tmp-*"))
@@ -82,5 +82,5 @@ def test_a_file_that_was_closed_before_stays_as_it_is(tmp_path: Path) -> None:
     first.write(b"records")
     first.close()
     second.write(b"entries")
-    close_together(first, second)
+    first.close_with(second)
     assert (store.get("1.log"), store.get("1.index")) == (b"records", b"entries")

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
 from sparklog.store.memory import MemoryStore
+from sparklog.store.process_local import ProcessTable, start_over
 from sparklog.store.read_ahead import ReadAheadFile
 from tests.stores.test_local import in_child
 
@@ -51,7 +52,7 @@ def test_child_forked_in_the_middle_of_opening_a_store_can_open_one(reached: str
 
 
 @contextmanager
-def held_by_another_thread(lock: threading.Lock) -> Iterator[None]:
+def held_by_another_thread(lock: AbstractContextManager[object]) -> Iterator[None]:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -88,3 +89,21 @@ def test_open_remote_file_survives_a_fork_in_the_middle_of_a_read() -> None:
     file = ReadAheadFile("a", lambda position, length: b"0123456789"[position : position + length], lambda: 10)
     with held_by_another_thread(file._lock._lock):
         in_bounded_child(lambda: file.read_at(2, 3))
+
+
+def test_a_table_is_empty_and_free_in_a_child_that_is_forked_in_the_middle_of_its_use() -> None:
+    table: ProcessTable[str, int] = ProcessTable()
+    with table as entries:
+        entries["of the parent"] = 1
+
+    def use() -> None:
+        with table as entries:
+            assert entries == {}
+            entries["of the child"] = 2
+
+    with held_by_another_thread(table._lock):
+        in_bounded_child(use)
+    with table as entries:
+        assert entries == {"of the parent": 1}
+        start_over()
+        assert entries == {}

@@ -29,7 +29,7 @@ from sparklog.errors import (
 from sparklog.ids import SeededIds
 from sparklog.store import local as local_store
 from sparklog.store.base import TEMPORARY_PREFIX, Store
-from sparklog.store.local import LocalStore, list_others
+from sparklog.store.local import LocalStore
 from sparklog.store.os_errors import is_local_disk
 
 MIB = 1024 * 1024
@@ -210,7 +210,7 @@ def test_what_is_not_a_file_reads_as_absent_at_once_and_refuses_writes_that_need
         with pytest.raises(ObjectNotFoundError, match=f"it is {other}"):
             read("a")
     assert list(store.list()) == []
-    assert list(list_others(store, "")) == [("a", other)]
+    assert list(store.list_others("")) == [("a", other)]
     with pytest.raises(StorageError, match=f"{tmp_path}/a is {other}") as raised:
         store.put_if_absent("a", b"2")
     assert raised.value.nothing_written

@@ -16,6 +16,7 @@ from sparklog.ids import SeededIds
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.store import probe
 from sparklog.store.probe import PROBED, probe_conditional_writes, require_conditional_writes
+from sparklog.store.process_local import start_over
 from sparklog.store.s3 import S3Store
 from tests.stores import s3_answers
 from tests.stores.s3_answers import OPERATIONS, says_taken
@@ -29,9 +30,9 @@ def stub(request: pytest.FixtureRequest) -> Iterator[StubS3]:
 
 
 @pytest.fixture(autouse=True)
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget() -> None:
     """Every test is a process that has written nothing yet."""
-    monkeypatch.setattr(probe, "_passed", set())
+    start_over()
 
 
 def open_store(stub: StubS3, root: str) -> S3Store:
@@ -88,7 +89,7 @@ def test_a_pass_is_remembered_in_the_cluster_for_this_address(monkeypatch: pytes
         create_cluster("s3://bucket/remembered", stub.options())
         (remembered,) = [key for key in objects_below(stub, "remembered") if key.startswith(PROBED)]
         assert stub.endpoint.encode() in stub.objects[f"remembered/{remembered}"]
-        monkeypatch.setattr(probe, "_passed", set())  # another process
+        start_over()  # as another process does
         before = sum(count for (operation, _), count in stub.requests.items() if operation == "put")
         open_cluster("s3://bucket/remembered", stub.options()).create_topic("t", partitions=1)
         after = sum(count for (operation, _), count in stub.requests.items() if operation == "put")

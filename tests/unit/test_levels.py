@@ -15,11 +15,11 @@ import pytest
 import sparklog
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.coordinator.reader_leases import READERS, UNREADABLE_MS, list_reader_leases, read_reader_lease
-from sparklog.errors import UnsupportedVersionError
+from sparklog.errors import CorruptMetadataError, UnsupportedVersionError
 from sparklog.ids import SeededIds
 from sparklog.log.broker_files import read_identity
 from sparklog.log.commits.retired_files import SCHEMA, RemovedFile, read_removed, write_removed
-from sparklog.log.layout import BOUNDARY_KEY, MIRROR_KEY, read_boundary_file
+from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, MIRROR_KEY, read_boundary_file, read_cluster_file
 from sparklog.maintenance.gc.retired_files import remove_expired_reader_leases
 from sparklog.maintenance.replicas.mirror import read_mirror_file
 from sparklog.protocol import levels
@@ -140,6 +140,7 @@ def read_of_listing(store: Store) -> object:
 
 
 READS: list[tuple[str, dict[str, object], Callable[[Store], object]]] = [
+    (CLUSTER_KEY, {"cluster_id": "c"}, read_cluster_file),
     (BOUNDARY_KEY, {"boundary": 7}, read_boundary_file),
     (IDENTITY_KEY, {"cluster_id": "c", "broker": 1}, read_identity),
     (MIRROR_KEY, {"cluster_id": "c", "source": "s", "version": 1, "time_ms": 1}, read_mirror_file),
@@ -157,6 +158,17 @@ def test_unknown_fields_are_ignored_and_a_newer_format_is_refused(
         store.put(key, json.dumps({"format": NEWER, "needs": "9.4.0", **more}).encode())
         with pytest.raises(UnsupportedVersionError, match=r"needs sparklog 9\.4\.0 or newer; upgrade"):
             read(store)
+
+
+@pytest.mark.parametrize(("key", "read"), [(key, read) for key, _, read in READS])
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b'{"format":1}', b"x" * 100_000])
+def test_a_damaged_object_is_named_with_its_path(
+    store: Store, key: str, read: Callable[[Store], object], content: bytes
+) -> None:
+    store.put(key, content)
+    with pytest.raises(CorruptMetadataError, match=re.escape(f"{store.root}/{key} ")) as raised:
+        read(store)
+    assert raised.value.path == f"{store.root}/{key}"
 
 
 def test_a_newer_announcement_holds_files_like_one_that_cannot_be_read(store: Store) -> None:

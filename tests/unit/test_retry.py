@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from sparklog import limits
 from sparklog.clock import ManualClock
-from sparklog.errors import ObjectNotFoundError, StoragePermissionError, StorageUnavailableError
-from sparklog.retry import ATTEMPTS, FIRST_PAUSE_SECONDS, retry_read
+from sparklog.errors import CommitConflictError, ObjectNotFoundError, StoragePermissionError, StorageUnavailableError
+from sparklog.ids import SeededIds
+from sparklog.retry import (
+    ATTEMPTS,
+    FIRST_BACKOFF_SECONDS,
+    FIRST_PAUSE_SECONDS,
+    LAST_BACKOFF_SECONDS,
+    commit_attempts,
+    pauses_until,
+    retry,
+    retry_read,
+)
 
 
 class Reads:
@@ -46,3 +59,46 @@ def test_what_a_repetition_does_not_change_is_raised_at_once(error: Exception) -
     with pytest.raises(type(error)):
         retry_read(read, ManualClock())
     assert read.calls == 1
+
+
+def test_errors_of_another_kind_are_raised_at_once_and_each_retry_is_noted() -> None:
+    clock, read, noted = ManualClock(), Reads(2, StorageUnavailableError("away", path="k")), []
+    assert retry(read, clock, [1, 2, 4], StorageUnavailableError, note=noted.append) == "answer"
+    assert (clock.monotonic(), noted) == (3, [read.error] * 2)
+    other = Reads(1, StoragePermissionError("no", path="k"))
+    with pytest.raises(StoragePermissionError):
+        retry(other, clock, [1], StorageUnavailableError)
+    assert other.calls == 1
+
+
+def test_a_call_is_retried_only_if_the_pause_ends_before_the_deadline() -> None:
+    clock, calls = ManualClock(), Reads(100, StorageUnavailableError("away", path="k"))
+
+    def slow() -> str:
+        clock.advance(2)
+        return calls()
+
+    with pytest.raises(StorageUnavailableError):
+        retry(slow, clock, pauses_until(9, 1, clock), StorageUnavailableError)
+    assert (calls.calls, clock.monotonic()) == (3, 8)
+
+
+def test_attempts_to_commit_end_at_the_deadline_or_at_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    with pytest.raises(CommitConflictError, match="lost to other writers"):
+        list(commit_attempts(clock, SeededIds(1), "root"))
+    assert limits.COMMIT_SECONDS <= clock.monotonic() < limits.COMMIT_SECONDS + LAST_BACKOFF_SECONDS
+    monkeypatch.setattr(limits, "COMMIT_SECONDS", 1e9)
+    with pytest.raises(CommitConflictError, match=f"{limits.COMMIT_ATTEMPTS} attempts to commit to root lost"):
+        list(commit_attempts(ManualClock(), SeededIds(1), "root"))
+
+
+def test_the_first_attempt_to_commit_is_made_without_a_pause_and_later_ones_after_random_ones() -> None:
+    clock = ManualClock()
+    attempts = commit_attempts(clock, SeededIds(1), "root")
+    next(attempts)
+    assert clock.monotonic() == 0
+    times = [clock.monotonic() for _ in zip(attempts, range(20), strict=False)]
+    pauses = [end - start for start, end in pairwise([0, *times])]
+    assert all(pause < FIRST_BACKOFF_SECONDS * 2**number for number, pause in enumerate(pauses))
+    assert len(set(pauses)) == len(pauses)

@@ -19,8 +19,8 @@ from sparklog.cli.arguments.parser import (
     logger,
     parse_pairs,
     read_properties_file,
-    suggestion,
 )
+from sparklog.errors.suggestions import did_you_mean
 
 JAVA_ONLY = frozenset(
     {
@@ -74,7 +74,7 @@ def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, objec
         elif argument in defaults:
             arguments[argument] = _convert(argument, text, defaults[argument])
         else:
-            unknown.append(name + suggestion(argument, defaults))
+            unknown.append(name + did_you_mean(argument, defaults))
     if unknown:
         complain(f"WARN: These configurations '[{', '.join(unknown)}]' were supplied but are not used here.")
     return arguments

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparklog.cli.arguments.parser import UsageError, complain, logger, suggestion
+from sparklog.cli.arguments.parser import UsageError, complain, logger
 from sparklog.client.producer.records import Record
 from sparklog.errors import InvalidRecordError
+from sparklog.errors.suggestions import did_you_mean
 
 PROPERTIES = {
     "parse.key": "false",
@@ -113,5 +114,5 @@ def _drop_unknown(properties: Mapping[str, str]) -> dict[str, str]:
         elif name == "topic":
             logger.debug("property topic has no effect here: --topic names the topic")
         else:
-            complain(f"WARN: ignoring unknown property {name!r} of the line reader{suggestion(name, PROPERTIES)}")
+            complain(f"WARN: ignoring unknown property {name!r} of the line reader{did_you_mean(name, PROPERTIES)}")
     return kept

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sparklog.config.environment import ROOT_VARIABLE, default_root
+from sparklog.config.environment import KAFKA_EXIT_CODES_VARIABLE, ROOT_VARIABLE, default_root, is_enabled
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 STORAGE_PROPERTY_PREFIX = "storage."
 """Prefix of the storage options in a --command-config file."""
 
-KAFKA_EXIT_CODES_VARIABLE = "SPARKLOG_KAFKA_EXIT_CODES"
 
 _BROKER_LIST = re.compile(r"\[?[A-Za-z0-9.:-]+\]?:\d{1,5}(\s*,\s*\[?[A-Za-z0-9.:-]+\]?:\d{1,5})*")
 """``host:port,host:port``: what Kafka's tools take as --bootstrap-server. ``C:\\5`` and ``s3://…`` do not match."""
@@ -73,14 +73,6 @@ def explain(error: Exception) -> str:
     )
 
 
-def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return ``; did you mean X?`` if a known word is similar, else an empty string."""
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
 def set_logging(debug: bool) -> None:
     """Log to stderr: warnings, or with ``debug`` everything that sparklog logs."""
     if debug:
@@ -90,17 +82,12 @@ def set_logging(debug: bool) -> None:
 
 def use_kafka_exit_codes(options: argparse.Namespace | None = None) -> bool:
     """Whether ``--kafka-exit-codes`` or its environment variable selects Kafka's exit codes where they differ."""
-    return getattr(options, "kafka_exit_codes", False) or is_set(KAFKA_EXIT_CODES_VARIABLE)
+    return getattr(options, "kafka_exit_codes", False) or is_enabled(KAFKA_EXIT_CODES_VARIABLE)
 
 
 def failure_code(options: argparse.Namespace, kafka_code: int = 0) -> int:
     """Return the exit code of a command that failed in whole or in part: 1, or that of Kafka's tool."""
     return kafka_code if use_kafka_exit_codes(options) else 1
-
-
-def is_set(variable: str) -> bool:
-    """Whether an environment variable is set to a value other than 0, false or no."""
-    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
 
 
 def flush_output() -> None:
@@ -255,7 +242,7 @@ class CommandParser(argparse.ArgumentParser):
                     return f"{flag!r} does not belong to any option; did you mean {option} {flag}?"
             return f"{flag!r} does not belong to any option"
         other = _OTHER_NAMES.get(flag)
-        hint = f"; did you mean {other}?" if other in known else suggestion(flag, known)
+        hint = f"; did you mean {other}?" if other in known else did_you_mean(flag, known)
         return f"{flag} is not a recognized option{hint}"
 
     def error(self, message: str) -> NoReturn:

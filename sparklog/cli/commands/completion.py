@@ -12,7 +12,8 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, suggestion
+from sparklog.cli.arguments.parser import CommandParser, UsageError
+from sparklog.errors.suggestions import did_you_mean
 
 FILES = frozenset({"FILE", "FILES", "ROOT", "CONFIG-FILE"})
 """Metavars of the options whose value is completed as a path."""
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     scripts: dict[str, Callable[[], str]] = {"bash": bash_script, "zsh": zsh_script}
     if options.action not in scripts:
         reason = f"unsupported shell {options.action!r}" if options.action else "missing shell"
-        raise UsageError(f"{reason}: bash or zsh{suggestion(options.action or '', scripts)}")
+        raise UsageError(f"{reason}: bash or zsh{did_you_mean(options.action or '', scripts)}")
     print(scripts[options.action](), end="")
     return 0
 

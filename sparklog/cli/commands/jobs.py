@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, suggestion
+from sparklog.cli.arguments.parser import CommandParser, UsageError
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.errors.suggestions import did_you_mean
 
 
 def parser() -> CommandParser:
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     names = [job.name for job in jobs]
     if options.name is not None:
         if options.name not in names:
-            raise UsageError(f"unknown job {options.name!r}{suggestion(options.name, names)}")
+            raise UsageError(f"unknown job {options.name!r}{did_you_mean(options.name, names)}")
         jobs = [job for job in jobs if job.name == options.name]
     if options.json:
         from sparklog.cli.output.job_documents import JobFile, JobList

@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from sparklog.cli.arguments.parser import UsageError, suggestion
+from sparklog.cli.arguments.parser import UsageError
 from sparklog.errors import InvalidRecordError
+from sparklog.errors.suggestions import did_you_mean
 
 Deserializer = Callable[[bytes], bytes]
 """Takes bytes, returns bytes to print. Raises InvalidRecordError for bytes that are not of its type."""
@@ -85,6 +86,6 @@ def deserializer(name: str) -> Deserializer:
     if not is_known:
         classes = [f"{kind}Deserializer" for kind in _BY_TYPE if kind != "Default"]
         raise UsageError(
-            f"unknown deserializer {name!r}: must be one of {', '.join(classes)}{suggestion(simple, classes)}"
+            f"unknown deserializer {name!r}: must be one of {', '.join(classes)}{did_you_mean(simple, classes)}"
         )
     return _BY_TYPE[kind]

@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Mapping
 
-from sparklog.cli.arguments.parser import UsageError, complain, logger, suggestion
+from sparklog.cli.arguments.parser import UsageError, complain, logger
 from sparklog.cli.output.deserializers import Deserializer, deserializer
 from sparklog.client.consumer.offsets_topic import GROUP_KEY_VERSION, OffsetKey, OffsetValue, read_key, read_value
 from sparklog.client.reader import ConsumerRecord
 from sparklog.errors import InvalidRecordError
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import LOG_APPEND_TIME
 
 PROPERTIES = {
@@ -196,7 +197,7 @@ def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
     simple = re.split(r"[.$]", name)[-1]
     if simple not in FORMATTERS:
         supported = ", ".join(FORMATTERS)
-        raise UsageError(f"unknown formatter {name!r}: must be one of {supported}{suggestion(simple, FORMATTERS)}")
+        raise UsageError(f"unknown formatter {name!r}: must be one of {supported}{did_you_mean(simple, FORMATTERS)}")
     return _KAFKA_4.get(name, FORMATTERS[simple])(properties)
 
 
@@ -213,5 +214,5 @@ def _drop_unknown(properties: Mapping[str, str]) -> dict[str, str]:
         elif ".deserializer." in name:
             logger.debug("property %s has no effect here", name)
         else:
-            complain(f"WARN: ignoring unknown property {name!r} of the formatter{suggestion(name, PROPERTIES)}")
+            complain(f"WARN: ignoring unknown property {name!r} of the formatter{did_you_mean(name, PROPERTIES)}")
     return kept

@@ -265,9 +265,8 @@ def _consumer_timeout(arguments: Mapping[str, object]) -> float:
 def _tail_backoff_max(arguments: Mapping[str, object], coordinator: Coordinator) -> float:
     if arguments["tail_backoff_max_ms"] is not None:
         return milliseconds("Consumer", arguments, "tail_backoff_max_ms", 1) / 1000
-    root = coordinator.store.root
-    local = "://" not in root or root.startswith("memory://")
-    return (LOCAL_TAIL_BACKOFF_MAX_MS if local else REMOTE_TAIL_BACKOFF_MAX_MS) / 1000
+    is_fast = coordinator.store.parallel_requests == 1
+    return (LOCAL_TAIL_BACKOFF_MAX_MS if is_fast else REMOTE_TAIL_BACKOFF_MAX_MS) / 1000
 
 
 def _reset(value: object) -> OffsetReset:

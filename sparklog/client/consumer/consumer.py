@@ -56,6 +56,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
+from sparklog.retry import pauses_until, retry
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -566,13 +567,8 @@ class Consumer(Shown, PositionCalls):
         """Retry transient errors until the timeout is over."""
         seconds = self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)
         deadline = self._clock.monotonic() + seconds
-        while True:
-            try:
-                return action(max(deadline - self._clock.monotonic(), 0))
-            except _TRANSIENT:
-                if self._clock.monotonic() + self._config.retry_backoff >= deadline:
-                    raise
-                self._clock.sleep(self._config.retry_backoff)
+        pauses = pauses_until(deadline, self._config.retry_backoff, self._clock)
+        retry(lambda: action(max(deadline - self._clock.monotonic(), 0)), self._clock, pauses, _TRANSIENT)
 
     # -- the cluster
 

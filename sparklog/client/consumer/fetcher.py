@@ -21,7 +21,6 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
-from weakref import WeakKeyDictionary
 
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import RecordBatches
@@ -43,7 +42,6 @@ from sparklog.errors import (
 from sparklog.log.records.records import without_columns
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.state import State
-from sparklog.store.process_lock import ProcessLock
 from sparklog.types import CREATE_TIME, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -282,7 +280,7 @@ class ReadAhead:
         with self._changed:
             if not 0 < self._count_rows(rows) < rows:
                 return
-            if not _checked_within(self._coordinator, age):
+            if not self._coordinator.was_checked_within(age):
                 self._check_requested = True
                 self._wake_thread()
             while not (self._woken or self._failure or self._closed or self._count_rows(rows) >= rows):
@@ -378,7 +376,7 @@ class ReadAhead:
         often, one asks the storage for all."""
         requested = self._check_requested
         try:
-            if _claim_check(self._coordinator, 0 if requested else pause):
+            if self._coordinator.claim_check(0 if requested else pause):
                 self.checks += 1
                 self._read_log()
         except (FencedError, CorruptionError, UnsupportedVersionError):
@@ -508,26 +506,6 @@ class ReadAhead:
 def _empty_batches(stream: Stream) -> RecordBatches:
     """Return a batch without records that ends where the stream has been read to."""
     return RecordBatches(*stream.topic_partition, stream.end, without_columns(0), CREATE_TIME, -1)
-
-
-_last_checks: WeakKeyDictionary[Coordinator, float] = WeakKeyDictionary()
-_last_checks_lock = ProcessLock()
-
-
-def _checked_within(coordinator: Coordinator, age: float) -> bool:
-    """Return whether a check in this process has started within the last ``age`` seconds."""
-    with _last_checks_lock:
-        return coordinator.log.clock.monotonic() - _last_checks.get(coordinator, -math.inf) < age
-
-
-def _claim_check(coordinator: Coordinator, pause: float) -> bool:
-    """Return whether the caller is to check now: no other consumer of this process did within about ``pause``."""
-    now = coordinator.log.clock.monotonic()
-    with _last_checks_lock:
-        if now - _last_checks.get(coordinator, -math.inf) < pause * 0.9:
-            return False
-        _last_checks[coordinator] = now
-        return True
 
 
 def _out_of_range_error(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:

@@ -11,7 +11,6 @@ Not for: single records (``record_checks``), writing the file (``batch_files``).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from sparklog import limits
 from sparklog.client.producer.record_checks import check_size, check_timestamp, neither_key_nor_value, no_key
 from sparklog.client.producer.topic_metadata import TopicMetadata
 from sparklog.errors import InvalidRecordError, SerializationError, UnknownTopicOrPartitionError
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
 from sparklog.protocol.plan.partitioner import partition_keys, split_by_partition
 
@@ -121,8 +121,7 @@ def _typed(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> pa.Recor
 def _bad_columns(names: Sequence[str], unknown: Sequence[str], topic: TopicMetadata) -> SerializationError:
     hint = ""
     if unknown:
-        nearest = difflib.get_close_matches(unknown[0], COLUMNS, n=1)
-        hint = f"; unknown column {unknown[0]!a}" + (f" (did you mean {nearest[0]}?)" if nearest else "")
+        hint = f"; unknown column {unknown[0]!a}{did_you_mean(unknown[0], COLUMNS)}"
     return SerializationError(
         f"a table for topic {topic.name!r} has the columns {', '.join(names) or 'none'}; it takes "
         f"{', '.join(COLUMNS)}, each once, and needs key or value{hint}",

@@ -19,7 +19,6 @@ from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import Store
-from sparklog.store.local import close_together
 
 
 class RunTarget(NamedTuple):
@@ -115,7 +114,7 @@ class SegmentFileWriter:
             else:
                 output = self._store.open_output(index_path(self.key))
                 output.write(index)
-                close_together(self._output, output)
+                self._output.close_with(output)
         except SparklogError:
             self.abort()
             raise

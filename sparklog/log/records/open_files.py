@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Generic, Protocol, TypeVar
 
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessLock
 
 OPEN_SEGMENTS = 256
 """segments whose index and open file a reader keeps for further lookups."""

@@ -65,7 +65,7 @@ class ReadOrder:
     def _is_local(self, broker: int) -> bool:
         if broker not in self._local:
             try:
-                self._local[broker] = "://" not in self._store_of(broker).root
+                self._local[broker] = self._store_of(broker).is_local
             except SparklogError:  # reading from it fails again, with a better error
                 return False
         return self._local[broker]

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from sparklog.errors import StorageError
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import BytesLike, OutputFile, Store
-from sparklog.store.local import close_together
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ class ReplicatedFile:
         except BaseException:
             _abort(output)
             raise
-        close_together(copy.output, output)
+        copy.output.close_with(output)
 
     def _drop_copy(self, copy: _Copy, error: StorageError) -> None:
         _abort(copy.output)

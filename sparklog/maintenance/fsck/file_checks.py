@@ -29,7 +29,6 @@ from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Finding
 from sparklog.protocol.segments import Segment, index_path
 from sparklog.store.base import Store
-from sparklog.store.local import LocalStore
 
 UNKNOWN = -1
 """In place of a checksum that could not be computed."""
@@ -165,7 +164,7 @@ class Reads:
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
         self._key = key
-        self._file = None if isinstance(store, LocalStore) else store.open_input(key)
+        self._file = None if store.is_local else store.open_input(key)
         self._start = 0
         self._data = _NOTHING
         self._end: int | None = None

@@ -57,7 +57,6 @@ from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
-from sparklog.store.local import LocalStore, list_others
 
 Progress = Callable[[str, int, int], None]
 """Called from time to time with what is being counted, how many are done, and the total."""
@@ -165,7 +164,7 @@ def _stray(key: str) -> Finding:
 def _find_in_the_way(store: Store, boundary: int) -> Iterator[Finding]:
     """Find objects other than files under the names of files that have to be stored."""
     for folder in (COMMITS, META, CHECKPOINTS):
-        for key, kind in list_others(store, folder):
+        for key, kind in store.list_others(folder):
             version = commit_version(key)
             if key in (BOUNDARY_KEY, LATEST_KEY) or (version is not None and version > boundary):
                 stops = "every writer stops" if version is not None else "every clean-up of the metadata fails"
@@ -271,13 +270,9 @@ _Stored = bytes | CorruptMetadataError | ObjectNotFoundError
 
 
 def _read_ahead(store: Store, versions: Sequence[int]) -> Iterator[_Stored]:
-    """Return the commits of these versions, in order; unless on a local disk, many are fetched at a time."""
-    fetch = partial(_fetch, store)
-    if isinstance(store, LocalStore):
-        yield from map(fetch, versions)
-        return
+    """Return the commits of these versions, in order, many fetched at a time where that pays off."""
     for first in range(0, len(versions), _FETCHED_TOGETHER):
-        yield from each(fetch, versions[first : first + _FETCHED_TOGETHER])
+        yield from each(partial(_fetch, store), versions[first : first + _FETCHED_TOGETHER], store.parallel_requests)
 
 
 def _fetch(store: Store, version: int) -> _Stored:

@@ -30,7 +30,6 @@ from sparklog.format.segment_reader import ReadAt
 from sparklog.format.verification import verify
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import OutputFile, Store
-from sparklog.store.local import close_together
 
 
 class FileToCopy(NamedTuple):
@@ -179,7 +178,7 @@ def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttl
         except BaseException:
             output.abort()
             raise
-        close_together(output, index_output)
+        output.close_with(index_output)
     except (CorruptionError, ObjectNotFoundError) as error:
         raise _SourceError(error.message) from error
     finally:

@@ -63,7 +63,7 @@ from sparklog.log.layout import (
     read_cluster_file,
     write_boundary,
 )
-from sparklog.protocol import levels
+from sparklog.log.stored_json import read_json
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.brokers import check_apart
@@ -97,17 +97,7 @@ class MirrorResult(NamedTuple):
 
 def read_mirror_file(store: Store) -> MirrorFile | None:
     """Read mirror.json; None if it does not exist. Raises CorruptMetadataError, UnsupportedVersionError."""
-    path = f"{store.root}/{MIRROR_KEY}"
-    try:
-        data = store.get(MIRROR_KEY, limits.MAX_CLUSTER_FILE_BYTES)
-        levels.check_format(path, data)
-        return msgspec.json.decode(data, type=MirrorFile)
-    except ObjectNotFoundError:
-        return None
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(
-            f"{path} cannot be read: {error}; delete it to start the mirror from scratch", path=path
-        ) from error
+    return read_json(store, MIRROR_KEY, MirrorFile, "delete it to start the mirror from scratch")
 
 
 def mirror(

@@ -30,7 +30,6 @@ from sparklog.format.segment_writer import SegmentWriter
 from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment, index_path
 from sparklog.store.base import BytesLike, InputFile, OutputFile, Store
-from sparklog.store.local import close_together
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 FETCHED_AHEAD = 16
@@ -330,7 +329,7 @@ class SegmentOutput:
             for output, written_broker in zip(self._outputs, self._replicas.write, strict=True):
                 index_output = self._replicas.stores[written_broker].open_output(index_path(self.key))
                 index_output.write(index)
-                close_together(output, index_output)
+                output.close_with(index_output)
         except BaseException:
             self.abort()
             delete_files(self._replicas, [self.key])  # some brokers may have it already

@@ -33,7 +33,6 @@ from sparklog.maintenance.segments.merge import Target
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, changed_since, removed
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
-from sparklog.store.base import Store
 
 SEGMENTS_PER_COMMIT = 4000
 """Maximum number of new segments in one commit: some 1.5 MB of the 4 MiB that a commit may have."""
@@ -220,12 +219,8 @@ def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaS
         return None
     brokers = tuple(dict.fromkeys([partition.leader, *partition.isr]))
     stores = {broker: coordinator.store_of(broker) for broker in brokers}
-    return ReplicaStores(stores, brokers, brokers, FETCHED_AHEAD if any(map(_is_remote, stores.values())) else 0)
-
-
-def _is_remote(store: Store) -> bool:
-    """Whether requests to the storage have such a latency that several should be made at the same time."""
-    return "://" in store.root and not store.root.startswith("memory://")
+    ahead = any(store.parallel_requests > 1 for store in stores.values())
+    return ReplicaStores(stores, brokers, brokers, FETCHED_AHEAD if ahead else 0)
 
 
 def target_of(coordinator: Coordinator, state: State, topic: str, partition: int) -> Target:

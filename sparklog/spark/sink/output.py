@@ -173,8 +173,7 @@ class TaskOutput:
         delete_files((append for _, append in self._finished), self._store_of)
 
     def _max_open(self, pending: _Pending) -> int:
-        roots = [self._store_of(broker).root for broker in pending.target.brokers[pending.partition]]
-        remote = sum("://" in root and not root.startswith("file:") for root in roots)
+        remote = sum(not self._store_of(broker).is_local for broker in pending.target.brokers[pending.partition])
         return max(MAX_OPEN_FILES_REMOTE // remote, 1) if remote else MAX_OPEN_FILES_LOCAL
 
     def _write_own(self, pending: _Pending) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from sparklog.errors import SparklogError
 from sparklog.protocol.state import State
 from sparklog.spark.options import TO_LATEST, SourceOptions
+from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,8 @@ class PlanIdentity(NamedTuple):
     log_end: int
 
 
-_first_query: dict[str, str] = {}
-_warned: set[str] = set()
+_first_query: ProcessTable[str, str] = ProcessTable()
+"""By plan; empty once this process has warned."""
 
 
 def warn_of_reuse(
@@ -45,20 +46,21 @@ def warn_of_reuse(
 
     ``get_state`` returns the newest state of the cluster; it is called only for an earlier query's plan.
     """
-    if not query or options.ending != TO_LATEST or plan.plan_id in _warned:
+    if not query or options.ending != TO_LATEST:
         return
-    if _first_query.setdefault(plan.plan_id, query) == query:
-        while len(_first_query) > MAX_PLANS:
-            _first_query.pop(next(iter(_first_query)))
+    with _first_query as queries:
+        first = queries.setdefault(plan.plan_id, query)
+        while len(queries) > MAX_PLANS:
+            queries.pop(next(iter(queries)))
+    if first in (query, ""):
         return
     try:
         end = get_state().partition(topic, partition).high_watermark
     except SparklogError:
         return
     if end > plan.log_end:
-        if len(_warned) >= MAX_PLANS:
-            _warned.clear()
-        _warned.add(plan.plan_id)
+        with _first_query as queries:
+            queries[plan.plan_id] = ""
         logger.warning(
             "%s-%s is read only up to offset %s, the end of its log at an earlier query of this DataFrame or view; it "
             "ends at %s now: Spark keeps the plan of a format('sparklog') without a filter. To plan every query again, "

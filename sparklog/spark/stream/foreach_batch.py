@@ -26,13 +26,13 @@ from sparklog.errors import InvalidRequestError
 from sparklog.spark.api import write
 from sparklog.spark.sink.repetition import FAIL, application_of, numbered_as
 from sparklog.spark.stream.writer import QUERY_ID
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessTable
 
 RUN_ID = "spark.jobGroup.id"
 """The local property that holds the id of a query's run; each start of the query has its own."""
 
-_written: dict[str, tuple[str, int]] = {}
-_written_lock = ProcessLock()
+_written: ProcessTable[str, tuple[str, int]] = ProcessTable()
+"""The last run and batch by application id."""
 
 
 def write_batch(
@@ -83,8 +83,8 @@ def write_batch(
         on_batch_mismatch=on_batch_mismatch,
         storage_options=storage_options,
     )
-    with _written_lock:
-        _written[application] = run_and_batch
+    with _written as written:
+        written[application] = run_and_batch
 
 
 def _local_property(batch: DataFrame, name: str) -> str:
@@ -108,8 +108,8 @@ def _find_application(
 def _check_first(application: str, run: str, batch_id: int) -> None:
     """Raise InvalidRequestError if this batch was already written under this name: the second write would look like a
     repetition and be dropped."""
-    with _written_lock:
-        if run and _written.get(application) == (run, batch_id):
+    with _written as written:
+        if run and written.get(application) == (run, batch_id):
             raise InvalidRequestError(
                 f"micro-batch {batch_id} is written twice as {application}: give each write of a batch its own "
                 "name with name=..., or combine them into one"

@@ -31,13 +31,13 @@ from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import Address, Options, address
 from sparklog.spark.stream import repetitions as stream_repetitions
 from sparklog.spark.stream.lag_listener import finished_offsets
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
 
 SOURCE = "sparklog"
-_listening: set[str] = set()
-_listening_lock = ProcessLock()
+_listening: ProcessTable[str, bool] = ProcessTable()
+"""Sessions that have the listener."""
 
 
 class QueryNameListener(StreamingQueryListener):
@@ -136,10 +136,10 @@ def listen(session: SparkSession) -> None:
     if java is None:
         return
     try:
-        with _listening_lock:
+        with _listening as sessions:
             identity = java.sessionUUID()
-            if identity not in _listening:
+            if identity not in sessions:
                 session.streams.addListener(QueryNameListener(session))
-                _listening.add(identity)
+                sessions[identity] = True
     except Exception as error:
         logger.warning("named queries commit no offsets to groups of their names: %s", error)

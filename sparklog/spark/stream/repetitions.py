@@ -20,7 +20,7 @@ from sparklog.coordinator import shared_cluster
 from sparklog.protocol.state import State
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.repetition import APPEND, application_of, numbered_as
-from sparklog.store.process_lock import ProcessLock
+from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
 
@@ -36,34 +36,39 @@ class WrittenBefore(NamedTuple):
     commit_version: int
 
 
-_before: dict[str, WrittenBefore] = {}
-_before_lock = ProcessLock()
+_before: ProcessTable[str, WrittenBefore] = ProcessTable()
+"""By run."""
 
 
 def remember(run_id: str, last: WrittenBefore) -> None:
     """Remember the last batch that was in the log when a run of a query started."""
-    with _before_lock:
-        _before[run_id] = last
-        while len(_before) > MAX_RUNS:
-            _before.pop(next(iter(_before)))
+    with _before as runs:
+        runs[run_id] = last
+        while len(runs) > MAX_RUNS:
+            runs.pop(next(iter(runs)))
 
 
 def is_repetition(run_id: str, batch_id: int) -> bool:
     """Return whether a finished batch of this run was in the log before the run started, and so added nothing."""
-    with _before_lock:
-        last = _before.get(run_id)
-    return last is not None and batch_id <= last.batch_id
+    return _repeated(run_id, batch_id) is not None
 
 
 def report(run_id: str, batch_id: int) -> None:
     """Log a finished batch that added nothing."""
-    if is_repetition(run_id, batch_id):
+    last = _repeated(run_id, batch_id)
+    if last is not None:
         logger.warning(
             "micro-batch %s of run %s was in the log before (commit %s at the latest): it added nothing",
             batch_id,
             run_id,
-            _before[run_id].commit_version,
+            last.commit_version,
         )
+
+
+def _repeated(run_id: str, batch_id: int) -> WrittenBefore | None:
+    with _before as runs:
+        last = runs.get(run_id)
+    return None if last is None or batch_id > last.batch_id else last
 
 
 def find_last_batch(state: State, query_id: str, topic: str) -> WrittenBefore | None:

@@ -131,6 +131,24 @@ def test_debug_shows_where_an_error_comes_from(root: str) -> None:
     assert (failed.returncode, "Traceback" in failed.stderr) == (1, True)
 
 
+@pytest.mark.parametrize(("value", "shows"), [("1", True), ("YES", True), ("no", False), ("off", False), ("", False)])
+def test_the_environment_switches_debugging_on_or_off(root: str, value: str, shows: bool) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "topics", "--list", "--bootstrap-server", root + "-nope"]
+    environment = {**os.environ, "SPARKLOG_DEBUG": value}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) == shows
+
+
+@pytest.mark.parametrize("variable", ["SPARKLOG_DEBUG", "SPARKLOG_KAFKA_EXIT_CODES"])
+def test_an_invalid_switch_is_refused_with_the_valid_values(
+    run: Run, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "maybe")
+    said = f"invalid {variable}=maybe: set it to 1, true, yes or on, or to 0, false, no or off\n"
+    assert run("topics", "--list") == (1, "", said)
+
+
 def test_flags_of_kafka_without_effect_are_accepted_and_logged_at_debug_level(root: str) -> None:
     command = ["topics", "--debug", "--list", "--partition-size-limit-per-response", "10"]
     result = subprocess.run(

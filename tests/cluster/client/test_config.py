@@ -12,8 +12,8 @@ from sparklog.client.config import check_arguments, cluster_of, one_of, root_of,
 from sparklog.coordinator import create_cluster
 from sparklog.errors import ClusterNotFoundError, InvalidConfigurationError, StorageUnavailableError
 from sparklog.store.local import LocalStore
-from sparklog.store.open import substituted
 from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore
+from sparklog.testing.substitutes import substituted
 
 KNOWN = {"linger_ms": 0, "batch_size": 16384, "acks": -1}
 

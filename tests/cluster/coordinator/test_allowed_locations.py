@@ -27,8 +27,8 @@ from sparklog.spark.broker_stores import broker_stores, readable_stores
 from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
-from sparklog.store.open import substituted
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.substitutes import substituted
 
 ELSEWHERE = "s3://other-bucket/log"
 

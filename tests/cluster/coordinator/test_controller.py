@@ -34,8 +34,9 @@ from sparklog.protocol.state import PartitionState
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FULL, OUTAGE, PERMISSION, UNAVAILABLE, FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.cluster.coordinator.helpers import append_values, write_values
 
 EVERY_STEP = 1.0

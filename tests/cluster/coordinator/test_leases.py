@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.coordinator.leases import Lease, LeaseWatch, lease_key
+from sparklog.coordinator.leases import Lease, LeaseWatch, MemberWatch, lease_key
 from sparklog.store.base import validate_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
@@ -19,7 +21,7 @@ class Ring:
         self.store = FaultyStore(MemoryStore(name))
         self.leases = {member: Lease(self.store, self.clock, "g", member) for member in members}
         self.timeouts = dict.fromkeys(members, 10_000)
-        self.watch = LeaseWatch(self.store, self.clock, "g")
+        self.watch = MemberWatch(self.store, self.clock, "g")
 
     def beat(self, *silent: str) -> None:
         self.clock.advance(3)
@@ -82,6 +84,17 @@ def test_who_was_stalled_itself_starts_watching_anew(request: pytest.FixtureRequ
     ring.look()
     ring.clock.advance(60)
     assert ring.look() == []
+
+
+def test_the_time_that_reads_take_is_no_silence() -> None:
+    """The process may be stopped while a response is on its way: what it says was true before."""
+    clock, store = ManualClock(), MemoryStore(uuid.uuid4().hex)
+    slow = FaultyStore(store, before=lambda step, call: clock.advance(60 * (call.operation == "get")))
+    watch = LeaseWatch(slow, clock)
+    assert watch.unchanged_seconds("leases/controller") is None
+    clock.advance(1)
+    assert watch.unchanged_seconds("leases/controller") == 1
+    assert watch.unchanged_seconds("leases/controller") == 61
 
 
 def test_each_member_has_a_timeout_of_its_own(request: pytest.FixtureRequest) -> None:

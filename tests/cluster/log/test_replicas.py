@@ -175,8 +175,8 @@ def test_a_local_replica_comes_before_a_remote_leader(cluster: Coordinator) -> N
 
     class Remote(FaultyStore):
         @property
-        def root(self) -> str:
-            return "s3://bucket/log"
+        def is_local(self) -> bool:
+            return False
 
     reads = Reads(cluster)
     reads.stores[0] = Remote(reads.stores[0])

@@ -15,8 +15,9 @@ from sparklog.maintenance.replicas.file_copies import CopyTask, FileToCopy, Thro
 from sparklog.maintenance.replicas.replication import behind, replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.store.base import OutputFile
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FULL, UNAVAILABLE, CountingStore, Fault, FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import TOPIC, Replicas, broken_off
 
 

@@ -14,8 +14,9 @@ from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.replicas.reassignment import reassign
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
-from sparklog.store.open import open_store, substituted
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.store import local
-from sparklog.store.location import IDENTITY_KEY, guard_store, may_contact, open_location
+from sparklog.store.location import IDENTITY_KEY, may_contact, open_location
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import FaultyStore
 
 
 def test_a_location_without_its_identity_takes_no_write_and_is_not_created_again(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_a_folder_that_goes_right_before_a_file_is_created_is_not_created_again(
 
 def test_storages_without_mounts_are_not_guarded() -> None:
     store = MemoryStore("not-guarded")
-    assert guard_store(store, IDENTITY_KEY) is store
+    assert store.guarded_by(IDENTITY_KEY) is store
 
 
 # -- which addresses are contacted
@@ -109,3 +110,11 @@ def test_local_places_the_roots_own_bucket_and_what_is_allowed_are_contacted(
 )
 def test_other_places_are_not_contacted(url: str, root: str, allowed: tuple[str, ...]) -> None:
     assert not may_contact(url, root, allowed)
+
+
+def test_only_files_of_this_machine_are_local(tmp_path: Path) -> None:
+    remote = open_store("gs://bucket/log")
+    stores = {"disk": open_store(str(tmp_path)), "memory": MemoryStore("m"), "remote": remote}
+    assert {name for name, store in stores.items() if store.is_local} == {"disk"}
+    assert {name for name, store in stores.items() if store.parallel_requests > 1} == {"remote"}
+    assert FaultyStore(stores["disk"]).is_local

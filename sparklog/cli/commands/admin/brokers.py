@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect, given, say, suggestion
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect, given, say
 from sparklog.cli.output.broker_conditions import TIMEOUT_MS
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -90,7 +91,7 @@ def _check(options: argparse.Namespace) -> str:
     action: str = options.action or ""
     if action not in TAKES:
         reason = f"unknown action {action!r}" if action else "missing action"
-        raise UsageError(f"{reason}: {', '.join(TAKES)}{suggestion(action, TAKES)}")
+        raise UsageError(f"{reason}: {', '.join(TAKES)}{did_you_mean(action, TAKES)}")
     for name in ("id", "location"):
         value = getattr(options, name)
         if value is not None and name not in TAKES[action]:

@@ -19,10 +19,10 @@ from sparklog.cli.arguments.parser import (
     given,
     require,
     say,
-    suggestion,
 )
 from sparklog.cli.output.broker_conditions import complain_of, conditions_of
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action not in ACTIONS:
         reason = f"unknown action {options.action!r}" if options.action else "missing action"
         actions = f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
-        raise UsageError(f"{reason}: {actions}{suggestion(options.action or '', ACTIONS)}")
+        raise UsageError(f"{reason}: {actions}{did_you_mean(options.action or '', ACTIONS)}")
     for name, allowed in FLAGS.items():
         if given(options, name) and options.action not in allowed:
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, require, suggestion
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, require
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     action = OTHER_NAMES.get(options.action, options.action)
     if action not in FLAGS:
         reason = f"unknown action {options.action!r}" if options.action else "missing action"
-        raise UsageError(f"{reason}: {', '.join(FLAGS)}{suggestion(options.action or '', FLAGS)}")
+        raise UsageError(f"{reason}: {', '.join(FLAGS)}{did_you_mean(options.action or '', FLAGS)}")
     for name in sorted({name for names in FLAGS.values() for name in names} - set(FLAGS[action])):
         if getattr(options, name.replace("-", "_")) is not None:
             raise UsageError(f"--{name} can't be used with {action}, which takes --{', --'.join(FLAGS[action])}")

@@ -24,10 +24,10 @@ from sparklog.cli.arguments.parser import (
     parse_pairs,
     read_properties_file,
     require,
-    suggestion,
 )
 from sparklog.cli.commands.clients.throughput import StopRequest
 from sparklog.errors import MessageSizeTooLargeError
+from sparklog.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sparklog.cli.arguments.line_reader import LineReader
@@ -160,7 +160,7 @@ def _settings(options: argparse.Namespace) -> _Settings:
         logger.debug("producer setting %s has no effect here", name)
     codec = options.compression_codec or properties.get("compression.type", "none")
     if codec not in CODECS:
-        raise UsageError(f"unknown codec {codec!r}: must be one of {', '.join(CODECS)}{suggestion(codec, CODECS)}")
+        raise UsageError(f"unknown codec {codec!r}: must be one of {', '.join(CODECS)}{did_you_mean(codec, CODECS)}")
     return _Settings(
         codec=codec,
         batch_bytes=_number(

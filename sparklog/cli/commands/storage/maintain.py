@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect, suggestion
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
     only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
     for name in only:
         if name not in STEPS:
-            raise UsageError(f"--only: unknown step {name!r}: {', '.join(STEPS)}{suggestion(name, STEPS)}")
+            raise UsageError(f"--only: unknown step {name!r}: {', '.join(STEPS)}{did_you_mean(name, STEPS)}")
     if "mirror" in only and not options.mirror:
         raise UsageError("--only mirror requires --mirror, the location to mirror the commit log to")
     check_runner_options(options)
