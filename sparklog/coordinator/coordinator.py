@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Generic, TypeVar
 
 from sparklog import limits
 from sparklog.clock import Clock
@@ -53,7 +53,7 @@ from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
 from sparklog.store.process_lock import ProcessLock
 
-Result = TypeVar("Result")
+Result = TypeVar("Result", covariant=True)
 
 FIRST_BACKOFF_SECONDS = 0.002
 LAST_BACKOFF_SECONDS = 0.5
@@ -63,16 +63,16 @@ GATHER_SECONDS = 0.01
 _GATHER_POLL_SECONDS = 0.0005
 
 
-class _Request:
+class _Request(Generic[Result]):
     """One caller's request and, once answered, its result or error."""
 
-    def __init__(self, decide: Callable[[State], Decision]) -> None:
+    def __init__(self, decide: Callable[[State], Decision[Result]]) -> None:
         self.decide = decide
-        self.decision: Decision | None = None
+        self.decision: Decision[Result] | None = None
         self.error: BaseException | None = None
         self.answered = False
 
-    def answer(self) -> Any:
+    def answer(self) -> Result:
         if self.error is not None:
             raise self.error
         assert self.decision is not None
@@ -89,7 +89,7 @@ class Coordinator:
     def __init__(self, log: CommitLog, storage_options: Mapping[str, object] | None = None) -> None:
         self.log = log
         self.brokers = BrokerStores(log.store, log.clock, storage_options)
-        self._waiting: list[_Request] = []
+        self._waiting: list[_Request[object]] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
         self._process = os.getpid()
@@ -140,7 +140,7 @@ class Coordinator:
             configs=configs or {},
             assignment=assignment,
         )
-        return cast(str, self.submit(lambda state: create_topic(state, new)))
+        return self.submit(lambda state: create_topic(state, new))
 
     def new_topic_id(self) -> str:
         """Return an id for a topic to be created."""
@@ -163,9 +163,9 @@ class Coordinator:
 
     def append(self, request: AppendRequest) -> AppendResult:
         """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError."""
-        return cast(AppendResult, self.submit(lambda state: self._decide_append(state, request)))
+        return self.submit(lambda state: self._decide_append(state, request))
 
-    def _decide_append(self, state: State, request: AppendRequest) -> Decision:
+    def _decide_append(self, state: State, request: AppendRequest) -> Decision[AppendResult]:
         """Decide an append; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
         if request.history is not None and request.history != self.log.unlinked_jumps:
             raise UnlinkedHistoryError(
@@ -181,21 +181,15 @@ class Coordinator:
 
         ``present`` and errors as in ``decide_producers.init_producer``.
         """
-        return cast(
-            ProducerIdentity,
-            self.submit(lambda state: decide_producers.init_producer(state, transactional_id, present)),
-        )
+        return self.submit(lambda state: decide_producers.init_producer(state, transactional_id, present))
 
     def join_group(self, request: JoinRequest) -> Joined:
         """Join a consumer group, or change a member's subscription. Raises as ``decide_groups.join_group``."""
-        return cast(Joined, self.submit(lambda state: decide_groups.join_group(state, request)))
+        return self.submit(lambda state: decide_groups.join_group(state, request))
 
     def leave_group(self, group: str, members: Sequence[str], reason: str = "left", generation: int = -1) -> list[str]:
         """Remove members from a group, only in this generation if one is given; return the removed ones."""
-        return cast(
-            "list[str]",
-            self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation)),
-        )
+        return self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation))
 
     def acknowledge_revocation(
         self, group: str, member: str, generation: int, offsets: Offsets = MappingProxyType({}), others: int = 0
@@ -223,10 +217,7 @@ class Coordinator:
 
     def delete_group_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Delete a group's offsets of these partitions; return those that had any. Raises as ``delete_group``."""
-        return cast(
-            "list[tuple[str, int]]",
-            self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions)),
-        )
+        return self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions))
 
     def expire_group_offsets(self) -> list[str]:
         """Delete offsets of groups without members for ``offsets.retention.minutes``; return the groups.
@@ -234,29 +225,26 @@ class Coordinator:
         For maintenance only: members of one group should not change the offsets of others.
         """
         now_ms = self.expiry_time_ms()
-        return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
+        return self.submit(lambda state: decide_groups.expire_offsets(state, now_ms))
 
     def reset_time(self) -> int:
         """Set the log's time back to the present if it is ahead; return by how many milliseconds, 0 if it is not."""
         now_ms = self.log.storage_clock.now_ms()
-        return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
+        return self.submit(lambda state: log_time.decide_reset(state, now_ms))
 
     # -- segments
 
     def change_segments(self, request: SegmentsRequest) -> SegmentsResult:
         """Replace and delete segments, except those that others changed since; see ``decide_segments``."""
-        return cast(SegmentsResult, self.submit(lambda state: decide_segments.change_segments(state, request)))
+        return self.submit(lambda state: decide_segments.change_segments(state, request))
 
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
         """Advance log start offsets; return each partition's. Raises as the decision of that name."""
-        return cast(
-            "dict[tuple[str, int], int]",
-            self.submit(lambda state: decide_segments.delete_records(state, offsets)),
-        )
+        return self.submit(lambda state: decide_segments.delete_records(state, offsets))
 
     # -- group commit
 
-    def submit(self, decide: Callable[[State], Decision], others: int = 0) -> Any:
+    def submit(self, decide: Callable[[State], Decision[Result]], others: int = 0) -> Result:
         """Decide and commit one request, together with all other pending ones, and return its result.
 
         ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
@@ -288,7 +276,7 @@ class Coordinator:
 
     def _commit_waiting(self) -> None:
         """Commit all pending requests; afterwards each is answered, wherever an interrupt arrives."""
-        requests: list[_Request] = []
+        requests: list[_Request[object]] = []
         try:
             with self._waiting_lock:
                 requests, self._waiting = self._waiting, []
@@ -297,7 +285,7 @@ class Coordinator:
             self._answer_interrupted(requests, error)
             raise
 
-    def _commit(self, requests: list[_Request]) -> None:
+    def _commit(self, requests: list[_Request[object]]) -> None:
         """Commit these requests; afterwards each is answered, whatever happened."""
         try:
             self._commit_until_won(requests)
@@ -317,7 +305,7 @@ class Coordinator:
             for request in requests:
                 request.answered = True
 
-    def _commit_one_by_one(self, requests: list[_Request]) -> None:
+    def _commit_one_by_one(self, requests: list[_Request[object]]) -> None:
         try:
             for request in requests:
                 self._commit([request])
@@ -325,7 +313,7 @@ class Coordinator:
             self._answer_interrupted(requests, error)
             raise
 
-    def _answer_interrupted(self, requests: Sequence[_Request], error: BaseException) -> None:
+    def _answer_interrupted(self, requests: Sequence[_Request[object]], error: BaseException) -> None:
         """Fail the unanswered requests: their decisions may be those of a commit that did not happen."""
         for request in requests:
             if not request.answered:
@@ -341,7 +329,7 @@ class Coordinator:
         interrupted.__cause__ = error
         return interrupted
 
-    def _commit_until_won(self, requests: list[_Request]) -> None:
+    def _commit_until_won(self, requests: list[_Request[object]]) -> None:
         clock = self.log.clock
         deadline = clock.monotonic() + limits.COMMIT_SECONDS
         attempt = 0
@@ -366,7 +354,7 @@ class Coordinator:
         self.log.clock.sleep(longest * self.log.ids.jitter())
 
 
-def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) -> list[Action]:
+def _decide_together(state: State, requests: list[_Request[object]], timestamp_ms: int) -> list[Action]:
     """Return the actions of all requests, each decided on top of the previous ones; a failed one keeps its error."""
     draft = Draft(state, timestamp_ms)
     actions: list[Action] = []

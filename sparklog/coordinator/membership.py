@@ -46,7 +46,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
 )
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, Offsets, join_group
+from sparklog.protocol.decide.groups import GroupCommit, Joined, JoinRequest, Offsets, join_group
 from sparklog.protocol.group.membership import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.store.process_lock import ProcessLock
@@ -463,7 +463,7 @@ class GroupMember:
         return action()
 
 
-def _join(state: State, request: JoinRequest, was_joined: bool) -> Decision:
+def _join(state: State, request: JoinRequest, was_joined: bool) -> Decision[Joined]:
     """Decide a join; a member that thinks it is in the group (``was_joined``) must not rejoin unnoticed, since
     others may have owned its partitions in the meantime."""
     if was_joined and request.member not in state.groups.get(request.group, GroupState()).members:

@@ -29,7 +29,7 @@ from sparklog.protocol.state import State
 if TYPE_CHECKING:
     from sparklog.coordinator.coordinator import Coordinator
 
-DeleteTopic = Callable[[State, str], Decision]
+DeleteTopic = Callable[[State, str], Decision[str]]
 """Decides the deletion of a topic; result and errors as ``delete_topic``."""
 
 
@@ -70,7 +70,7 @@ def _write_listing(coordinator: Coordinator, state: State, name: str) -> RemoveF
     return write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
 
 
-def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision:
+def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision[str]:
     """Add the listing, unless a vacuum since ``version`` may have deleted it; the vacuum finds the files as well."""
     decision = delete_topic(state, name)
     listing = listings.get(decision.result)

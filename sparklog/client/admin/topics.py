@@ -95,7 +95,7 @@ class TopicAdmin(AdminBase):
         ids = [coordinator.new_topic_id() for _ in wanted]
         names_by_key: dict[str, str] = {}
 
-        def create(state: State, index: int) -> Decision:
+        def create(state: State, index: int) -> Decision[str]:
             if index == 0:
                 names_by_key.clear()
             new = wanted[index]
@@ -202,7 +202,7 @@ class TopicAdmin(AdminBase):
         """
         partitions = list(records_to_delete)
 
-        def delete(state: State, index: int) -> Decision:
+        def delete(state: State, index: int) -> Decision[dict[tuple[str, int], int]]:
             topic, number = partitions[index]
             if is_internal_topic(topic):
                 raise InvalidTopicError(f"records of the internal topic {topic} are not deleted", topic=topic)

@@ -144,7 +144,7 @@ def _fence(coordinator: Coordinator, version: int) -> State:
     """Fence out all files begun at this version or before; return a state that names those of them that are part of
     the log."""
 
-    def decide(state: State) -> Decision:
+    def decide(state: State) -> Decision[None]:
         return Decision([FenceWriters(version=version)] if version > state.writer_fence else [], None)
 
     coordinator.submit(decide)

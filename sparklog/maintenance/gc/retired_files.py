@@ -237,7 +237,7 @@ def _finish_listings(coordinator: Coordinator, listings: Sequence[str], result: 
         result.listings += len(listings)
 
 
-def _forget_listings(state: State, listings: Iterable[str]) -> Decision:
+def _forget_listings(state: State, listings: Iterable[str]) -> Decision[None]:
     listed = [key for key in listings if key in state.removed_files]
     return Decision([ForgetRemovedFiles(listings=listed)] if listed else [], None)
 

@@ -13,6 +13,7 @@ from sparklog.cli.output.json_output import add_json, print_json
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
     from sparklog.protocol.state import State
+    from sparklog.types import TopicPartition
 
 TAKES = {
     "add": ("location", "id"),
@@ -137,7 +138,7 @@ def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.protocol.decide.decision import Decision
     from sparklog.protocol.decide.replicas import alter_reassignments
 
-    def decide(state: State) -> Decision:
+    def decide(state: State) -> Decision[list[TopicPartition]]:
         if not find_broker(state, options.id).url:
             raise PolicyViolationError(f"broker {options.id} cannot be drained: it is the root of the cluster")
         decided = alter_reassignments(state, plan_drain(state, options.id))
