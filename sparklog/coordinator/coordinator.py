@@ -14,44 +14,38 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
-from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import (
     CommitConflictError,
     IllegalStateError,
     IndeterminateCommitError,
     InvalidCallError,
-    RootReplacedError,
     SparklogError,
     UnlinkedHistoryError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.commits.commit_log import CommitLog, Outcome
-from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
+from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol import log_time
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide import producers as decide_producers
-from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.groups import GroupCommit, Joined, JoinRequest, Offsets
+from sparklog.protocol.decide.groups import GroupCommit, Offsets
 from sparklog.protocol.decide.producers import ProducerIdentity
-from sparklog.protocol.decide.segments import SegmentsRequest, SegmentsResult
-from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic
+from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import guard_store
 from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
-from sparklog.store.process_lock import ProcessLock
 
 Result = TypeVar("Result", covariant=True)
 
@@ -112,10 +106,6 @@ class Coordinator:
         self._check_process()
         return self.log.refresh()
 
-    def expiry_time_ms(self) -> int:
-        """Return the time by which this process may expire data of others; see ``ExpiryClock``. Never raises."""
-        return self.log.expiry_clock.now_ms()
-
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """Return the live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
         self._check_process()
@@ -146,19 +136,6 @@ class Coordinator:
         """Return an id for a topic to be created."""
         return self.log.ids.topic_id()
 
-    def create_partitions(self, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None) -> None:
-        """Increase the number of partitions to ``total``. Raises as ``create_partitions``."""
-        self.submit(lambda state: create_partitions(state, topic, total, assignment))
-
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its records. Raises UnknownTopicOrPartitionError, PolicyViolationError."""
-        with deletion_of(self, [topic]) as delete_topic:
-            self.submit(lambda state: delete_topic(state, topic))
-
-    def alter_configs(self, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()) -> None:
-        """Set and delete configs of a topic, or of the cluster (``topic`` empty). Raises InvalidConfigurationError."""
-        self.submit(lambda state: alter_configs(state, topic, changes, deletions))
-
     # -- records, producers, groups
 
     def append(self, request: AppendRequest) -> AppendResult:
@@ -183,33 +160,14 @@ class Coordinator:
         """
         return self.submit(lambda state: decide_producers.init_producer(state, transactional_id, present))
 
-    def join_group(self, request: JoinRequest) -> Joined:
-        """Join a consumer group, or change a member's subscription. Raises as ``decide_groups.join_group``."""
-        return self.submit(lambda state: decide_groups.join_group(state, request))
-
     def leave_group(self, group: str, members: Sequence[str], reason: str = "left", generation: int = -1) -> list[str]:
         """Remove members from a group, only in this generation if one is given; return the removed ones."""
         return self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation))
 
-    def acknowledge_revocation(
-        self, group: str, member: str, generation: int, offsets: Offsets = MappingProxyType({}), others: int = 0
-    ) -> None:
-        """Commit a member's last offsets of the partitions it has to revoke, and release them, in one commit.
-
-        ``others`` members of this process are about to do the same; the commit waits for them briefly. Raises
-        IllegalGenerationError, UnknownMemberIdError.
-        """
-        self.submit(
-            lambda state: decide_groups.acknowledge_revocation(state, group, member, generation, offsets), others
-        )
-
-    def commit_group_offsets(self, commit: GroupCommit) -> None:
-        """Commit offsets of a group. Raises as ``decide_groups.commit_group_offsets``."""
-        self.submit(lambda state: decide_groups.commit_group_offsets(state, commit))
-
     def commit_offsets(self, group: str, offsets: Offsets) -> None:
         """Commit a group's offsets by (topic, partition), not as a member. Raises as ``commit_group_offsets``."""
-        self.commit_group_offsets(GroupCommit(group=group, offsets=offsets))
+        commit = GroupCommit(group=group, offsets=offsets)
+        self.submit(lambda state: decide_groups.commit_group_offsets(state, commit))
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
@@ -219,28 +177,10 @@ class Coordinator:
         """Delete a group's offsets of these partitions; return those that had any. Raises as ``delete_group``."""
         return self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions))
 
-    def expire_group_offsets(self) -> list[str]:
-        """Delete offsets of groups without members for ``offsets.retention.minutes``; return the groups.
-
-        For maintenance only: members of one group should not change the offsets of others.
-        """
-        now_ms = self.expiry_time_ms()
-        return self.submit(lambda state: decide_groups.expire_offsets(state, now_ms))
-
     def reset_time(self) -> int:
         """Set the log's time back to the present if it is ahead; return by how many milliseconds, 0 if it is not."""
         now_ms = self.log.storage_clock.now_ms()
         return self.submit(lambda state: log_time.decide_reset(state, now_ms))
-
-    # -- segments
-
-    def change_segments(self, request: SegmentsRequest) -> SegmentsResult:
-        """Replace and delete segments, except those that others changed since; see ``decide_segments``."""
-        return self.submit(lambda state: decide_segments.change_segments(state, request))
-
-    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Advance log start offsets; return each partition's. Raises as the decision of that name."""
-        return self.submit(lambda state: decide_segments.delete_records(state, offsets))
 
     # -- group commit
 
@@ -411,43 +351,3 @@ def open_cluster(
 
 def _to_store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:
     return open_store(root, storage_options) if isinstance(root, str) else root
-
-
-_Key = tuple[int, str, str]
-
-_shared: dict[_Key, Coordinator] = {}
-_opening: dict[_Key, ProcessLock] = {}
-_opening_guard = ProcessLock()
-
-
-def _lock_of_key(key: _Key) -> ProcessLock:
-    """Return the lock of one cluster, so that a hanging storage does not delay opening another cluster."""
-    with _opening_guard:
-        return _opening.setdefault(key, ProcessLock())
-
-
-def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
-    """Return this process's coordinator for a root, opened once and refreshed, since Spark reuses planner processes.
-
-    It is opened again if the root now holds another cluster, or another history of the same one. Raises as
-    ``open_cluster``.
-    """
-    store = open_store(root, storage_options)
-    key = (os.getpid(), store.root, repr(sorted((storage_options or {}).items())))
-    with _lock_of_key(key):
-        coordinator = _shared.get(key)
-        if coordinator is None or read_cluster_file(store).cluster_id != coordinator.state.cluster_id:
-            coordinator = _shared[key] = open_cluster(store, storage_options)
-        else:
-            try:
-                coordinator.refresh()
-            except RootReplacedError:  # a new client has not read the former history
-                coordinator = _shared[key] = open_cluster(store, storage_options)
-        return coordinator
-
-
-def forget_shared(root: str) -> None:
-    """Make this process open the root again for its next client."""
-    for key in [key for key in list(_shared) if key[1] == root]:
-        with _lock_of_key(key):
-            _shared.pop(key, None)

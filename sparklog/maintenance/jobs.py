@@ -43,6 +43,7 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.groups import expire_offsets
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +200,8 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
     report.count(dead_group_members_taken_out=_expire_members(context))
     report.count(old_leases_removed=remove_old_leases(coordinator))
-    report.count(groups_whose_offsets_expired=len(coordinator.expire_group_offsets()))
+    expired = coordinator.submit(partial(expire_offsets, now_ms=coordinator.log.expiry_clock.now_ms()))
+    report.count(groups_whose_offsets_expired=len(expired))
 
 
 def _expire_members(context: MaintenanceContext) -> int:

@@ -21,7 +21,7 @@ from sparklog.client.admin.types import ConfigResourceType, NewPartitions, NewTo
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.coordinator.topic_removals import deletion_of
+from sparklog.coordinator.topic_deletion import prepare_deletion
 from sparklog.errors import (
     InvalidArgumentError,
     InvalidArgumentTypeError,
@@ -134,7 +134,7 @@ class TopicAdmin(AdminBase):
         """
         wanted = _as_list(topics, "topics")
         names = _existing_names(self._state(), wanted)
-        with deletion_of(self._opened(), names) as delete_topic:
+        with prepare_deletion(self._opened(), names) as delete_topic:
             outcomes = self._submit_all(
                 [str(topic) for topic in wanted],
                 lambda state, index: delete_topic(state, _resolve_name(state, wanted[index])),

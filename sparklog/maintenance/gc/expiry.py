@@ -31,7 +31,7 @@ class ExpiryResult(NamedTuple):
 
 def expire(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> ExpiryResult:
     """Remove what has expired. ``check`` is called between commits and may raise to stop. Errors as ``submit``."""
-    state, now_ms = coordinator.refresh(), coordinator.expiry_time_ms()
+    state, now_ms = coordinator.refresh(), coordinator.log.expiry_clock.now_ms()
 
     def submit_until_none(decide: Callable[[State], Decision[int]]) -> int:
         total = 0

@@ -101,7 +101,7 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
     if not cluster.get("log.cleaner.enable"):
         return
     memory_bytes = cast(int, cluster.get("log.cleaner.dedupe.buffer.size"))
-    now_ms = coordinator.expiry_time_ms()
+    now_ms = coordinator.log.expiry_clock.now_ms()
     due: list[tuple[str, int, LogToClean, Pass]] = []
     for name in sorted(state.topics if topics is None else topics):
         topic = state.topic(name)

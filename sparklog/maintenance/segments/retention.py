@@ -107,7 +107,7 @@ def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, res
 def _plan(
     coordinator: Coordinator, state: State, topic: TopicState, retention: Retention
 ) -> Iterator[_PlannedDeletion]:
-    now_ms = coordinator.expiry_time_ms()
+    now_ms = coordinator.log.expiry_clock.now_ms()
     config = TopicConfig.resolve(topic.configs, state.configs)
     for number, partition in enumerate(topic.partitions):
         if not may_delete(partition, retention):

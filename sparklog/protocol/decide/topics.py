@@ -150,7 +150,9 @@ def delete_topic(state: State, topic: str) -> Decision[str]:
     return Decision([DeleteTopic(topic=topic, topic_id=found.topic_id)], found.topic_id)
 
 
-def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str]) -> Decision[None]:
+def alter_configs(
+    state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()
+) -> Decision[None]:
     """Set and delete dynamic configs of a topic, or of the cluster if ``topic`` is empty.
 
     Raises InvalidConfigurationError for unknown names, for invalid or misleading values, and for deletions of configs

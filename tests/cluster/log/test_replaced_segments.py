@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol import segment_checksum as checksum
 from sparklog.protocol.commits import LiveSegment, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
-from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsRequest, removed
+from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsRequest, change_segments, removed
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
@@ -75,7 +76,7 @@ class Harness:
             added=added,
         )
         request = SegmentsRequest(version=self.coordinator.state.version, changes=[change])
-        assert self.coordinator.change_segments(request).left_out == []
+        assert self.coordinator.submit(partial(change_segments, request=request)).left_out == []
         kept = [one for one in self.expected[partition] if one[0] < start or one[1] > end]
         self.expected[partition] = sorted([*kept, *((a.base_offset, a.end_offset, a.run.path) for a in added)])
 
@@ -92,7 +93,7 @@ class Harness:
             removed=removed(self.topic_id, held),
         )
         request = SegmentsRequest(version=self.coordinator.state.version, changes=[change])
-        assert self.coordinator.change_segments(request).left_out == []
+        assert self.coordinator.submit(partial(change_segments, request=request)).left_out == []
         self.expected[partition] = [one for one in self.expected[partition] if one[0] >= end]
         self.starts[partition] = max(self.starts[partition], end)
 

@@ -9,7 +9,7 @@ import pytest
 import sparklog.testing
 from sparklog.client.config import cluster_of
 from sparklog.client.producer.records import Record, append_records
-from sparklog.coordinator import coordinator, open_cluster, shared_cluster
+from sparklog.coordinator import open_cluster, shared, shared_cluster
 from sparklog.errors import ClusterNotFoundError, SparklogError
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, FaultyStore
@@ -36,7 +36,7 @@ def test_clusters_do_not_see_each_other() -> None:
 def test_nothing_of_a_cluster_stays_in_the_process() -> None:
     with sparklog.testing.cluster() as c:
         shared_cluster(c.bootstrap_servers)
-    assert not [key for key in coordinator._shared if key[1] == c.bootstrap_servers]
+    assert not [key for key in shared._shared if key[1] == c.bootstrap_servers]
 
 
 def test_a_cluster_in_a_folder_is_real_files_that_stay(tmp_path: Path) -> None:

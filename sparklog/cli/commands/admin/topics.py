@@ -198,10 +198,10 @@ def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
 
 
 def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
-    from sparklog.coordinator.topic_removals import deletion_of
+    from sparklog.coordinator.topic_deletion import prepare_deletion
 
     names = _match_topics(options, coordinator.refresh().topics)
-    with deletion_of(coordinator, names) as delete_topic:
+    with prepare_deletion(coordinator, names) as delete_topic:
         _submit_together(coordinator, names, delete_topic)
 
 
