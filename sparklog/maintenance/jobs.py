@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
@@ -92,7 +92,7 @@ class MaintenanceContext:
 
     def setting(self, name: str) -> int:
         """Return an integer setting of the cluster."""
-        return cast(int, ClusterConfig.resolve(self.coordinator.state.configs).get(name))
+        return ClusterConfig.resolve(self.coordinator.state.configs).get_as(int, name)
 
 
 def steps(context: MaintenanceContext, only: Sequence[str] = ()) -> list[Step]:

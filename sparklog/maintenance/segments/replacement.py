@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -241,7 +241,7 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
         coordinator.log.ids,
         codec,
         None if codec is None else config.compression_level(codec),
-        cast(int, config.get("index.interval.bytes")),
+        config.index_interval_bytes,
     )
 
 

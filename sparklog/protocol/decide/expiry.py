@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import cast
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig
@@ -33,7 +32,7 @@ def expiry_now_ms(state: State, now_ms: int) -> int:
 
 def expiration_ms(state: State, name: str) -> int:
     """Return one of the settings above, in ms; -1: never."""
-    return cast(int, ClusterConfig.resolve(state.configs).get(name))
+    return ClusterConfig.resolve(state.configs).get_as(int, name)
 
 
 def expire_transactional_ids(state: State, now_ms: int) -> Decision[int]:
