@@ -421,7 +421,7 @@ class Consumer(Shown, PositionCalls):
         if position is None:
             return
         if not update_offsets:
-            self._read_ahead.read_from(position.topic_partition, position.position or 0, position.paused)
+            self._positions.read(position)
             return
         position.position = end
         if chunk.batches.batch.num_rows:
@@ -455,12 +455,7 @@ class Consumer(Shown, PositionCalls):
             if fetched is None:
                 return
             position, records = fetched
-            guard = position.guard
-            for record in records:
-                if position.guard is not guard:
-                    break
-                position.position = record[3] + 1
-                yield record
+            yield from position.deliver(records)
 
     def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
         """Return the next records of one partition; the other chunks of the poll stay in ``_undelivered``."""
@@ -507,7 +502,7 @@ class Consumer(Shown, PositionCalls):
         offset = chunks[0].batches.end_offset
         if position is not None:
             offset = offset if position.position is None else position.position
-            position.guard = object()
+            position.end_delivery()
         self._give_back(chunks, offset)
 
     # -- commits
