@@ -17,6 +17,7 @@ Not for: which member owns which partition (``coordinator.membership``), reading
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog.client.consumer.config import DEFAULT_CONFIG, consumer_config
@@ -449,13 +450,16 @@ class Consumer(Shown, PositionCalls):
 
     def _iterate(self) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end after ``consumer_timeout_ms`` without one."""
+        return chain.from_iterable(self._deliveries())
+
+    def _deliveries(self) -> Iterator[Iterator[ConsumerRecord]]:
         while not self._thread_guard.closed:
             with self._thread_guard:
                 fetched = self._next_records()
             if fetched is None:
                 return
             position, records = fetched
-            yield from position.deliver(records)
+            yield position.deliver(records)
 
     def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
         """Return the next records of one partition; the other chunks of the poll stay in ``_undelivered``."""
