@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 import uuid
+from functools import partial
 
 from benchmarks.measure import Figure, Settings, median, timed
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.protocol.commits import Action, Append, CreateTopic, Run
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 
@@ -79,13 +81,19 @@ def acknowledgements_during_a_checkpoint(topics: int) -> Figure:
     for _ in range(40):  # enough segments for files of their own
         grow_all(coordinator)
     while coordinator.state.version % limits.CHECKPOINT_INTERVAL_COMMITS < limits.CHECKPOINT_INTERVAL_COMMITS - 20:
-        coordinator.alter_configs("", {"num.partitions": "3"})
+        coordinator.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     grow_all(coordinator)
     coordinator.log.wait_for_checkpoint()
     store.seconds = REQUEST_SECONDS
     seconds = []
     for number in range(60):
-        seconds.append(timed(lambda number=number: coordinator.alter_configs("", {"num.partitions": str(number + 1)})))
+        seconds.append(
+            timed(
+                lambda number=number: coordinator.submit(
+                    partial(alter_configs, topic="", changes={"num.partitions": str(number + 1)})
+                )
+            )
+        )
     began = time.perf_counter()
     coordinator.log.wait_for_checkpoint()
     longest, middle = max(seconds), median(seconds)
@@ -108,7 +116,7 @@ def catching_up(commits: int) -> Figure:
     store = RemoteStore(inner, 0)
     reader = open_cluster(store)
     for number in range(commits):
-        writer.alter_configs("", {"num.partitions": str(number % 9 + 1)})
+        writer.submit(partial(alter_configs, topic="", changes={"num.partitions": str(number % 9 + 1)}))
     store.seconds = REQUEST_SECONDS
     seconds = timed(reader.refresh)
     times = seconds / REQUEST_SECONDS

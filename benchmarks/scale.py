@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from sparklog.protocol.commits import (
     Run,
     WrittenRange,
 )
+from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
 from sparklog.protocol.fold import Entry, fold
@@ -196,7 +198,8 @@ class Requests:
     def join_group(self) -> None:
         self._numbers["joined"] += 1
         name = topic_name(self._next("topics"))
-        self.coordinator.join_group(JoinRequest(group=f"joined-{self._numbers['joined']}", member="m", topics=[name]))
+        request = JoinRequest(group=f"joined-{self._numbers['joined']}", member="m", topics=[name])
+        self.coordinator.submit(partial(decide_groups.join_group, request=request))
 
     def commit_offsets(self) -> None:
         number = self._next("groups")
@@ -204,9 +207,8 @@ class Requests:
         member = f"member-{number}"
         group = f"group-{number:06d}"
         generation = self.coordinator.state.groups[group].generation
-        self.coordinator.commit_group_offsets(
-            GroupCommit(group=group, offsets={(name, 3): 1_000_500}, member=member, generation=generation)
-        )
+        commit = GroupCommit(group=group, offsets={(name, 3): 1_000_500}, member=member, generation=generation)
+        self.coordinator.submit(partial(decide_groups.commit_group_offsets, commit=commit))
 
 
 KINDS = ("append", "append_idempotent", "init_producer", "join_group", "commit_offsets")

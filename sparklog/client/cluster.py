@@ -24,6 +24,7 @@ from sparklog.client.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator import create_cluster as create
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import ClusterAlreadyExistsError, TopicAlreadyExistsError
 from sparklog.protocol.names import is_internal_topic
 
@@ -141,7 +142,7 @@ class Cluster(Shown):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises UnknownTopicOrPartitionError, PolicyViolationError, StorageError."""
-        self.coordinator.delete_topic(name)
+        delete_topic(self.coordinator, name)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return the first offset of each partition and the one after its last record. Reads the storage.

@@ -23,7 +23,7 @@ from typing import Any, cast
 from sparklog.clock import SystemClock
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.coordinator import shared_cluster
+from sparklog.coordinator.shared import shared_cluster
 from sparklog.errors import (
     InvalidClientConfigurationError,
     InvalidClientConfigurationTypeError,

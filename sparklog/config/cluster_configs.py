@@ -10,9 +10,9 @@ as that config. Not for: settings of one topic (``topic_configs``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
-from typing import cast
 
 from sparklog import limits
 from sparklog.config.definitions import (
@@ -28,9 +28,9 @@ from sparklog.config.definitions import (
     canonical_configs,
     canonical_text,
     cluster_chain,
-    unknown_name,
 )
 from sparklog.config.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS, TopicConfig, check_together
+from sparklog.config.typed_configs import Setting, TypedConfigs
 
 _UNITS = {1: "", MINUTE_MS: ", in minutes", HOUR_MS: ", in hours"}
 
@@ -257,24 +257,21 @@ def validate_cluster_configs(configs: Mapping[str, object]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class ClusterConfig:
+class ClusterConfig(TypedConfigs):
     """The effective settings of one cluster, typed. Immutable, thread-safe, picklable."""
 
-    configs: dict[str, str] = field(default_factory=dict)
+    level = "cluster"
+    definitions = CLUSTER_CONFIGS
+    not_settable = _NOT_SETTABLE
 
     @classmethod
     def resolve(cls, configs: Mapping[str, str] = MappingProxyType({})) -> ClusterConfig:
         """Return the settings of a cluster with these dynamic configs. Unknown names are ignored."""
-        return cls(dict(configs))
+        return _resolve(tuple(configs.items()))
 
-    def get(self, name: str) -> ConfigValue:
-        """Return the typed value of any setting, in the unit of its name; None if it is not set and has no default.
-
-        Raises:
-            InvalidConfigurationError: no such setting, or an invalid stored value.
-        """
-        definition = _find_definition(name)
-        return definition.parse(self.configs[name]) if name in self.configs else definition.default_value()
+    def _parse(self, definition: ConfigDef) -> ConfigValue:
+        name = definition.name
+        return definition.parse(self.stored[name]) if name in self.stored else definition.default_value()
 
     def explain(self, name: str) -> ConfigEntry:
         """Return a setting's value, its source, and the values it overrides, as Kafka shows them. Raises as ``get``.
@@ -282,107 +279,45 @@ class ClusterConfig:
         The chain begins at the name itself: of log.retention.ms, .minutes and .hours, a later one does not show an
         earlier one, although the earlier one has precedence.
         """
-        definition = _find_definition(name)
+        definition = self._find_definition(name)
         value = self.get(name)
         names = definition.synonyms or (Synonym(name, 1, definition.default),)
-        chain = cluster_chain(names, self.configs)
+        chain = cluster_chain(names, self.stored)
         start = next((position for position, synonym in enumerate(chain) if synonym.name == name), len(chain))
-        source = DYNAMIC_DEFAULT_BROKER_CONFIG if name in self.configs else DEFAULT_CONFIG
+        source = DYNAMIC_DEFAULT_BROKER_CONFIG if name in self.stored else DEFAULT_CONFIG
         return ConfigEntry(name, None if value is None else canonical_text(value), source, tuple(chain[start:]))
 
-    def describe(self, everything: bool = False) -> list[ConfigEntry]:
-        """Return the entries that ``configs --describe`` prints, by name: those that are set, or ``everything``."""
-        names = (
-            name
-            for name, definition in CLUSTER_CONFIGS.items()
-            if name in self.configs or (everything and not definition.internal)
-        )
-        return [self.explain(name) for name in sorted(names)]
-
-    @property
-    def num_partitions(self) -> int:
-        """Number of partitions of a topic that is created without one."""
-        return cast(int, self.get("num.partitions"))
-
-    @property
-    def auto_create_topics_enable(self) -> bool:
-        """Whether writing to a topic that does not exist creates it."""
-        return cast(bool, self.get("auto.create.topics.enable"))
-
-    @property
-    def default_replication_factor(self) -> int:
-        """Replication factor of a topic that is created without one."""
-        return cast(int, self.get("default.replication.factor"))
-
-    @property
-    def group_min_session_timeout_ms(self) -> int:
-        """Shortest session timeout in ms that a member of a group may ask for."""
-        return cast(int, self.get("group.min.session.timeout.ms"))
-
-    @property
-    def group_max_session_timeout_ms(self) -> int:
-        """Longest session timeout in ms that a member of a group may ask for."""
-        return cast(int, self.get("group.max.session.timeout.ms"))
-
-    @property
-    def group_max_size(self) -> int:
-        """Most members that a group may have."""
-        return cast(int, self.get("group.max.size"))
-
-    @property
-    def broker_heartbeat_interval_ms(self) -> int:
-        """Time in ms between two checks of the storage locations."""
-        return cast(int, self.get("broker.heartbeat.interval.ms"))
-
-    @property
-    def broker_session_timeout_ms(self) -> int:
-        """Time in ms without a heartbeat after which another controller takes over."""
-        return cast(int, self.get("broker.session.timeout.ms"))
-
-    @property
-    def auto_leader_rebalance_enable(self) -> bool:
-        """Whether leadership is returned to preferred leaders automatically."""
-        return cast(bool, self.get("auto.leader.rebalance.enable"))
-
-    @property
-    def leader_imbalance_check_interval_seconds(self) -> int:
-        """Seconds between two leader-imbalance checks."""
-        return cast(int, self.get("leader.imbalance.check.interval.seconds"))
-
-    @property
-    def leader_imbalance_per_broker_percentage(self) -> int:
-        """Percentage of a broker's preferred partitions that others may lead before leadership is returned."""
-        return cast(int, self.get("leader.imbalance.per.broker.percentage"))
+    auto_create_topics_enable = Setting(bool, "auto.create.topics.enable")
+    auto_leader_rebalance_enable = Setting(bool, "auto.leader.rebalance.enable")
+    broker_heartbeat_interval_ms = Setting(int, "broker.heartbeat.interval.ms")
+    """ms between two checks of the storage locations."""
+    broker_session_timeout_ms = Setting(int, "broker.session.timeout.ms")
+    """ms without a heartbeat after which another controller takes over."""
+    default_replication_factor = Setting(int, "default.replication.factor")
+    delete_topic_enable = Setting(bool, "delete.topic.enable")
+    group_max_session_timeout_ms = Setting(int, "group.max.session.timeout.ms")
+    group_max_size = Setting(int, "group.max.size")
+    group_min_session_timeout_ms = Setting(int, "group.min.session.timeout.ms")
+    leader_imbalance_check_interval_seconds = Setting(int, "leader.imbalance.check.interval.seconds")
+    leader_imbalance_per_broker_percentage = Setting(int, "leader.imbalance.per.broker.percentage")
+    log_cleaner_dedupe_buffer_size = Setting(int, "log.cleaner.dedupe.buffer.size")
+    """bytes."""
+    log_cleaner_enable = Setting(bool, "log.cleaner.enable")
+    metadata_max_retention_bytes = Setting(int, "metadata.max.retention.bytes")
+    """Bytes of commits before a checkpoint that are kept; negative: no limit."""
+    metadata_max_retention_ms = Setting(int, "metadata.max.retention.ms")
+    """ms for which commits before a checkpoint are kept; negative: no limit."""
+    num_partitions = Setting(int, "num.partitions")
+    offsets_retention_minutes = Setting(int, "offsets.retention.minutes")
+    transaction_max_timeout_ms = Setting(int, "transaction.max.timeout.ms")
 
     @property
     def replication_throttled_rate(self) -> int:
         """Most bytes per second that replication may copy from or to a broker whose replicas are catching up."""
         rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-        return min(cast(int, self.get(name)) for name in rates)
-
-    @property
-    def metadata_max_retention_ms(self) -> int:
-        """Time in ms for which commits before a checkpoint are kept; negative: no limit."""
-        return cast(int, self.get("metadata.max.retention.ms"))
-
-    @property
-    def metadata_max_retention_bytes(self) -> int:
-        """Bytes of commits before a checkpoint that are kept; negative: no limit."""
-        return cast(int, self.get("metadata.max.retention.bytes"))
-
-    @property
-    def offsets_retention_minutes(self) -> int:
-        """Minutes for which the committed offsets of a group without members are kept."""
-        return cast(int, self.get("offsets.retention.minutes"))
-
-    @property
-    def delete_topic_enable(self) -> bool:
-        """Whether topics may be deleted."""
-        return cast(bool, self.get("delete.topic.enable"))
+        return min(self.get_as(int, name) for name in rates)
 
 
-def _find_definition(name: str) -> ConfigDef:
-    definition = CLUSTER_CONFIGS.get(name)
-    if definition is None:
-        raise unknown_name(name, CLUSTER_CONFIGS, "cluster", _NOT_SETTABLE)
-    return definition
+@lru_cache(maxsize=64)
+def _resolve(configs: tuple[tuple[str, str], ...]) -> ClusterConfig:
+    return ClusterConfig(dict(configs))

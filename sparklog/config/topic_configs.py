@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
-from typing import cast
 
 from sparklog import limits
 from sparklog.config.definitions import (
@@ -28,8 +28,8 @@ from sparklog.config.definitions import (
     canonical_configs,
     canonical_text,
     cluster_chain,
-    unknown_name,
 )
+from sparklog.config.typed_configs import Setting, TypedConfigs
 from sparklog.errors import InvalidConfigurationError
 
 MINUTE_MS = 60_000
@@ -280,15 +280,17 @@ def validate_topic_configs(
 
 
 @dataclass(frozen=True)
-class TopicConfig:
-    """The effective configs of one topic, typed. Immutable, thread-safe, picklable.
+class TopicConfig(TypedConfigs):
+    """The effective configs of one topic, typed: its own, where there is none the ``cluster``'s, then the defaults.
 
-    Times are ms, sizes bytes; -1 means no limit where it does in Kafka. A value is parsed at each access: code that
-    needs one per record should keep it.
+    Times are ms, sizes bytes; -1 means no limit where it does in Kafka. Immutable, thread-safe, picklable.
     """
 
-    overrides: dict[str, str] = field(default_factory=dict)
     cluster: dict[str, str] = field(default_factory=dict)
+
+    level = "topic"
+    definitions = TOPIC_CONFIGS
+    not_settable = _NOT_SETTABLE
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], cluster: Mapping[str, str] = MappingProxyType({})) -> TopicConfig:
@@ -296,17 +298,11 @@ class TopicConfig:
 
         Unknown names are ignored: a newer version may have stored them.
         """
-        return cls(dict(overrides), dict(cluster))
+        return _resolve(tuple(overrides.items()), tuple(cluster.items()))
 
-    def get(self, name: str) -> ConfigValue:
-        """Return the typed value of any topic config.
-
-        Raises:
-            InvalidConfigurationError: no such config, or an invalid stored value.
-        """
-        definition = _find_definition(name)
-        if name in self.overrides:
-            return definition.parse(self.overrides[name])
+    def _parse(self, definition: ConfigDef) -> ConfigValue:
+        if definition.name in self.stored:
+            return definition.parse(self.stored[definition.name])
         for synonym in definition.synonyms:
             if synonym.name in self.cluster:
                 return _convert_unit(definition, synonym, self.cluster[synonym.name])
@@ -318,113 +314,67 @@ class TopicConfig:
         The chain is Kafka's, with its quirks: a default that exists only under a name in another unit
         (log.retention.hours=168 for retention.ms) is omitted unless the cluster sets a value.
         """
-        definition = _find_definition(name)
+        definition = self._find_definition(name)
         value = self.get(name)
         text = None if value is None else canonical_text(value)
         chain = cluster_chain(definition.synonyms, self.cluster)
         if chain and chain[0].source == DEFAULT_CONFIG and chain[0].name != definition.synonyms[0].name:
             chain = []
-        if name in self.overrides:
+        if name in self.stored:
             chain.insert(0, ConfigSynonym(DYNAMIC_TOPIC_CONFIG, name, str(text)))
         return ConfigEntry(name, text, chain[0].source if chain else DEFAULT_CONFIG, tuple(chain))
-
-    def describe(self, everything: bool = False) -> list[ConfigEntry]:
-        """Return the entries that ``configs --describe`` prints, by name: those set on the topic, or ``everything``."""
-        names = (
-            definition.name
-            for definition in _TABLE
-            if definition.name in self.overrides or (everything and not definition.internal)
-        )
-        return [self.explain(name) for name in sorted(names)]
 
     def changed(self) -> list[ConfigEntry]:
         """Return the entries whose value is not a default, by name: what ``topics --describe`` shows as Configs."""
         return [entry for entry in self.describe(everything=True) if entry.source != DEFAULT_CONFIG]
 
-    @property
-    def max_message_bytes(self) -> int:
-        """bytes. Never above ``limits.MAX_RECORD_BYTES``, whatever the config allows."""
-        return min(cast(int, self.get("max.message.bytes")), limits.MAX_RECORD_BYTES)
-
-    @property
-    def compression_type(self) -> str:
-        """uncompressed, gzip, snappy, lz4, zstd, or producer for the writer's codec."""
-        return cast(str, self.get("compression.type"))
-
-    @property
-    def compression_gzip_level(self) -> int | None:
-        """1 to 9, or None for the library's default level, which Kafka writes as -1."""
-        level = cast(int, self.get("compression.gzip.level"))
-        return None if level == -1 else level
-
-    @property
-    def compression_lz4_level(self) -> int:
-        return cast(int, self.get("compression.lz4.level"))
-
-    @property
-    def compression_zstd_level(self) -> int:
-        return cast(int, self.get("compression.zstd.level"))
-
-    def compression_level(self, codec: str) -> int | None:
-        """Return the level for a codec; None for the library's default, and for codecs without levels."""
-        levels = {
-            "gzip": self.compression_gzip_level,
-            "lz4": self.compression_lz4_level,
-            "zstd": self.compression_zstd_level,
-        }
-        return levels.get(codec)
-
-    @property
-    def message_timestamp_type(self) -> str:
-        """CreateTime or LogAppendTime."""
-        return cast(str, self.get("message.timestamp.type"))
-
-    @property
-    def message_timestamp_before_max_ms(self) -> int:
-        return cast(int, self.get("message.timestamp.before.max.ms"))
-
-    @property
-    def message_timestamp_after_max_ms(self) -> int:
-        return cast(int, self.get("message.timestamp.after.max.ms"))
+    compression_type = Setting(str, "compression.type")
+    """uncompressed, gzip, snappy, lz4, zstd, or producer for the writer's codec."""
+    delete_retention_ms = Setting(int, "delete.retention.ms")
+    file_delete_delay_ms = Setting(int, "file.delete.delay.ms")
+    """How long retired files are kept."""
+    index_interval_bytes = Setting(int, "index.interval.bytes")
+    max_compaction_lag_ms = Setting(int, "max.compaction.lag.ms")
+    message_timestamp_after_max_ms = Setting(int, "message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms = Setting(int, "message.timestamp.before.max.ms")
+    message_timestamp_type = Setting(str, "message.timestamp.type")
+    """CreateTime or LogAppendTime."""
+    min_cleanable_dirty_ratio = Setting(float, "min.cleanable.dirty.ratio")
+    min_compaction_lag_ms = Setting(int, "min.compaction.lag.ms")
+    min_insync_replicas = Setting(int, "min.insync.replicas")
+    retention_bytes = Setting(int, "retention.bytes")
+    retention_ms = Setting(int, "retention.ms")
+    segment_jitter_ms = Setting(int, "segment.jitter.ms")
+    segment_ms = Setting(int, "segment.ms")
+    unclean_leader_election_enable = Setting(bool, "unclean.leader.election.enable")
 
     @property
     def cleanup_policy(self) -> frozenset[str]:
         """Any of compact and delete."""
-        return frozenset(cast("tuple[str, ...]", self.get("cleanup.policy")))
+        return frozenset(self.get_as(tuple, "cleanup.policy"))
 
     @property
-    def retention_ms(self) -> int:
-        return cast(int, self.get("retention.ms"))
-
-    @property
-    def retention_bytes(self) -> int:
-        return cast(int, self.get("retention.bytes"))
-
-    @property
-    def file_delete_delay_ms(self) -> int:
-        """How long retired files are kept."""
-        return cast(int, self.get("file.delete.delay.ms"))
-
-    @property
-    def min_insync_replicas(self) -> int:
-        return cast(int, self.get("min.insync.replicas"))
+    def max_message_bytes(self) -> int:
+        """bytes. Never above ``limits.MAX_RECORD_BYTES``, whatever the config allows."""
+        return min(self.get_as(int, "max.message.bytes"), limits.MAX_RECORD_BYTES)
 
     @property
     def segment_bytes(self) -> int:
         """bytes. ``internal.segment.bytes`` if it is set, as in Kafka."""
         internal = self.get("internal.segment.bytes")
-        return cast(int, self.get("segment.bytes") if internal is None else internal)
+        return self.get_as(int, "segment.bytes" if internal is None else "internal.segment.bytes")
 
-    @property
-    def segment_ms(self) -> int:
-        return cast(int, self.get("segment.ms"))
+    def compression_level(self, codec: str) -> int | None:
+        """Return the level for a codec; None for the library's default (Kafka's -1), and for codecs without levels."""
+        if codec not in ("gzip", "lz4", "zstd"):
+            return None
+        level = self.get_as(int, f"compression.{codec}.level")
+        return None if codec == "gzip" and level == -1 else level
 
 
-def _find_definition(name: str) -> ConfigDef:
-    definition = TOPIC_CONFIGS.get(name)
-    if definition is None:
-        raise unknown_name(name, TOPIC_CONFIGS, "topic", _NOT_SETTABLE)
-    return definition
+@lru_cache(maxsize=1024)
+def _resolve(overrides: tuple[tuple[str, str], ...], cluster: tuple[tuple[str, str], ...]) -> TopicConfig:
+    return TopicConfig(dict(overrides), dict(cluster))
 
 
 def _convert_unit(definition: ConfigDef, synonym: Synonym, text: str) -> ConfigValue:
@@ -438,8 +388,8 @@ def _convert_unit(definition: ConfigDef, synonym: Synonym, text: str) -> ConfigV
 
 def check_together(config: TopicConfig) -> None:
     """Check values against each other, as Kafka's ``LogConfig.validate``. Raises InvalidConfigurationError."""
-    least, most = config.get("min.compaction.lag.ms"), config.get("max.compaction.lag.ms")
-    if cast(int, least) > cast(int, most):
+    least, most = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if least > most:
         raise InvalidConfigurationError(
             f"min.compaction.lag.ms ({least}) is greater than max.compaction.lag.ms ({most}): a record would have to "
             "be compacted before it may be; lower the first or raise the second.",
@@ -457,7 +407,7 @@ def _check_remote(config: TopicConfig) -> None:
             config="remote.storage.enable",
         )
     for unit in ("ms", "bytes"):
-        local, total = cast(int, config.get(f"local.retention.{unit}")), cast(int, config.get(f"retention.{unit}"))
+        local, total = config.get_as(int, f"local.retention.{unit}"), config.get_as(int, f"retention.{unit}")
         same_as_total = local in (-2, total)
         if not same_as_total and total > -1 and (local == -1 or local > total):
             problem, most = "is unlimited" if local == -1 else "is greater", f"at most {total}"

@@ -148,7 +148,7 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     """Exclude a broker from new replicas, or include it again; return whether that is a change.
 
     Raises BrokerIdNotRegisteredError."""
-    return bool(coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned)))
+    return coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
 
 
 def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
@@ -169,7 +169,7 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
         )
     root = coordinator.store.root
     coordinator.brokers.allow(store.root, coordinator.log.ids)
-    return bool(coordinator.submit(lambda now: decide_brokers.move_broker(now, broker, store.root, root)))
+    return coordinator.submit(lambda now: decide_brokers.move_broker(now, broker, store.root, root))
 
 
 def replace_location(coordinator: Coordinator, broker: int) -> None:

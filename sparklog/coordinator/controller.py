@@ -39,7 +39,7 @@ from sparklog.errors import (
 from sparklog.log.broker_files import LatestCheck, read_identity
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
-from sparklog.protocol.decide.elections import Checked, Elected, UncleanElection
+from sparklog.protocol.decide.elections import Checked, UncleanElection
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
@@ -222,7 +222,7 @@ class Controller:
         more = True
         while more:
             decide = partial(elections.broker_checks, epoch=self.epoch, checked=checked)
-            result: Elected = self.coordinator.submit(decide)
+            result = self.coordinator.submit(decide)
             elected += result.partitions
             more = result.more
         for broker in went_back:

@@ -15,61 +15,55 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
-from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import (
     IllegalStateError,
     IndeterminateCommitError,
     InvalidCallError,
-    RootReplacedError,
     SparklogError,
     UnlinkedHistoryError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.commits.commit_log import CommitLog, Outcome
-from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
+from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol import log_time
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide import producers as decide_producers
-from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.groups import GroupCommit, Joined, JoinRequest, Offsets
+from sparklog.protocol.decide.groups import GroupCommit, Offsets
 from sparklog.protocol.decide.producers import ProducerIdentity
-from sparklog.protocol.decide.segments import SegmentsRequest, SegmentsResult
-from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic
+from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
-from sparklog.store.process_local import ProcessTable
 
-Result = TypeVar("Result")
+Result = TypeVar("Result", covariant=True)
 
 GATHER_SECONDS = 0.01
 """How long a commit waits at most for requests that other threads are known to be about to make."""
 _GATHER_POLL_SECONDS = 0.0005
 
 
-class _Request:
+class _Request(Generic[Result]):
     """One caller's request and, once answered, its result or error."""
 
-    def __init__(self, decide: Callable[[State], Decision]) -> None:
+    def __init__(self, decide: Callable[[State], Decision[Result]]) -> None:
         self.decide = decide
-        self.decision: Decision | None = None
+        self.decision: Decision[Result] | None = None
         self.error: BaseException | None = None
         self.answered = False
 
-    def answer(self) -> Any:
+    def answer(self) -> Result:
         if self.error is not None:
             raise self.error
         assert self.decision is not None
@@ -86,7 +80,7 @@ class Coordinator:
     def __init__(self, log: CommitLog, storage_options: Mapping[str, object] | None = None) -> None:
         self.log = log
         self.brokers = BrokerStores(log.store, log.clock, storage_options)
-        self._waiting: list[_Request] = []
+        self._waiting: list[_Request[object]] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
         self._process = os.getpid()
@@ -126,10 +120,6 @@ class Coordinator:
             self._checked_at = self.log.clock.monotonic()
             return True
 
-    def expiry_time_ms(self) -> int:
-        """Return the time by which this process may expire data of others; see ``ExpiryClock``. Never raises."""
-        return self.log.expiry_clock.now_ms()
-
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """Return the live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
         self._check_process()
@@ -154,32 +144,19 @@ class Coordinator:
             configs=configs or {},
             assignment=assignment,
         )
-        return cast(str, self.submit(lambda state: create_topic(state, new)))
+        return self.submit(lambda state: create_topic(state, new))
 
     def new_topic_id(self) -> str:
         """Return an id for a topic to be created."""
         return self.log.ids.topic_id()
 
-    def create_partitions(self, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None) -> None:
-        """Increase the number of partitions to ``total``. Raises as ``create_partitions``."""
-        self.submit(lambda state: create_partitions(state, topic, total, assignment))
-
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its records. Raises UnknownTopicOrPartitionError, PolicyViolationError."""
-        with deletion_of(self, [topic]) as delete_topic:
-            self.submit(lambda state: delete_topic(state, topic))
-
-    def alter_configs(self, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()) -> None:
-        """Set and delete configs of a topic, or of the cluster (``topic`` empty). Raises InvalidConfigurationError."""
-        self.submit(lambda state: alter_configs(state, topic, changes, deletions))
-
     # -- records, producers, groups
 
     def append(self, request: AppendRequest) -> AppendResult:
         """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError."""
-        return cast(AppendResult, self.submit(lambda state: self._decide_append(state, request)))
+        return self.submit(lambda state: self._decide_append(state, request))
 
-    def _decide_append(self, state: State, request: AppendRequest) -> Decision:
+    def _decide_append(self, state: State, request: AppendRequest) -> Decision[AppendResult]:
         """Decide an append; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
         if request.history is not None and request.history != self.log.unlinked_jumps:
             raise UnlinkedHistoryError(
@@ -195,41 +172,16 @@ class Coordinator:
 
         ``present`` and errors as in ``decide_producers.init_producer``.
         """
-        return cast(
-            ProducerIdentity,
-            self.submit(lambda state: decide_producers.init_producer(state, transactional_id, present)),
-        )
-
-    def join_group(self, request: JoinRequest) -> Joined:
-        """Join a consumer group, or change a member's subscription. Raises as ``decide_groups.join_group``."""
-        return cast(Joined, self.submit(lambda state: decide_groups.join_group(state, request)))
+        return self.submit(lambda state: decide_producers.init_producer(state, transactional_id, present))
 
     def leave_group(self, group: str, members: Sequence[str], reason: str = "left", generation: int = -1) -> list[str]:
         """Remove members from a group, only in this generation if one is given; return the removed ones."""
-        return cast(
-            "list[str]",
-            self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation)),
-        )
-
-    def acknowledge_revocation(
-        self, group: str, member: str, generation: int, offsets: Offsets = MappingProxyType({}), others: int = 0
-    ) -> None:
-        """Commit a member's last offsets of the partitions it has to revoke, and release them, in one commit.
-
-        ``others`` members of this process are about to do the same; the commit waits for them briefly. Raises
-        IllegalGenerationError, UnknownMemberIdError.
-        """
-        self.submit(
-            lambda state: decide_groups.acknowledge_revocation(state, group, member, generation, offsets), others
-        )
-
-    def commit_group_offsets(self, commit: GroupCommit) -> None:
-        """Commit offsets of a group. Raises as ``decide_groups.commit_group_offsets``."""
-        self.submit(lambda state: decide_groups.commit_group_offsets(state, commit))
+        return self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation))
 
     def commit_offsets(self, group: str, offsets: Offsets) -> None:
         """Commit a group's offsets by (topic, partition), not as a member. Raises as ``commit_group_offsets``."""
-        self.commit_group_offsets(GroupCommit(group=group, offsets=offsets))
+        commit = GroupCommit(group=group, offsets=offsets)
+        self.submit(lambda state: decide_groups.commit_group_offsets(state, commit))
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
@@ -237,40 +189,16 @@ class Coordinator:
 
     def delete_group_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Delete a group's offsets of these partitions; return those that had any. Raises as ``delete_group``."""
-        return cast(
-            "list[tuple[str, int]]",
-            self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions)),
-        )
-
-    def expire_group_offsets(self) -> list[str]:
-        """Delete offsets of groups without members for ``offsets.retention.minutes``; return the groups.
-
-        For maintenance only: members of one group should not change the offsets of others.
-        """
-        now_ms = self.expiry_time_ms()
-        return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
+        return self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions))
 
     def reset_time(self) -> int:
         """Set the log's time back to the present if it is ahead; return by how many milliseconds, 0 if it is not."""
         now_ms = self.log.storage_clock.now_ms()
-        return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
-
-    # -- segments
-
-    def change_segments(self, request: SegmentsRequest) -> SegmentsResult:
-        """Replace and delete segments, except those that others changed since; see ``decide_segments``."""
-        return cast(SegmentsResult, self.submit(lambda state: decide_segments.change_segments(state, request)))
-
-    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Advance log start offsets; return each partition's. Raises as the decision of that name."""
-        return cast(
-            "dict[tuple[str, int], int]",
-            self.submit(lambda state: decide_segments.delete_records(state, offsets)),
-        )
+        return self.submit(lambda state: log_time.decide_reset(state, now_ms))
 
     # -- group commit
 
-    def submit(self, decide: Callable[[State], Decision], others: int = 0) -> Any:
+    def submit(self, decide: Callable[[State], Decision[Result]], others: int = 0) -> Result:
         """Decide and commit one request, together with all other pending ones, and return its result.
 
         ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
@@ -302,7 +230,7 @@ class Coordinator:
 
     def _commit_waiting(self) -> None:
         """Commit all pending requests; afterwards each is answered, wherever an interrupt arrives."""
-        requests: list[_Request] = []
+        requests: list[_Request[object]] = []
         try:
             with self._waiting_lock:
                 requests, self._waiting = self._waiting, []
@@ -311,7 +239,7 @@ class Coordinator:
             self._answer_interrupted(requests, error)
             raise
 
-    def _commit(self, requests: list[_Request]) -> None:
+    def _commit(self, requests: list[_Request[object]]) -> None:
         """Commit these requests; afterwards each is answered, whatever happened."""
         try:
             self._commit_until_won(requests)
@@ -331,7 +259,7 @@ class Coordinator:
             for request in requests:
                 request.answered = True
 
-    def _commit_one_by_one(self, requests: list[_Request]) -> None:
+    def _commit_one_by_one(self, requests: list[_Request[object]]) -> None:
         try:
             for request in requests:
                 self._commit([request])
@@ -339,7 +267,7 @@ class Coordinator:
             self._answer_interrupted(requests, error)
             raise
 
-    def _answer_interrupted(self, requests: Sequence[_Request], error: BaseException) -> None:
+    def _answer_interrupted(self, requests: Sequence[_Request[object]], error: BaseException) -> None:
         """Fail the unanswered requests: their decisions may be those of a commit that did not happen."""
         for request in requests:
             if not request.answered:
@@ -355,7 +283,7 @@ class Coordinator:
         interrupted.__cause__ = error
         return interrupted
 
-    def _commit_until_won(self, requests: list[_Request]) -> None:
+    def _commit_until_won(self, requests: list[_Request[object]]) -> None:
         for _ in commit_attempts(self.log.clock, self.log.ids, self.store.root):
             with self.log.exclusive():
                 actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
@@ -366,7 +294,7 @@ class Coordinator:
                     return
 
 
-def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) -> list[Action]:
+def _decide_together(state: State, requests: list[_Request[object]], timestamp_ms: int) -> list[Action]:
     """Return the actions of all requests, each decided on top of the previous ones; a failed one keeps its error."""
     draft = Draft(state, timestamp_ms)
     actions: list[Action] = []
@@ -423,43 +351,3 @@ def open_cluster(
 
 def _to_store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:
     return open_store(root, storage_options) if isinstance(root, str) else root
-
-
-class _Shared:
-    """The coordinator of one address. The lock is its own, so that a hanging storage delays no other cluster."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.coordinator: Coordinator | None = None
-
-
-_shared: ProcessTable[tuple[str, str], _Shared] = ProcessTable()
-"""By root and storage options."""
-
-
-def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
-    """Return this process's coordinator for a root, opened once and refreshed, since Spark reuses planner processes.
-
-    It is opened again if the root now holds another cluster, or another history of the same one. Raises as
-    ``open_cluster``.
-    """
-    store = open_store(root, storage_options)
-    with _shared as entries:
-        shared = entries.setdefault((store.root, repr(sorted((storage_options or {}).items()))), _Shared())
-    with shared.lock:
-        coordinator = shared.coordinator
-        if coordinator is None or read_cluster_file(store).cluster_id != coordinator.state.cluster_id:
-            coordinator = shared.coordinator = open_cluster(store, storage_options)
-        else:
-            try:
-                coordinator.refresh()
-            except RootReplacedError:  # a new client has not read the former history
-                coordinator = shared.coordinator = open_cluster(store, storage_options)
-        return coordinator
-
-
-def forget_shared(root: str) -> None:
-    """Make this process open the root again for its next client."""
-    with _shared as entries:
-        for key in [key for key in entries if key[0] == root]:
-            del entries[key]

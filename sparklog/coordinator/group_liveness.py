@@ -60,7 +60,7 @@ def abandoned_emptied(coordinator: Coordinator, groups: Mapping[str, GroupState]
 
 
 def expire_dead_members(coordinator: Coordinator, names: Collection[str]) -> list[str]:
-    """Remove the dead members of these groups; return the removed ones. Raises as ``Coordinator.leave_group``."""
+    """Remove the dead members of these groups; return the removed ones. Raises as ``submit``."""
     state = coordinator.refresh()
     groups = {name: state.groups[name] for name in names if name in state.groups}
     return [

@@ -32,7 +32,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.leases import Lease, MemberWatch, lease_key
@@ -45,15 +45,21 @@ from sparklog.errors import (
     UnknownMemberIdError,
 )
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, Offsets, join_group
+from sparklog.protocol.decide.groups import (
+    GroupCommit,
+    Joined,
+    JoinRequest,
+    Offsets,
+    acknowledge_revocation,
+    commit_group_offsets,
+    join_group,
+    leave_group,
+)
 from sparklog.protocol.group.membership import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
 
 COOPERATIVE = "cooperative-sticky"
 """The assignor whose members keep reading partitions they retain; with others they revoke all first, as in Kafka."""
@@ -228,7 +234,7 @@ class GroupMember:
         self._member_id = ""
         self._reported_state = self._reported_group = None
         if member and not self.instance_id:
-            self._insist(lambda: self.coordinator.leave_group(self.group, [member], reason))
+            self._insist(partial(leave_group, group=self.group, members=[member], reason=reason))
             self._forget_lease(member)
 
     # -- liveness
@@ -355,8 +361,9 @@ class GroupMember:
         last = self._existing(offsets or {})
         member, generation = self.member_id, self._generation
         others = self._others_in_this_process()
+        decide = partial(acknowledge_revocation, group=self.group, member=member, generation=generation, offsets=last)
         try:
-            self._insist(lambda: self.coordinator.acknowledge_revocation(self.group, member, generation, last, others))
+            self._insist(decide, others)
         except IllegalGenerationError:
             self.commit(last)
         except UnknownMemberIdError as error:
@@ -404,7 +411,8 @@ class GroupMember:
                 topic_ids=self._topic_ids,
             )
             try:
-                return self._insist(partial(self.coordinator.commit_group_offsets, commit))
+                self._insist(partial(commit_group_offsets, commit=commit))
+                return
             except UnknownMemberIdError as error:
                 raise self._commit_failed(offsets, _REMOVED) from error
             except IllegalGenerationError as error:
@@ -446,17 +454,18 @@ class GroupMember:
                 group=self.group,
             )
 
-    def _insist(self, action: Callable[[], Result]) -> Result:
-        """Retry a change while its outcome is unknown: all changes of a member are idempotent."""
+    def _insist(self, decide: Callable[[State], Decision[object]], others: int = 0) -> None:
+        """Submit a change, and retry it while its outcome is unknown: all changes of a member are idempotent."""
         for _ in range(_COMMIT_TRIES - 1):
             try:
-                return action()
+                self.coordinator.submit(decide, others)
+                return
             except IndeterminateCommitError:
                 self.coordinator.refresh()
-        return action()
+        self.coordinator.submit(decide, others)
 
 
-def _join(state: State, request: JoinRequest, was_joined: bool) -> Decision:
+def _join(state: State, request: JoinRequest, was_joined: bool) -> Decision[Joined]:
     """Decide a join; a member that thinks it is in the group (``was_joined``) must not rejoin unnoticed, since
     others may have owned its partitions in the meantime."""
     if was_joined and request.member not in state.groups.get(request.group, GroupState()).members:
@@ -474,7 +483,9 @@ def expire(
     """Remove these members if the group is still in this generation; return the removed ones."""
     if not members:
         return []
-    removed = coordinator.leave_group(group, members, "expired", generation)
+    removed = coordinator.submit(
+        partial(leave_group, group=group, members=members, reason="expired", generation=generation)
+    )
     for member in removed:
         logger.warning("member %s of group %s %s and was removed", printable(member), printable(group), why)
         try:

@@ -127,7 +127,7 @@ def ends_ms(info: ObjectInfo, lease: ReaderLeaseFile) -> int:
 
 
 def list_reader_leases(store: Store, now_ms: int) -> Iterator[StoredReaderLease]:
-    """Yield the valid leases at this time, which is ``Coordinator.expiry_time_ms``. Raises StorageError.
+    """Yield the valid leases at this time, which is ``ExpiryClock``. Raises StorageError.
 
     An unreadable lease is valid for ``UNREADABLE_MS``: a reader may depend on it nevertheless.
     """

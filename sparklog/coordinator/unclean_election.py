@@ -33,7 +33,7 @@ def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
     """Yield the partitions without a leader whose topic allows unclean leader election."""
     for topic in state.topics_in_order():
         leaderless = [number for number, partition in enumerate(topic.partitions) if partition.leader < 0]
-        if leaderless and TopicConfig.resolve(topic.configs, state.configs).get("unclean.leader.election.enable"):
+        if leaderless and TopicConfig.resolve(topic.configs, state.configs).unclean_leader_election_enable:
             yield from (
                 TopicPartition(topic.name, number)
                 for number in leaderless

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
@@ -43,6 +43,7 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.groups import expire_offsets
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class MaintenanceContext:
 
     def setting(self, name: str) -> int:
         """Return an integer setting of the cluster."""
-        return cast(int, ClusterConfig.resolve(self.coordinator.state.configs).get(name))
+        return ClusterConfig.resolve(self.coordinator.state.configs).get_as(int, name)
 
 
 def steps(context: MaintenanceContext, only: Sequence[str] = ()) -> list[Step]:
@@ -199,7 +200,8 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
     report.count(dead_group_members_taken_out=_expire_members(context))
     report.count(old_leases_removed=remove_old_leases(coordinator))
-    report.count(groups_whose_offsets_expired=len(coordinator.expire_group_offsets()))
+    expired = coordinator.submit(partial(expire_offsets, now_ms=coordinator.log.expiry_clock.now_ms()))
+    report.count(groups_whose_offsets_expired=len(expired))
 
 
 def _expire_members(context: MaintenanceContext) -> int:

@@ -25,7 +25,7 @@ LEFT_AT_LEAST_MS = 3_600_000
 """ms for which retired files are kept after a reset, unless they are due earlier."""
 
 
-def decide_reset(state: State, now_ms: int) -> Decision:
+def decide_reset(state: State, now_ms: int) -> Decision[int]:
     """Reset the log's time to ``now_ms`` if it is ahead by more than clocks may differ; the result is the difference in
     ms, 0 if nothing changes."""
     ahead_ms = state.timestamp_ms - now_ms

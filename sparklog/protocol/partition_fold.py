@@ -126,21 +126,14 @@ def apply_append(partition: PartitionState, action: Append, timestamp_ms: int) -
     producers = partition.producers
     if action.producer_id >= 0:
         producers = _with_producer(partition, action, timestamp_ms)
-    return PartitionState(
-        replicas=partition.replicas,
+    return replace(
+        partition,
         isr=partition.isr if len(partition.isr) == 1 else in_sync_after(partition.isr, run),
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        log_start_offset=partition.log_start_offset,
         log_end_offset=partition.log_end_offset + run.records,
         segments=partition.segments + 1,
         size_bytes=partition.size_bytes + run.size_bytes,
         max_timestamp_us=max(partition.max_timestamp_us, newest_us),
         producers=producers,
-        adding=partition.adding,
-        removing=partition.removing,
-        cleaned_offset=partition.cleaned_offset,
-        changes=partition.changes,
         followed_from=followed_from(partition, run) if len(partition.replicas) > 1 else {},
     )
 

@@ -22,7 +22,8 @@ from contextlib import ExitStack, contextmanager
 
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.clock import Clock
-from sparklog.coordinator import Coordinator, coordinator, create_cluster
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.shared import forget_shared
 from sparklog.ids import Ids, RandomIds
 from sparklog.store.memory import forget_space
 from sparklog.store.open import open_store
@@ -102,4 +103,4 @@ def cluster(
 def _forget(name: str, root: str) -> None:
     """Delete the objects in memory, and the coordinator that clients of this process shared."""
     forget_space(name)
-    coordinator.forget_shared(root)
+    forget_shared(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
 from sparklog.coordinator.controller import check_once
 from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     AlreadyExistsError,
     BrokerIdNotRegisteredError,
@@ -38,6 +40,8 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.segments import delete_records
+from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.segments import index_path
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
 from sparklog.spark.options import sink_options
@@ -77,14 +81,14 @@ def create_again(process: Process) -> None:
 def change_topics(process: Process, told: Told) -> None:
     cluster = process.open()
     cluster.create_topic("new", 3)
-    cluster.create_partitions("a", 3)
-    cluster.alter_configs("a", {"retention.ms": "123456789"})
+    cluster.submit(partial(create_partitions, topic="a", total=3))
+    cluster.submit(partial(alter_configs, topic="a", changes={"retention.ms": "123456789"}))
     cluster.commit_offsets("g", {("a", 0): 1})
     told.group_offsets["g", 0] = 1
 
 
 def delete_a_topic(process: Process, told: Told) -> None:
-    process.open().delete_topic("b")
+    delete_topic(process.open(), "b")
 
 
 def is_deleted_or_whole(world: World, cluster: Coordinator, told: Told) -> None:
@@ -304,7 +308,9 @@ def check_stream_write(world: World, cluster: Coordinator, told: Told) -> None:
 
 def to_consume(process: Process) -> None:
     cluster = create_cluster(process.stores[ROOT], clock=process.clock)
-    cluster.alter_configs("", {"offsets.retention.minutes": "100000"})  # a clean-up comes after nine days
+    cluster.submit(
+        partial(alter_configs, topic="", changes={"offsets.retention.minutes": "100000"})
+    )  # a clean-up comes after nine days
     cluster.create_topic("in", 2)
     cluster.create_topic("copy", 1)
     append_records(cluster, "in", [Record(value=b"%d" % n, partition=n % 2) for n in range(4)])
@@ -395,7 +401,7 @@ def retain_and_sweep(process: Process, told: Told) -> None:
 
 def delete_records_and_sweep(process: Process, told: Told) -> None:
     cluster = process.open()
-    cluster.delete_records({("t", 0): 2, ("t", 1): -1})
+    cluster.submit(partial(delete_records, offsets={("t", 0): 2, ("t", 1): -1}))
     retain(cluster)
     process.clock.advance(60)
     sweep(cluster)
@@ -418,7 +424,7 @@ def left_behind(process: Process) -> None:
     path = live(cluster, "gone")[0].path
     for key in (path, index_path(path)):
         process.stores[ROOT].put(key.replace("gone-0/", "a-0/"), process.stores[ROOT].get(key))
-    cluster.delete_topic("gone")
+    delete_topic(cluster, "gone")
     process.clock.advance(9 * DAY)
     append(cluster, "a", [Written(value=b"newest")])
 

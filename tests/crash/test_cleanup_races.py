@@ -9,6 +9,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -18,6 +19,7 @@ from sparklog.errors import IndeterminateCommitError
 from sparklog.log import elapsed
 from sparklog.log.commits import cleanup, commit_log
 from sparklog.log.layout import COMMITS, read_boundary
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from tests.cluster.maintenance.logs import Written, append, records
 
@@ -40,7 +42,11 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     coordinator.create_topic("orders")
-    coordinator.alter_configs("", {"metadata.max.retention.bytes": "0", "metadata.max.retention.ms": "0"})
+    coordinator.submit(
+        partial(
+            alter_configs, topic="", changes={"metadata.max.retention.bytes": "0", "metadata.max.retention.ms": "0"}
+        )
+    )
     return store
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import ManualClock
-from sparklog.coordinator import coordinator as coordinators
-from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator import create_cluster, open_cluster, shared
 from sparklog.errors import SparklogError
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
 from sparklog.spark.sink import output
@@ -60,10 +59,10 @@ def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
 def opened_by_url(store: Store) -> Iterator[None]:
     """Whoever opens a root in here gets this very store, in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinators, "open_store", lambda url, options=None: store)
+        patch.setattr(shared, "open_store", lambda url, options=None: store)
         start_over()
         manual = ManualClock()
-        patch.setattr(coordinators, "open_cluster", lambda store, options: open_cluster(store, options, manual))
+        patch.setattr(shared, "open_cluster", lambda store, options: open_cluster(store, options, manual))
         yield
 
 

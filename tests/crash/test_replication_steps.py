@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -24,6 +25,7 @@ from sparklog.maintenance.replicas.reassignment import reassign
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.elections import elect_preferred
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import PartitionState
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
@@ -113,7 +115,7 @@ def led_by_2() -> World:
 
 def unclean() -> World:
     world = written(new_world())
-    world.opened().alter_configs(TOPIC, {"unclean.leader.election.enable": "true"})
+    world.opened().submit(partial(alter_configs, topic=TOPIC, changes={"unclean.leader.election.enable": "true"}))
     with Producer(cluster=world.opened(), acks=1) as producer:
         producer.send(TOPIC, b"lost").get(10)
     return without_1(world)

@@ -13,6 +13,7 @@ import pytest
 from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import IndeterminateCommitError, SparklogError
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.retired_files import REMOVED
@@ -63,7 +64,7 @@ def prepared() -> Prepared:
     writer.start_run(RunTarget("orders", coordinator.state.topic("orders").topic_id, 0))
     writer.write(batch_of([Written()], ["value", "timestamp"]))
     writer.finish()
-    coordinator.delete_topic("gone")
+    delete_topic(coordinator, "gone")
     coordinator.log.write_checkpoint()
     clock.advance(9 * DAY)
     append(coordinator, "orders", [Written(value=b"new", minute=9 * 24 * 60)])

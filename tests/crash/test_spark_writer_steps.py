@@ -9,13 +9,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 
-from sparklog.coordinator import coordinator as coordinators
-from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator import create_cluster, open_cluster, shared
 from sparklog.errors import IndeterminateCommitError, SparklogError
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink import output
 from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
@@ -80,10 +81,10 @@ def prepared() -> MemoryStore:
     """A cluster with topics of two codecs, so that a task leaves more than one file."""
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
-    coordinator.alter_configs("", {"num.partitions": "2"})
+    coordinator.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     for topic in EXISTING:
         coordinator.create_topic(topic, 2)
-    coordinator.alter_configs("orders", {"compression.type": "gzip"})
+    coordinator.submit(partial(alter_configs, topic="orders", changes={"compression.type": "gzip"}))
     return store
 
 
@@ -91,7 +92,7 @@ def prepared() -> MemoryStore:
 def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
     """Whoever opens this store's root in here gets this very store, in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinators, "open_store", lambda url, options=None: store)
+        patch.setattr(shared, "open_store", lambda url, options=None: store)
         start_over()
         yield store
 

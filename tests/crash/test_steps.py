@@ -7,17 +7,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 
-from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster, topic_deletion
 from sparklog.errors import AlreadyExistsError, IndeterminateCommitError, SparklogError
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
@@ -84,12 +86,12 @@ def once(change: Callable[[Coordinator], object]) -> Callable[[Coordinator], Non
 
 def delete_topic(coordinator: Coordinator) -> None:
     if "audit" in coordinator.refresh().topics:
-        coordinator.delete_topic("audit")
+        topic_deletion.delete_topic(coordinator, "audit")
 
 
 def add_partitions(coordinator: Coordinator) -> None:
     if len(coordinator.refresh().topic("orders").partitions) < 4:
-        coordinator.create_partitions("orders", 4)
+        coordinator.submit(partial(create_partitions, topic="orders", total=4))
 
 
 class Operation(NamedTuple):
@@ -104,7 +106,8 @@ OPERATIONS = {
     "delete topic": Operation(delete_topic, lambda s: "audit" not in s.topics),
     "add partitions": Operation(add_partitions, lambda s: len(s.topics["orders"].partitions) == 4),
     "configs": Operation(
-        lambda c: c.alter_configs("orders", {"retention.ms": "5"}), lambda s: s.topics["orders"].configs != {}
+        lambda c: c.submit(partial(alter_configs, topic="orders", changes={"retention.ms": "5"})),
+        lambda s: s.topics["orders"].configs != {},
     ),
     "offsets": Operation(lambda c: c.commit_offsets("g", {("orders", 0): 1}), lambda s: "g" in s.groups),
     "checkpoint": Operation(lambda c: c.log.write_checkpoint(), lambda s: False),

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.coordinator import coordinator as coordinators
-from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator import create_cluster, open_cluster, shared
 from sparklog.errors import SparklogError
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink import output
@@ -150,7 +149,7 @@ def one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
     """Whoever opens a cluster in here gets this very store, in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinators, "open_store", lambda url, options=None: store)
+        patch.setattr(shared, "open_store", lambda url, options=None: store)
         start_over()
         yield store
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -27,6 +28,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.segments import delete_records
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import DONE, KINDS, LATE, NONE, kinds_of
 from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedInterrupt
@@ -223,7 +225,7 @@ def test_a_flush_that_is_too_large_for_one_commit_has_no_file_in_two_commits(
         if call.operation == "put_if_absent" and not swept and wide_records():
             other = open_cluster(store._store, clock=later)
             offsets = {("wide", number): -1 for number in range(40) if other.state.partition("wide", number).segments}
-            other.delete_records(offsets)
+            other.submit(partial(delete_records, offsets=offsets))
             retain(other)
             later.advance(10)
             swept.append(sweep(other).files)

@@ -20,8 +20,7 @@ from sparklog.client.producer.futures import FutureRecordMetadata
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.coordinator import coordinator as coordinators
+from sparklog.coordinator import Coordinator, open_cluster, shared
 from sparklog.errors import ClusterMovedError, CorruptionError, SparklogError
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.orphans import vacuum
@@ -146,8 +145,8 @@ class World:
             for store in stores.values():
                 stack.enter_context(substituted(store))
             start_over()
-            patch.setattr(coordinators, "open_store", lambda url, options: _opened(url, stores[ROOT], options))
-            patch.setattr(coordinators, "open_cluster", lambda store, options: open_cluster(store, options, self.clock))
+            patch.setattr(shared, "open_store", lambda url, options: _opened(url, stores[ROOT], options))
+            patch.setattr(shared, "open_cluster", lambda store, options: open_cluster(store, options, self.clock))
             patch.setattr(output, "FINISH_THREADS", 1)  # a step is the same in every run
             yield Process(self, stores, [])
 

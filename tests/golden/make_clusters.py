@@ -21,6 +21,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from sparklog.coordinator import Coordinator, controller, create_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.leases import Lease
 from sparklog.coordinator.reader_leases import ReaderLease
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.format.codecs import CODECS
 from sparklog.format.schema import record_schema
 from sparklog.ids import SeededIds
@@ -47,8 +49,10 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.append import AppendRequest
-from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, join_group
 from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.decide.segments import delete_records
+from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata
 
@@ -146,8 +150,8 @@ def written() -> World:
     world.write("codecs", {0: rows_of("shared", 3), 1: rows_of("shared", 4)}, "zstd")  # one file, two partitions
     coordinator.create_topic("stamped", 1, configs={"message.timestamp.type": "LogAppendTime"})
     world.write("stamped", {0: rows_of("stamped", 4)})
-    coordinator.alter_configs("stamped", {"retention.ms": "3600000"})
-    coordinator.alter_configs("", {"log.retention.ms": "604800000"})
+    coordinator.submit(partial(alter_configs, topic="stamped", changes={"retention.ms": "3600000"}))
+    coordinator.submit(partial(alter_configs, topic="", changes={"log.retention.ms": "604800000"}))
     coordinator.create_topic("sequenced", 2)
     producer = coordinator.init_producer()
     for first in (0, 3, 6):
@@ -169,8 +173,8 @@ def written() -> World:
     coordinator.commit_offsets("reports", {("codecs", 0): 11, ("codecs", 1): OffsetAndMetadata(2, "größe", 0)})
     coordinator.create_topic("short-lived", 1)
     world.write("short-lived", {0: rows_of("gone", 2)})
-    coordinator.delete_topic("short-lived")  # its files wait in a listing
-    coordinator.create_partitions("stamped", 2)
+    delete_topic(coordinator, "short-lived")  # its files wait in a listing
+    coordinator.submit(partial(create_partitions, topic="stamped", total=2))
     return world
 
 
@@ -178,7 +182,7 @@ def join(world: World, group: str, member: str, topics: Sequence[str]) -> None:
     request = JoinRequest(
         group=group, member=member, instance_id=f"{member}-instance", client_id="client", host="host", topics=topics
     )
-    world.coordinator.join_group(request)
+    world.coordinator.submit(partial(join_group, request=request))
     Lease(world.store, world.clock, group, member).renew()
 
 
@@ -198,7 +202,7 @@ def maintained() -> World:
         world.write("retained", {0: rows_of("retained", 3, first)})
     coordinator.create_topic("trimmed", 1, configs={"retention.ms": "-1"})
     world.write("trimmed", {0: rows_of("trimmed", 6)}, "snappy")
-    coordinator.delete_records({("trimmed", 0): 4})
+    coordinator.submit(partial(delete_records, offsets={("trimmed", 0): 4}))
     roll(coordinator, InProcess())
     world.tick(9 * DAY_SECONDS)
     write_again(world)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import SparklogWriter
 
@@ -79,7 +81,7 @@ def test_an_executor_that_dies_while_it_writes_leaves_every_record_once(log: Coo
 def test_a_task_that_is_retried_after_its_worker_left_files_behind_writes_every_record_once(
     log: Coordinator, tmp_path: Path
 ) -> None:
-    log.alter_configs("orders", {"segment.bytes": "1048576"})
+    log.submit(partial(alter_configs, topic="orders", changes={"segment.bytes": "1048576"}))
     before = log.refresh().version
     marker = tmp_path / "died"
     printed = run("produce_with_a_retry", log, tmp_path, SPARKLOG_TEST_MARKER=str(marker))

@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 
 WAIT_SECONDS = 120
 
@@ -146,7 +147,7 @@ def test_trigger_once_takes_all_there_is_in_one_batch_whatever_the_limits_say(
 
 
 def recreate(log: Coordinator) -> None:
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     log.create_topic("orders", 3)
 
 
@@ -160,7 +161,7 @@ def other_cluster(log: Coordinator) -> None:
     ("damage", "message"),
     [
         (recreate, "deleted and created again"),
-        (lambda log: log.delete_topic("orders"), "no longer exists"),
+        (lambda log: delete_topic(log, "orders"), "no longer exists"),
         (other_cluster, "the checkpoint is of cluster"),
     ],
 )

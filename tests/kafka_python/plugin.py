@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 
 import sparklog.kafka
 from sparklog.coordinator import create_cluster
+from sparklog.protocol.decide.topics import alter_configs
 
 PARTITIONS = 4
 """Of a topic, as the tests' own broker has them."""
@@ -48,7 +50,9 @@ class Log:
     def __init__(self) -> None:
         self.root = str(Path(tempfile.mkdtemp(prefix="kafka-python-tests-")) / "cluster")
         cluster = create_cluster(self.root)
-        cluster.alter_configs("", {"group.min.session.timeout.ms": "1000"})  # the tests' own broker takes short ones
+        cluster.submit(
+            partial(alter_configs, topic="", changes={"group.min.session.timeout.ms": "1000"})
+        )  # the tests' own broker takes short ones
         self.zookeeper = None
 
     @classmethod

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 
 import pyarrow as pa
 
@@ -32,6 +33,7 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
 from sparklog.store.memory import forget_space
 from sparklog.testing.faulty_store import (
@@ -106,7 +108,7 @@ class World:
         self.machines = some_machines(self.simulation, MACHINES)
         self.store = WatchedStore(self.name, self.simulation)
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
-        cluster.alter_configs("", CLUSTER_CONFIGS)
+        cluster.submit(partial(alter_configs, topic="", changes=CLUSTER_CONFIGS))
         self.stamped = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
         for topic in TOPICS:
             self.create_topic(cluster, topic)

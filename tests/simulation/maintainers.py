@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitConflictError,
     IndeterminateCommitError,
@@ -20,6 +22,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide import segments as decide_segments
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from tests.simulation.maintained import DELETE_DELAY_SECONDS, PARTITIONS, RENEWED, SHORT, VACUUM_SECONDS, World
 
@@ -54,14 +57,15 @@ def delete_records(world: World, coordinator: Coordinator) -> None:
     """Up to an offset somewhere in the log, which need not be where a segment begins."""
     partition = world.random.randrange(PARTITIONS)
     held = coordinator.refresh().partition(SHORT, partition)
-    coordinator.delete_records({(SHORT, partition): world.random.randint(held.log_start_offset, held.high_watermark)})
+    offsets = {(SHORT, partition): world.random.randint(held.log_start_offset, held.high_watermark)}
+    coordinator.submit(partial(decide_segments.delete_records, offsets=offsets))
 
 
 def renew_topic(world: World, coordinator: Coordinator) -> None:
     """Delete a topic, or create it again."""
     with suppress(TopicAlreadyExistsError, UnknownTopicOrPartitionError):  # an answer was lost before
         if RENEWED in coordinator.refresh().topics:
-            coordinator.delete_topic(RENEWED)
+            delete_topic(coordinator, RENEWED)
         else:
             world.create_topic(coordinator, RENEWED)
 

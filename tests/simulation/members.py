@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
@@ -12,7 +13,13 @@ from sparklog.errors import (
     ProducerFencedError,
     UnknownMemberIdError,
 )
-from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
+from sparklog.protocol.decide.groups import (
+    GroupCommit,
+    JoinRequest,
+    acknowledge_revocation,
+    commit_group_offsets,
+    join_group,
+)
 from sparklog.protocol.group.membership import list_partitions
 from sparklog.protocol.state import GroupState, MemberState, State
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
@@ -111,7 +118,7 @@ class Life:
             assignors=self.of.assignors,
             session_timeout_ms=int(SESSION_SECONDS * 1000),
         )
-        until_known(lambda: self.coordinator.join_group(request))
+        until_known(lambda: self.coordinator.submit(partial(join_group, request=request)))
 
     def beat(self) -> None:
         self.world.heartbeats[self.id] = self.world.simulation.monotonic()
@@ -196,7 +203,11 @@ class Life:
             offsets = {}  # its offsets are those of its transactions
         with_commit = self.commit_operation(offsets)
         try:
-            self.coordinator.acknowledge_revocation(GROUP, self.id, group.generation, offsets)
+            self.coordinator.submit(
+                partial(
+                    acknowledge_revocation, group=GROUP, member=self.id, generation=group.generation, offsets=offsets
+                )
+            )
         except (*NOTHING_WRITTEN, *REFUSED) as error:
             with_commit.fail(error)
             raise
@@ -262,7 +273,7 @@ class Life:
     def commit_alone(self, ahead: dict[TopicPartition, int]) -> None:
         pending = self.commit_operation(ahead)
         try:
-            self.coordinator.commit_group_offsets(self.group_commit(ahead))
+            self.coordinator.submit(partial(commit_group_offsets, commit=self.group_commit(ahead)))
         except IndeterminateCommitError as error:
             pending.info(error)
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -25,6 +26,7 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import BOUNDARY_KEY, COMMITS
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call
 from sparklog.testing.simulation import Machine, Simulation
@@ -55,7 +57,7 @@ class SuspendedWorld:
         self.findings: list[str] = []
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
         cluster.create_topic("t")
-        cluster.alter_configs("", CONFIGS)
+        cluster.submit(partial(alter_configs, topic="", changes=CONFIGS))
         for number in range(2):
             machine = self.simulation.machine()
             for name in (f"w{number}a", f"w{number}b"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -96,7 +97,7 @@ def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
     real = deletion._forget_listings
 
     def forget_listings(state: State, listings: Sequence[str]) -> object:
-        return real(state, listings)._replace(actions=[])
+        return dataclasses.replace(real(state, listings), actions=[])
 
     patch.setattr(deletion, "_forget_listings", forget_listings)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -20,7 +21,7 @@ from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.commits import CommitOffsets, Run
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
-from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.protocol.decide.groups import GroupCommit, expire_offsets
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore, forget_space
@@ -439,6 +440,6 @@ class Janitor:
             self.world.simulation.sleep(self.world.random.uniform(0, 2 * SESSION_SECONDS))
             with suppress(IndeterminateCommitError, *NOTHING_WRITTEN):
                 clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs)
-                coordinator.expire_group_offsets()
+                coordinator.submit(partial(expire_offsets, now_ms=coordinator.log.expiry_clock.now_ms()))
                 if self.dead_members:
                     dead.expire()

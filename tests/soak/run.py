@@ -16,8 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from sparklog.protocol.decide.topics import alter_configs
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -120,7 +123,7 @@ class Soak:
         self.offsets: list[Position] = []
         self.followed = -1
         self.cluster: Coordinator = create_cluster(str(folder / "cluster"))
-        self.cluster.alter_configs("", CLUSTER_CONFIGS)
+        self.cluster.submit(partial(alter_configs, topic="", changes=CLUSTER_CONFIGS))
         for topic, partitions in TOPICS.items():
             self.cluster.create_topic(topic, partitions, configs={**COMMON, **CONFIGS.get(topic, {})})
         self.log = OperationLog("driver", folder / "logs" / "driver.jsonl")

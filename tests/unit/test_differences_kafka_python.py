@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     TransactionAbortedError,
 )
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import UNAVAILABLE, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -107,7 +109,7 @@ def test_message_of_an_error() -> None:
 
 def test_refused_at_send(cluster: Coordinator) -> None:
     cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
-    cluster.alter_configs("t", {"message.timestamp.before.max.ms": "1000"})
+    cluster.submit(partial(alter_configs, topic="t", changes={"message.timestamp.before.max.ms": "1000"}))
     with Producer(cluster=cluster) as producer:
         with pytest.raises(InvalidTimestampError):
             producer.send("t", b"v", timestamp_ms=1)
@@ -118,7 +120,7 @@ def test_refused_at_send(cluster: Coordinator) -> None:
 
 
 def test_bytes_of_a_record(cluster: Coordinator) -> None:
-    cluster.alter_configs("t", {"max.message.bytes": "1000"})
+    cluster.submit(partial(alter_configs, topic="t", changes={"max.message.bytes": "1000"}))
     with Producer(cluster=cluster) as producer:
         assert producer.send("t", bytes(988)).get(30).offset == 0
         assert producer.send("t", bytes(989)).failed()
@@ -341,7 +343,7 @@ def test_codecs_and_memory(cluster: Coordinator, codec: Any) -> None:
 
 
 def test_after_a_refused_record(cluster: Coordinator) -> None:
-    cluster.alter_configs("t", {"max.message.bytes": "1000"})
+    cluster.submit(partial(alter_configs, topic="t", changes={"max.message.bytes": "1000"}))
     with Producer(cluster=cluster) as producer:
         assert producer.send("t", bytes(2000)).failed()
         assert producer.send("t", b"next").get(30).offset == 0

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import EqualTo
 from pyspark.sql.types import NullType, StructField, StructType
 
 from sparklog.coordinator.offsets_topic import offset_key
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError
 from sparklog.spark.options import sink_options, source_options
 from sparklog.spark.source.ranges import split_ranges
@@ -102,7 +103,7 @@ def test_topic_created_again(tmp_path: Path) -> None:
     test_stream_planner.produce(tmp_path, "orders", 5)
     job = test_stream_planner.reader(tmp_path)
     end = job.latestOffset(job.initialOffset(), test_stream_planner.ALL)
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     log.create_topic("orders")
     test_stream_planner.produce(tmp_path, "orders", 9)
     with pytest.raises(DataLossError, match="created again"):
@@ -114,7 +115,7 @@ def test_deleted_topic(tmp_path: Path) -> None:
     both = {"subscribe": "orders,clicks", "failOnDataLoss": "false"}
     job = test_stream_planner.reader(tmp_path, **both)
     end = job.latestOffset(job.initialOffset(), test_stream_planner.ALL)
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     test_stream_planner.produce(tmp_path, "clicks", 2)
     following = test_stream_planner.reader(tmp_path, **both).latestOffset(end, test_stream_planner.ALL)
     assert test_stream_planner.positions(following) == {"clicks": {"0": 2}}

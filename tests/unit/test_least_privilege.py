@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -225,7 +227,9 @@ def be_topic_admin(root: FaultyStore, clock: ManualClock) -> None:
 
 def be_maintainer(root: FaultyStore, clock: ManualClock) -> None:
     cluster = open_cluster(root, clock=clock)
-    cluster.alter_configs("orders", {"retention.ms": "1000", "file.delete.delay.ms": "0"})
+    cluster.submit(
+        partial(alter_configs, topic="orders", changes={"retention.ms": "1000", "file.delete.delay.ms": "0"})
+    )
     for _ in range(2):
         clock.advance(30 * 86_400.0)
         with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:

@@ -90,7 +90,7 @@ class AdminBase:
     def _submit_all(
         self,
         names: Sequence[str],
-        decide: Callable[[State, int], Decision],
+        decide: Callable[[State, int], Decision[object]],
         validate_only: bool,
         raise_errors: bool,
     ) -> list[RequestOutcome]:
@@ -103,7 +103,7 @@ class AdminBase:
         if repeated:
             raise InvalidRequestError(f"{repeated[0]!r} is named more than once in one request; name it once")
 
-        def decide_all(state: State) -> Decision:
+        def decide_all(state: State) -> Decision[list[RequestOutcome]]:
             actions: list[Any] = []
             outcomes: list[RequestOutcome] = []
             for index, name in enumerate(names):

@@ -129,7 +129,7 @@ class ConfigAdmin(AdminBase):
 
         kept: dict[int, Mapping[str, str]] = {}
 
-        def alter(state: State, index: int) -> Decision:
+        def alter(state: State, index: int) -> Decision[None]:
             topic = _topic_name(resources[index])
             current = state.topic(topic).configs if topic else state.configs
             operations = changes[index]

@@ -21,7 +21,7 @@ from sparklog.client.admin.types import ConfigResourceType, NewPartitions, NewTo
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.coordinator.topic_removals import deletion_of
+from sparklog.coordinator.topic_deletion import prepare_deletion
 from sparklog.errors import (
     InvalidArgumentError,
     InvalidArgumentTypeError,
@@ -95,7 +95,7 @@ class TopicAdmin(AdminBase):
         ids = [coordinator.new_topic_id() for _ in wanted]
         names_by_key: dict[str, str] = {}
 
-        def create(state: State, index: int) -> Decision:
+        def create(state: State, index: int) -> Decision[str]:
             if index == 0:
                 names_by_key.clear()
             new = wanted[index]
@@ -134,7 +134,7 @@ class TopicAdmin(AdminBase):
         """
         wanted = _as_list(topics, "topics")
         names = _existing_names(self._state(), wanted)
-        with deletion_of(self._opened(), names) as delete_topic:
+        with prepare_deletion(self._opened(), names) as delete_topic:
             outcomes = self._submit_all(
                 [str(topic) for topic in wanted],
                 lambda state, index: delete_topic(state, _resolve_name(state, wanted[index])),
@@ -202,7 +202,7 @@ class TopicAdmin(AdminBase):
         """
         partitions = list(records_to_delete)
 
-        def delete(state: State, index: int) -> Decision:
+        def delete(state: State, index: int) -> Decision[dict[tuple[str, int], int]]:
             topic, number = partitions[index]
             if is_internal_topic(topic):
                 raise InvalidTopicError(f"records of the internal topic {topic} are not deleted", topic=topic)

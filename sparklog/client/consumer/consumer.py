@@ -17,6 +17,7 @@ Not for: which member owns which partition (``coordinator.membership``), reading
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog.client.consumer.config import DEFAULT_CONFIG, consumer_config
@@ -422,7 +423,7 @@ class Consumer(Shown, PositionCalls):
         if position is None:
             return
         if not update_offsets:
-            self._read_ahead.read_from(position.topic_partition, position.position or 0, position.paused)
+            self._positions.read(position)
             return
         position.position = end
         if chunk.batches.batch.num_rows:
@@ -450,18 +451,16 @@ class Consumer(Shown, PositionCalls):
 
     def _iterate(self) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end after ``consumer_timeout_ms`` without one."""
+        return chain.from_iterable(self._deliveries())
+
+    def _deliveries(self) -> Iterator[Iterator[ConsumerRecord]]:
         while not self._thread_guard.closed:
             with self._thread_guard:
                 fetched = self._next_records()
             if fetched is None:
                 return
             position, records = fetched
-            guard = position.guard
-            for record in records:
-                if position.guard is not guard:
-                    break
-                position.position = record[3] + 1
-                yield record
+            yield position.deliver(records)
 
     def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
         """Return the next records of one partition; the other chunks of the poll stay in ``_undelivered``."""
@@ -508,7 +507,7 @@ class Consumer(Shown, PositionCalls):
         offset = chunks[0].batches.end_offset
         if position is not None:
             offset = offset if position.position is None else position.position
-            position.guard = object()
+            position.end_delivery()
         self._give_back(chunks, offset)
 
     # -- commits

@@ -40,7 +40,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownMemberIdError,
 )
-from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -433,7 +433,7 @@ class GroupSession:
 
     def _commit_without_membership(self, commit: GroupCommit) -> None:
         try:
-            self._coordinator.commit_group_offsets(commit)
+            self._coordinator.submit(partial(commit_group_offsets, commit=commit))
         except UnknownMemberIdError as error:  # as kafka-python does
             raise CommitFailedError(error.message, **error.context) from error
 

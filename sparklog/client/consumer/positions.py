@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from sparklog.client.consumer.config import (
     DURATION_RESET,
@@ -23,9 +23,15 @@ from sparklog.client.consumer.config import (
 )
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.offsets_topic import ConsumerReader
-from sparklog.client.consumer.subscription_state import PartitionPosition, Subscription, as_partition, as_partitions
+from sparklog.client.consumer.subscription_state import (
+    PartitionPosition,
+    StartOffset,
+    Subscription,
+    as_partition,
+    as_partitions,
+)
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
-from sparklog.client.deadlines import Call, InOrder, timed_out
+from sparklog.client.deadlines import InOrder, timed_out
 from sparklog.client.reader import Bounds
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
@@ -41,20 +47,6 @@ from sparklog.protocol.state import GroupState, State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 Result = TypeVar("Result")
-
-
-class _StartOffset(NamedTuple):
-    """The offset to start from in a partition, and the committed offset that it comes from, if any."""
-
-    offset: int
-    committed: OffsetAndMetadata | None
-
-
-class _Search(NamedTuple):
-    """A running lookup of a position; its result is stale once the ``guard`` of the position has changed."""
-
-    guard: object
-    call: Call[_StartOffset | None]
 
 
 class Positions:
@@ -79,7 +71,6 @@ class Positions:
         self._unresolved: list[PartitionPosition] = []
         self._checked_state: State | None = None
         self._lookup_calls = InOrder("sparklog-consumer-lookup")
-        self._searches: dict[TopicPartition, _Search] = {}
         self.stale = False
 
     def update(self, seconds: float) -> None:
@@ -94,7 +85,6 @@ class Positions:
         self._checked_state = self._refresh(seconds) if self.stale else self._coordinator.state
         self.stale = True  # until all of it is done
         self._unresolved = []
-        self._forget_searches()
         for position in self._subscription.positions.values():
             if position.position is None:
                 try:
@@ -104,7 +94,7 @@ class Positions:
             if position.position is None:
                 self._unresolved.append(position)
             elif not self._read_ahead.is_reading(position.topic_partition):
-                self._read_ahead.read_from(position.topic_partition, position.position, position.paused)
+                self.read(position)
         if timeout is not None:
             raise timeout
         self.stale = False
@@ -117,60 +107,49 @@ class Positions:
         start = self._search(position, lookup, until) if needs_files else lookup()
         if start is None:
             return
-        self._move_to(position, start.offset)
-        if start.committed is not None:
-            position.committed = start.committed.offset
-            position.epoch = -1 if start.committed.leader_epoch is None else start.committed.leader_epoch
+        position.start(start)
+        self.read(position)
 
     def _needs_files(self, partition: TopicPartition) -> bool:
         """Return whether finding the start offset may take more than the state."""
         return self._config.reset.strategy == DURATION_RESET or partition.topic == CONSUMER_OFFSETS_TOPIC
 
     def _search(
-        self, position: PartitionPosition, lookup: Callable[[], _StartOffset | None], until: float
-    ) -> _StartOffset | None:
+        self, position: PartitionPosition, lookup: Callable[[], StartOffset | None], until: float
+    ) -> StartOffset | None:
         """Return the result of ``lookup``. It runs once, even if this is called again after a timeout."""
-        search = self._searches.get(position.topic_partition)
-        if search is None or search.guard is not position.guard:
-            if search is not None:
-                search.call.cancel()
-            search = self._searches[position.topic_partition] = _Search(
-                position.guard, self._lookup_calls.submit(lookup)
-            )
+        search = position.search
+        if search is None:
+            search = position.search = self._lookup_calls.submit(lookup)
         left = max(until - self._reader.clock.monotonic(), 0)
-        if not search.call.wait(left):
+        if not search.wait(left):
             what = f"finding the start offset of {position.topic_partition}"
             raise timed_out(what, left, "the next call continues with it")
-        del self._searches[position.topic_partition]
-        return search.call.result()
+        position.search = None
+        return search.result()
 
-    def _forget_searches(self) -> None:
-        """Cancel the lookups of partitions that are no longer assigned."""
-        for partition in self._searches.keys() - self._subscription.positions.keys():
-            self._searches.pop(partition).call.cancel()
-
-    def _find_start(self, partition: TopicPartition, strategy: str) -> _StartOffset | None:
+    def _find_start(self, partition: TopicPartition, strategy: str) -> StartOffset | None:
         """Return the start offset, None for an unknown partition. Changes nothing, so any thread may call it."""
         bounds = self._reader.fresh_bounds(*partition)
         if bounds is None:
             return None
         committed = None if strategy else self.committed(partition)
         if committed is not None:
-            return _StartOffset(committed.offset, committed)
+            return StartOffset(committed.offset, committed)
         own_reset = strategy and strategy != self._config.reset.strategy
         reset = OffsetReset(strategy) if own_reset else self._config.reset
-        return _StartOffset(self._reset_offset(partition, bounds, reset, None), None)
+        return StartOffset(self._reset_offset(partition, bounds, reset, None), None)
 
-    def _move_to(self, position: PartitionPosition, offset: int) -> None:
-        position.move(offset)
-        self._read_ahead.read_from(position.topic_partition, offset, position.paused)
+    def read(self, position: PartitionPosition) -> None:
+        """Fetch records from a position on."""
+        self._read_ahead.read_from(position.topic_partition, position.position or 0, position.paused)
 
     def seek(self, position: PartitionPosition, offset: int | None, reset: str = "") -> None:
         """Read from ``offset`` on, or from the offset that the policy ``reset`` finds at the next ``update``."""
+        position.move(offset, reset)
         if offset is not None:
-            self._move_to(position, offset)
+            self.read(position)
             return
-        position.move(None, reset)
         self._read_ahead.forget(position.topic_partition)
         self.stale = True
 
@@ -185,7 +164,7 @@ class Positions:
             return
         bounds = self._reader.bounds(*partition)
         if bounds is not None:
-            self._move_to(position, self._reset_offset(partition, bounds, reset, error))
+            self.seek(position, self._reset_offset(partition, bounds, reset, error))
 
     def _reset_offset(
         self, partition: TopicPartition, bounds: Bounds, reset: OffsetReset, error: OffsetOutOfRangeError | None
@@ -221,8 +200,9 @@ class Positions:
 
     def close(self, seconds: float) -> None:
         """Close the files, once a running lookup is over, waiting up to ``seconds``."""
-        for search in self._searches.values():
-            search.call.cancel()
+        for position in self._subscription.positions.values():
+            if position.search is not None:
+                position.search.cancel()
         self._lookup_calls.finish(seconds, self._reader.close)
 
     # -- offsets on request: each is found by the time ``until``, or raises KafkaTimeoutError

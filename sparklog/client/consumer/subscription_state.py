@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog.client.representation import Facts, join_names
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.client.consumer.records import ConsumerRecord
+    from sparklog.client.deadlines import Call
 
 
 class ConsumerRebalanceListener:
@@ -77,14 +81,21 @@ def run_to_end(result: object) -> None:
             executor.submit(asyncio.run, result).result()
 
 
-class PartitionPosition:
-    """The position of a consumer in one partition; ``position`` is None until it is known.
+class StartOffset(NamedTuple):
+    """The offset to start from in a partition, and the committed offset that it comes from, if any."""
 
-    ``reset`` is the reset policy that finds it, if not the committed offset. ``guard`` is replaced by a new object at
-    each change that makes records already taken from the fetch buffer invalid.
+    offset: int
+    committed: OffsetAndMetadata | None
+
+
+class PartitionPosition:
+    """The position of a consumer in one partition, and what depends on it; ``position`` is None until it is known.
+
+    ``reset`` is the reset policy that finds it, if not the committed offset; ``search`` is a lookup in progress.
+    ``epoch`` is the leader epoch of the last record before it, -1 if unknown.
     """
 
-    __slots__ = ("committed", "epoch", "guard", "paused", "position", "reset", "topic_partition")
+    __slots__ = ("_delivery", "committed", "epoch", "paused", "position", "reset", "search", "topic_partition")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.topic_partition = partition
@@ -93,13 +104,37 @@ class PartitionPosition:
         self.reset = ""
         self.epoch = -1
         self.committed: int | None = None
-        self.guard = object()
+        self.search: Call[StartOffset | None] | None = None
+        self._delivery = object()
 
     def move(self, position: int | None, reset: str = "") -> None:
         """Continue from this offset, or from the one that ``reset`` finds."""
         self.position = position
         self.reset = reset
-        self.guard = object()
+        self.end_delivery()
+        if self.search is not None:
+            self.search.cancel()
+            self.search = None
+
+    def start(self, at: StartOffset) -> None:
+        """Continue from where a lookup has found the start."""
+        self.move(at.offset)
+        if at.committed is not None:
+            self.committed = at.committed.offset
+            self.epoch = -1 if at.committed.leader_epoch is None else at.committed.leader_epoch
+
+    def deliver(self, records: Iterable[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+        """Yield records, moving the position past each; end when it was moved or ``end_delivery`` was called."""
+        self._delivery = delivery = object()
+        for record in records:
+            if self._delivery is not delivery:
+                return
+            self.position = record[3] + 1
+            yield record
+
+    def end_delivery(self) -> None:
+        """Yield no more of the records that are being delivered."""
+        self._delivery = object()
 
 
 class Subscription:

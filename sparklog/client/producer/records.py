@@ -44,6 +44,7 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.decide.topics import NewTopic, choose_replicas
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.plan.partitioner import partition_for_key
@@ -80,12 +81,12 @@ class Numbering:
     """A producer id and the sequences of its partitions, which make a repeated append idempotent.
 
     If a call is repeated with the same records for the same partitions, they are in the log once. Not thread-safe.
-    Errors as ``Coordinator.init_producer``.
+    Errors as ``decide.producers.init_producer``.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.history = coordinator.log.unlinked_jumps  # read first: after a later jump the id is refused
-        self.identity = coordinator.init_producer()
+        self.identity = coordinator.submit(init_producer)
         self._next: dict[tuple[str, int], int] = {}
 
     def target(self, topic: str, topic_id: str, partition: int, log_append_time: bool) -> RunTarget:
@@ -225,7 +226,7 @@ def _plan_new(coordinator: Coordinator, state: State, topic: str) -> _Plan:
         state,
         NewTopic(
             name=topic,
-            topic_id=coordinator.new_topic_id(),
+            topic_id=coordinator.log.ids.topic_id(),
             partitions=partitions,
             replication_factor=cluster.default_replication_factor,
         ),

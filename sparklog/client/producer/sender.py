@@ -49,7 +49,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
-from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ class Sender:
         if self._identity is None:
             history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the id is renewed
             with self._metrics.requests.at_root():
-                self._identity = self._coordinator.init_producer()
+                self._identity = self._coordinator.submit(init_producer)
             self._history, self._sequences = history, {}
         self._renew = False
         return self._identity

@@ -34,7 +34,7 @@ class Takeover:
         Raises the errors of ``decide_producers.init_producer``, which explains ``present``, and of reading the log.
         """
         try:
-            identity: ProducerIdentity = self._coordinator.submit(lambda state: self._decide(state, present))
+            identity = self._coordinator.submit(lambda state: self._decide(state, present))
         except IndeterminateCommitError as error:
             write_id = error.context.get("write_id")
             if isinstance(write_id, str) and self._decided is not None:  # an interrupted attempt has no write id
@@ -48,7 +48,7 @@ class Takeover:
         self._unanswered.clear()
         return identity
 
-    def _decide(self, state: State, present: ProducerIdentity | None) -> Decision:
+    def _decide(self, state: State, present: ProducerIdentity | None) -> Decision[ProducerIdentity]:
         decision = decide_producers.init_producer(state, self._transactional_id, present)
         self._decided = decision.result
         return decision

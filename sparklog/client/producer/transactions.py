@@ -154,8 +154,8 @@ class Transactions:
         return self._init_producer()
 
     def _init_producer(self, present: ProducerIdentity | None = None) -> ProducerIdentity:
-        limit = ClusterConfig.resolve(self._coordinator.refresh().configs).get("transaction.max.timeout.ms")
-        if isinstance(limit, int) and self._config.transaction_timeout * 1000 > limit:
+        limit = ClusterConfig.resolve(self._coordinator.refresh().configs).transaction_max_timeout_ms
+        if self._config.transaction_timeout * 1000 > limit:
             raise InvalidTransactionTimeoutError(
                 f"Producer(transaction_timeout_ms={self._config.transaction_timeout * 1000:.0f}) is over the cluster's "
                 f"transaction.max.timeout.ms, {limit}; lower it, or raise the cluster's limit",

@@ -12,7 +12,7 @@ ahead removes nothing early. Every batch may be repeated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.log.commits.cleanup import newest_version_before
@@ -31,11 +31,11 @@ class ExpiryResult(NamedTuple):
 
 def expire(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> ExpiryResult:
     """Remove what has expired. ``check`` is called between commits and may raise to stop. Errors as ``submit``."""
-    state, now_ms = coordinator.refresh(), coordinator.expiry_time_ms()
+    state, now_ms = coordinator.refresh(), coordinator.log.expiry_clock.now_ms()
 
-    def submit_until_none(decide: Callable[[State], Decision]) -> int:
+    def submit_until_none(decide: Callable[[State], Decision[int]]) -> int:
         total = 0
-        while removed := cast(int, coordinator.submit(decide)):
+        while removed := coordinator.submit(decide):
             total += removed
             check()
         return total

@@ -113,7 +113,7 @@ def vacuum(
             "longer from their first byte to their commit would have to write again; choose a longer one, or give "
             "--force (force=True)"
         )
-    now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.expiry_time_ms()
+    now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.log.expiry_clock.now_ms()
     before_ms = now_ms - older_than_ms
     retired = due_files(coordinator, now_ms)
     superseded = [GarbageFile(file.broker, file.path, file.size_bytes, RETIRED) for file in retired]
@@ -144,7 +144,7 @@ def _fence(coordinator: Coordinator, version: int) -> State:
     """Fence out all files begun at this version or before; return a state that names those of them that are part of
     the log."""
 
-    def decide(state: State) -> Decision:
+    def decide(state: State) -> Decision[None]:
         return Decision([FenceWriters(version=version)] if version > state.writer_fence else [], None)
 
     coordinator.submit(decide)

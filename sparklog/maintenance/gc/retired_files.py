@@ -74,7 +74,7 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     """
     result = SweepResult()
     state = coordinator.refresh()
-    now_ms = coordinator.expiry_time_ms()
+    now_ms = coordinator.log.expiry_clock.now_ms()
     readers = read_reader_leases(coordinator.store, now_ms)
     result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
     due = _find_due(state, readers, now_ms, result)
@@ -237,7 +237,7 @@ def _finish_listings(coordinator: Coordinator, listings: Sequence[str], result: 
         result.listings += len(listings)
 
 
-def _forget_listings(state: State, listings: Iterable[str]) -> Decision:
+def _forget_listings(state: State, listings: Iterable[str]) -> Decision[None]:
     listed = [key for key in listings if key in state.removed_files]
     return Decision([ForgetRemovedFiles(listings=listed)] if listed else [], None)
 

@@ -28,7 +28,7 @@ from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.maintenance.replicas.file_copies import CopyResult, CopyTask, FileToCopy, copy_files
 from sparklog.maintenance.runner import TaskRunner
 from sparklog.protocol.decide.elections import MAX_CHANGES, is_online
-from sparklog.protocol.decide.replicas import CaughtUp, Expanded, expand_isr
+from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
 from sparklog.protocol.segments import index_path
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -218,7 +218,7 @@ class _Run:
         left_out = 0
         for start in range(0, len(caught_up), MAX_CHANGES):
             decide = partial(expand_isr, caught_up=caught_up[start : start + MAX_CHANGES])
-            expanded: Expanded = self._coordinator.submit(decide)
+            expanded = self._coordinator.submit(decide)
             self.result.joined += expanded.joined
             left_out += len(expanded.left_out) + sum(len(replica.lacking) for replica in expanded.joined)
             self.result.problems += [

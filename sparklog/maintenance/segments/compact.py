@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
@@ -98,10 +98,10 @@ class _Planned(NamedTuple):
 def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None) -> Iterator[_Planned]:
     """Return a task for each partition that is due, the dirtiest first."""
     cluster = ClusterConfig.resolve(state.configs)
-    if not cluster.get("log.cleaner.enable"):
+    if not cluster.log_cleaner_enable:
         return
-    memory_bytes = cast(int, cluster.get("log.cleaner.dedupe.buffer.size"))
-    now_ms = coordinator.expiry_time_ms()
+    memory_bytes = cluster.log_cleaner_dedupe_buffer_size
+    now_ms = coordinator.log.expiry_clock.now_ms()
     due: list[tuple[str, int, LogToClean, Pass]] = []
     for name in sorted(state.topics if topics is None else topics):
         topic = state.topic(name)

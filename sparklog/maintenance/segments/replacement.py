@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,7 +31,7 @@ from sparklog.log.commits.retired_files import files_of, write_removed
 from sparklog.maintenance.runner import StopRequested, raise_first
 from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores, delete_files
 from sparklog.maintenance.segments.merge import Target
-from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, changed_since, removed
+from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since, removed
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 
@@ -146,7 +147,7 @@ class SegmentReplacement:
         changes = [replacement.change for replacement in replacements]
         request = SegmentsRequest(version=version, changes=changes, files=listing)
         try:
-            result = coordinator.change_segments(request)
+            result = coordinator.submit(partial(change_segments, request=request))
         except IndeterminateCommitError:
             raise
         except SparklogError:
@@ -235,7 +236,7 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
         coordinator.log.ids,
         codec,
         None if codec is None else config.compression_level(codec),
-        cast(int, config.get("index.interval.bytes")),
+        config.index_interval_bytes,
     )
 
 

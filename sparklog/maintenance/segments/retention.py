@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -107,7 +107,7 @@ def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, res
 def _plan(
     coordinator: Coordinator, state: State, topic: TopicState, retention: Retention
 ) -> Iterator[_PlannedDeletion]:
-    now_ms = coordinator.expiry_time_ms()
+    now_ms = coordinator.log.expiry_clock.now_ms()
     config = TopicConfig.resolve(topic.configs, state.configs)
     for number, partition in enumerate(topic.partitions):
         if not may_delete(partition, retention):
@@ -146,7 +146,7 @@ def _commit(
     request = SegmentsRequest(version=state.version, changes=changes, files=listing)
     answer: SegmentsResult | None = None
     try:
-        answer = cast(SegmentsResult, coordinator.submit(lambda newest: _decide(newest, retention, topic, request)))
+        answer = coordinator.submit(lambda newest: _decide(newest, retention, topic, request))
     except IndeterminateCommitError:
         raise
     except SparklogError:
@@ -165,7 +165,9 @@ def _commit(
         )
 
 
-def _decide(state: State, retention: Retention, planned: TopicState, request: SegmentsRequest) -> Decision:
+def _decide(
+    state: State, retention: Retention, planned: TopicState, request: SegmentsRequest
+) -> Decision[SegmentsResult]:
     """Return the changes that are still valid; none if the topic's limits have changed since the plan on ``planned``.
 
     A partition that has become smaller since is skipped too: what is left may be less than ``retention.bytes`` now.
@@ -185,7 +187,7 @@ def _decide(state: State, retention: Retention, planned: TopicState, request: Se
     skipped = {change.partition for change, _ in left_out}
     remaining = [change for change in request.changes if change.partition not in skipped]
     decision = change_segments(state, replace(request, changes=remaining))
-    done, also_left_out = cast(SegmentsResult, decision.result)
+    done, also_left_out = decision.result
     return Decision(decision.actions, SegmentsResult(done, [*left_out, *also_left_out]))
 
 

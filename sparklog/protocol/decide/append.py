@@ -118,7 +118,7 @@ class AppendResult(NamedTuple):
     producer: ProducerIdentity | None = None
 
 
-def decide_append(state: State, request: AppendRequest) -> Decision:
+def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult]:
     """Assign offsets to written runs.
 
     Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError if a topic was deleted or re-created

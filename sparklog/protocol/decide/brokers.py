@@ -27,7 +27,7 @@ def location(broker: BrokerState, root: str) -> str:
     return broker.url or root
 
 
-def register_broker(state: State, broker: int | None, url: str, root: str) -> Decision:
+def register_broker(state: State, broker: int | None, url: str, root: str) -> Decision[int]:
     """Register a location under an id, the next free one for None; the result is the id.
 
     Raises InvalidRequestError, DuplicateBrokerRegistrationError.
@@ -73,7 +73,7 @@ def find_broker(state: State, broker: int) -> BrokerState:
     return broker_state
 
 
-def unregister_broker(state: State, broker: int) -> Decision:
+def unregister_broker(state: State, broker: int) -> Decision[None]:
     """Remove a location that holds no replica. Raises BrokerIdNotRegisteredError, PolicyViolationError."""
     if not find_broker(state, broker).url:
         raise PolicyViolationError(f"broker {broker} is the root of the cluster and cannot be removed", broker=broker)
@@ -98,7 +98,7 @@ def replicas_on(state: State, broker: int) -> list[TopicPartition]:
     ]
 
 
-def cordon(state: State, broker: int, cordoned: bool) -> Decision:
+def cordon(state: State, broker: int, cordoned: bool) -> Decision[bool]:
     """Cordon a broker, so that it keeps its replicas and gets no new ones, or lift that. Raises
     BrokerIdNotRegisteredError."""
     if find_broker(state, broker).cordoned == cordoned:
@@ -106,7 +106,7 @@ def cordon(state: State, broker: int, cordoned: bool) -> Decision:
     return Decision([ChangeBroker(broker=broker, cordoned=cordoned)], True)
 
 
-def move_broker(state: State, broker: int, url: str, root: str) -> Decision:
+def move_broker(state: State, broker: int, url: str, root: str) -> Decision[bool]:
     """Set the URL of a location whose files were moved or are mounted elsewhere. Raises as ``register_broker``."""
     if location(find_broker(state, broker), root) == url:
         return Decision([], False)
@@ -124,7 +124,7 @@ def may_lack(state: State, broker: int, path: str) -> bool:
 # -- the controller
 
 
-def elect_controller(state: State, controller: str, after_epoch: int) -> Decision:
+def elect_controller(state: State, controller: str, after_epoch: int) -> Decision[int]:
     """Take over from the controller of ``after_epoch``; the result is the new epoch.
 
     Raises ControllerMovedError if another process took over first.

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
+from sparklog.errors import SparklogError
 from sparklog.protocol.commits import Action
+from sparklog.types import TopicPartition
+
+ErrorByPartition = dict[TopicPartition, SparklogError | None]
+"""The result of a decision that refuses some partitions and takes the others: the error of each, or None."""
+
+Result = TypeVar("Result", covariant=True)
 
 
-class Decision(NamedTuple):
+@dataclass(frozen=True)
+class Decision(Generic[Result]):
     """The actions to commit for a request, and its result once they are committed; immediately if there are none."""
 
     actions: list[Action]
-    result: Any
+    result: Result

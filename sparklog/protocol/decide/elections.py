@@ -24,7 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.commits import Action, ChangeBroker, ChangePartition
 from sparklog.protocol.decide.brokers import check_controller
-from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
@@ -137,7 +137,7 @@ class PartitionChange:
         self.isr, self.adding, self.removing = isr, [], []
 
 
-def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_CHANGES) -> Decision:
+def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_CHANGES) -> Decision[Elected]:
     """Set brokers online or offline, and change leaders and ISRs accordingly; the result is ``Elected``.
 
     Includes changes that an earlier pass left undone. Raises ControllerMovedError.
@@ -183,7 +183,7 @@ def _find_changes(state: State, online: Collection[int], went_back: Collection[i
                 yield action
 
 
-def elect_preferred(state: State, partitions: Sequence[tuple[str, int]] | None = None) -> Decision:
+def elect_preferred(state: State, partitions: Sequence[tuple[str, int]] | None = None) -> Decision[ErrorByPartition]:
     """Elect the preferred leader, the first in the replica list, where it is online and in sync.
 
     The result has an error or None by partition: UnknownTopicOrPartitionError, ElectionNotNeededError,
@@ -191,7 +191,7 @@ def elect_preferred(state: State, partitions: Sequence[tuple[str, int]] | None =
     """
     online = online_brokers(state)
     actions: list[Action] = []
-    outcome: dict[TopicPartition, SparklogError | None] = {}
+    outcome: ErrorByPartition = {}
     for topic, number in every_partition(state) if partitions is None else partitions:
         try:
             actions.append(_elect_preferred_leader(state, topic, number, online))
@@ -256,7 +256,9 @@ def needs_unclean_election(state: State, topic: str, number: int) -> list[int]:
     return [broker for broker in partition.replicas if is_online(state, broker)]
 
 
-def elect_unclean(state: State, elections: Sequence[UncleanElection], epoch: int | None = None) -> Decision:
+def elect_unclean(
+    state: State, elections: Sequence[UncleanElection], epoch: int | None = None
+) -> Decision[ErrorByPartition]:
     """Elect leaders that are not in sync. The result has an error or None by partition.
 
     ``epoch`` is the controller's if the controller requests it. Segments that the new leader lacks leave the log; their
@@ -266,7 +268,7 @@ def elect_unclean(state: State, elections: Sequence[UncleanElection], epoch: int
     if epoch is not None:
         check_controller(state, epoch)
     actions: list[Action] = []
-    outcome: dict[TopicPartition, SparklogError | None] = {}
+    outcome: ErrorByPartition = {}
     for election in elections:
         topic_partition = TopicPartition(election.topic, election.partition)
         try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import cast
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig
@@ -33,10 +32,10 @@ def expiry_now_ms(state: State, now_ms: int) -> int:
 
 def expiration_ms(state: State, name: str) -> int:
     """Return one of the settings above, in ms; -1: never."""
-    return cast(int, ClusterConfig.resolve(state.configs).get(name))
+    return ClusterConfig.resolve(state.configs).get_as(int, name)
 
 
-def expire_transactional_ids(state: State, now_ms: int) -> Decision:
+def expire_transactional_ids(state: State, now_ms: int) -> Decision[int]:
     """Forget transactional or fenced producers that are idle for ``transactional.id.expiration.ms``.
 
     The result is their number.
@@ -46,7 +45,7 @@ def expire_transactional_ids(state: State, now_ms: int) -> Decision:
     return _forget_producers(idle[: limits.MAX_FORGOTTEN_PER_COMMIT])
 
 
-def expire_partition_producers(state: State, now_ms: int) -> Decision:
+def expire_partition_producers(state: State, now_ms: int) -> Decision[int]:
     """Let partitions forget producers that are idle for ``producer.id.expiration.ms``; the result is their number."""
     before_ms = expiry_now_ms(state, now_ms) - expiration_ms(state, PRODUCER_ID_EXPIRATION)
     actions: dict[tuple[str, int], ForgetPartitionProducers] = {}
@@ -71,7 +70,7 @@ def _find_idle(state: State, before_ms: int) -> Iterator[tuple[str, int, int]]:
                         yield name, number, producer_id
 
 
-def expire_applications(state: State, before_version: int) -> Decision:
+def expire_applications(state: State, before_version: int) -> Decision[int]:
     """Forget applications whose newest write is in a commit before this version; the result is their number.
 
     The caller derives the version from ``application.id.expiration.ms`` and the times of commits.
@@ -83,7 +82,7 @@ def expire_applications(state: State, before_version: int) -> Decision:
 # -- requests of administrators
 
 
-def forget_transactional_ids(state: State, transactional_ids: Iterable[str]) -> Decision:
+def forget_transactional_ids(state: State, transactional_ids: Iterable[str]) -> Decision[int]:
     """Forget these transactional ids; the result is their number. Raises TransactionalIdNotFoundError."""
     numbers = []
     for name in dict.fromkeys(transactional_ids):
@@ -97,7 +96,7 @@ def forget_transactional_ids(state: State, transactional_ids: Iterable[str]) -> 
     return _forget_producers(numbers)
 
 
-def forget_applications(state: State, applications: Iterable[str]) -> Decision:
+def forget_applications(state: State, applications: Iterable[str]) -> Decision[int]:
     """Forget these applications; the result is their number. Raises NotFoundError for an unknown one."""
     names = list(dict.fromkeys(applications))
     for name in names:
@@ -109,9 +108,9 @@ def forget_applications(state: State, applications: Iterable[str]) -> Decision:
     return _forget_applications(names)
 
 
-def _forget_producers(numbers: Sequence[int]) -> Decision:
+def _forget_producers(numbers: Sequence[int]) -> Decision[int]:
     return Decision([ForgetProducers(producers=list(numbers))] if numbers else [], len(numbers))
 
 
-def _forget_applications(names: Sequence[str]) -> Decision:
+def _forget_applications(names: Sequence[str]) -> Decision[int]:
     return Decision([ForgetApplications(applications=list(names))] if names else [], len(names))

@@ -26,6 +26,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
+    Action,
     CommitOffsets,
     CommittedOffset,
     DeleteGroup,
@@ -87,7 +88,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
 # -- membership
 
 
-def join_group(state: State, request: JoinRequest) -> Decision:
+def join_group(state: State, request: JoinRequest) -> Decision[Joined]:
     """Add a member, or change its subscription; no action if it is a member with the same subscription.
 
     Raises InvalidSessionTimeoutError, InconsistentGroupProtocolError, GroupMaxSizeReachedError, InvalidTopicError,
@@ -173,7 +174,9 @@ def _check_assignors(group: GroupState, request: JoinRequest) -> None:
         )
 
 
-def leave_group(state: State, group: str, members: Sequence[str], reason: str, generation: int = -1) -> Decision:
+def leave_group(
+    state: State, group: str, members: Sequence[str], reason: str, generation: int = -1
+) -> Decision[list[str]]:
     """Remove members from a group; the result names those that were removed, others are ignored.
 
     With a ``generation``, nothing happens unless it is the current one: an expiry is based on what was seen in it.
@@ -185,7 +188,7 @@ def leave_group(state: State, group: str, members: Sequence[str], reason: str, g
     return Decision([LeaveGroup(group=group, members=leaving, reason=reason)], leaving)
 
 
-def acknowledge_revocation(state: State, group: str, member: str, generation: int, offsets: Offsets) -> Decision:
+def acknowledge_revocation(state: State, group: str, member: str, generation: int, offsets: Offsets) -> Decision[None]:
     """Commit a member's last offsets of its revoked partitions and release them. Raises as ``commit_group_offsets``."""
     commit = GroupCommit(group=group, offsets=offsets, member=member, generation=generation)
     if not _find_member(state, commit).revoking:
@@ -227,7 +230,7 @@ def _find_member(state: State, commit: GroupCommit) -> MemberState:
 # -- offsets
 
 
-def commit_group_offsets(state: State, commit: GroupCommit) -> Decision:
+def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
     """Commit positions of a group, for a member in the current generation or, if the group has no members, for any
     caller.
 
@@ -319,7 +322,7 @@ def _make_committed_offset(
 # -- requests of administrators
 
 
-def delete_group(state: State, group: str) -> Decision:
+def delete_group(state: State, group: str) -> Decision[None]:
     """Delete a group. Raises GroupIdNotFoundError, NonEmptyGroupError."""
     group_state = _find_group(state, group)
     if group_state.members:
@@ -329,7 +332,9 @@ def delete_group(state: State, group: str) -> Decision:
     return Decision([DeleteGroup(group=group)], None)
 
 
-def delete_group_offsets(state: State, group: str, partitions: Sequence[tuple[str, int]]) -> Decision:
+def delete_group_offsets(
+    state: State, group: str, partitions: Sequence[tuple[str, int]]
+) -> Decision[list[tuple[str, int]]]:
     """Delete a group's offsets of these partitions; the result lists the partitions that had one.
 
     Raises GroupIdNotFoundError, and NonEmptyGroupError if a member subscribes to one of the topics.
@@ -351,7 +356,7 @@ def delete_group_offsets(state: State, group: str, partitions: Sequence[tuple[st
     return _delete_offsets(group, offsets)
 
 
-def _delete_offsets(group: str, offsets: Sequence[GroupOffset]) -> Decision:
+def _delete_offsets(group: str, offsets: Sequence[GroupOffset]) -> Decision[list[tuple[str, int]]]:
     if not offsets:
         return Decision([], [])
     partitions = [
@@ -370,22 +375,23 @@ def _find_group(state: State, group: str) -> GroupState:
     return group_state
 
 
-def expire_offsets(state: State, now_ms: int) -> Decision:
+def expire_offsets(state: State, now_ms: int) -> Decision[list[str]]:
     """Delete offsets of groups that have had no members for ``offsets.retention.minutes``, and groups without offsets.
 
     An offset's age counts from its commit or from when the last member left, whichever is later, as in Kafka.
     """
     oldest_ms = now_ms - ClusterConfig.resolve(state.configs).offsets_retention_minutes * 60_000
-    decision: Decision = Decision([], [])
+    actions: list[Action] = []
+    groups: list[str] = []
     for name, group in sorted(state.groups.items()):
         if group.members or group.empty_since_ms > oldest_ms:
             continue
         expired = [offset for _, offset in sorted(group.offsets.items()) if offset.timestamp_ms <= oldest_ms]
         if len(expired) == len(group.offsets):
-            decision.actions.append(DeleteGroup(group=name))
+            actions.append(DeleteGroup(group=name))
         elif expired:
-            decision.actions.extend(_delete_offsets(name, expired).actions)
+            actions += _delete_offsets(name, expired).actions
         else:
             continue
-        decision.result.append(name)
-    return decision
+        groups.append(name)
+    return Decision(actions, groups)

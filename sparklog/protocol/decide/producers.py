@@ -29,7 +29,9 @@ class ProducerIdentity(NamedTuple):
     producer_epoch: int
 
 
-def init_producer(state: State, transactional_id: str = "", present: ProducerIdentity | None = None) -> Decision:
+def init_producer(
+    state: State, transactional_id: str = "", present: ProducerIdentity | None = None
+) -> Decision[ProducerIdentity]:
     """Assign a new producer id, or for a known transactional id its own with the next epoch, which fences older
     instances.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sparklog.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError, SparklogError
 from sparklog.protocol.commits import Action
-from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.elections import (
     PartitionChange,
     every_partition,
@@ -50,7 +50,7 @@ class Expanded(NamedTuple):
     left_out: list[tuple[CaughtUp, str]]
 
 
-def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision:
+def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision[Expanded]:
     """Add replicas that hold every live segment to the ISR; the result is ``Expanded``.
 
     A replica also holds the records appended since it was verified if every append since then was written to it as
@@ -117,7 +117,7 @@ def reassignments(
 
 def alter_reassignments(
     state: State, wanted: Mapping[tuple[str, int], Sequence[int] | None], allow_replication_factor_change: bool = True
-) -> Decision:
+) -> Decision[ErrorByPartition]:
     """Begin reassignments, or cancel them (None). The result has an error or None by partition:
 
     UnknownTopicOrPartitionError, InvalidReplicaAssignmentError, NoReassignmentInProgressError. A reassignment in
@@ -125,7 +125,7 @@ def alter_reassignments(
     """
     online = online_brokers(state)
     actions: list[Action] = []
-    outcome: dict[TopicPartition, SparklogError | None] = {}
+    outcome: ErrorByPartition = {}
     for (topic, number), target in wanted.items():
         topic_partition = TopicPartition(topic, number)
         try:

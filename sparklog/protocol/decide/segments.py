@@ -105,7 +105,7 @@ def removed(topic_id: str, segments: Iterable[Segment]) -> RemovedSegments:
     )
 
 
-def change_segments(state: State, request: SegmentsRequest) -> Decision:
+def change_segments(state: State, request: SegmentsRequest) -> Decision[SegmentsResult]:
     """Accept the changes that conflict with no other. The result is a ``SegmentsResult``."""
     actions: list[Action] = []
     result = SegmentsResult([], [])
@@ -206,7 +206,7 @@ def _make_action(change: Replacement | Deletion) -> ReplaceSegments | DeleteSegm
     )
 
 
-def delete_records(state: State, offsets: Mapping[tuple[str, int], int]) -> Decision:
+def delete_records(state: State, offsets: Mapping[tuple[str, int], int]) -> Decision[dict[tuple[str, int], int]]:
     """Move log start offsets of partitions forward; ``HIGH_WATERMARK`` deletes all records.
 
     The result is the low watermark of each partition: its new log start offset. Raises UnknownTopicOrPartitionError,

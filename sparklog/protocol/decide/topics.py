@@ -47,7 +47,7 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     assignment: Sequence[Sequence[int]] | None = None
 
 
-def create_topic(state: State, new: NewTopic) -> Decision:
+def create_topic(state: State, new: NewTopic) -> Decision[str]:
     """Create a topic. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
     InvalidReplicationFactorError or InvalidConfigurationError."""
     validate_written_topic(new.name)
@@ -79,7 +79,7 @@ def choose_replicas(state: State, new: NewTopic) -> NewTopic:
 
 def create_partitions(
     state: State, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None
-) -> Decision:
+) -> Decision[int]:
     """Increase a topic's partition count to ``total``. Raises InvalidPartitionsError if it would not grow, and
     InvalidTopicError for an internal topic."""
     validate_written_topic(topic)
@@ -140,7 +140,7 @@ def _check_assignment(state: State, assignment: Sequence[Sequence[int]], topic: 
     return [list(replicas) for replicas in assignment]
 
 
-def delete_topic(state: State, topic: str) -> Decision:
+def delete_topic(state: State, topic: str) -> Decision[str]:
     """Delete a topic with all its records. Raises PolicyViolationError if ``delete.topic.enable`` is false."""
     found = state.topic(topic)
     if not ClusterConfig.resolve(state.configs).delete_topic_enable:
@@ -150,7 +150,9 @@ def delete_topic(state: State, topic: str) -> Decision:
     return Decision([DeleteTopic(topic=topic, topic_id=found.topic_id)], found.topic_id)
 
 
-def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str]) -> Decision:
+def alter_configs(
+    state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()
+) -> Decision[None]:
     """Set and delete dynamic configs of a topic, or of the cluster if ``topic`` is empty.
 
     Raises InvalidConfigurationError for unknown names, for invalid or misleading values, and for deletions of configs

@@ -16,7 +16,7 @@ Not for: finding the latest records (``maintenance.segments.offset_map``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.config.topic_configs import COMPACT, TopicConfig
@@ -68,10 +68,10 @@ def rules_of(config: TopicConfig) -> CleaningRules | None:
     if COMPACT not in config.cleanup_policy:
         return None
     return CleaningRules(
-        cast(int, config.get("min.compaction.lag.ms")),
-        cast(int, config.get("max.compaction.lag.ms")),
-        cast(float, config.get("min.cleanable.dirty.ratio")),
-        cast(int, config.get("delete.retention.ms")),
+        config.min_compaction_lag_ms,
+        config.max_compaction_lag_ms,
+        config.min_cleanable_dirty_ratio,
+        config.delete_retention_ms,
         config.segment_bytes,
     )
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.config.definitions import LONG_MAX
@@ -87,8 +87,8 @@ def rules_of(config: TopicConfig, topic_id: str, partition: int) -> RollRules:
     """
     segment_ms = config.segment_ms
     if COMPACT in config.cleanup_policy:
-        segment_ms = min(segment_ms, cast(int, config.get("max.compaction.lag.ms")))
-    jitter_ms = min(cast(int, config.get("segment.jitter.ms")), config.segment_ms)
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+    jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
     return RollRules(config.segment_bytes, segment_ms, jitter_ms, f"{topic_id}:{partition}")
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from pyspark.sql.types import StructType
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError, SparklogError
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.names import validate_group_id
 from sparklog.protocol.state import GroupState, State
@@ -186,7 +188,8 @@ def _prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset:
         partition: start for partition, start in starts.items() if committed_offset(state, group, partition) is None
     }
     if reset == "latest" and uncommitted and not state.groups.get(group, GroupState()).members:
-        coordinator.commit_offsets(group, {(*partition,): start for partition, start in uncommitted.items()})
+        offsets = {(*partition,): start for partition, start in uncommitted.items()}
+        coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))
     return {partition: end for partition in subscribed if (end := _end(state, partition)) > starts[partition]}
 
 

@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +43,7 @@ from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.groups import GroupCommit
-from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.protocol.state import State
 from sparklog.spark.group.output import TaskSends
 from sparklog.spark.source.rows import STORED, arrow_schema, read_columns, read_schema
@@ -391,7 +392,8 @@ class ConsumeTask:
         """Return the producer id of this member, and remember the history of the cluster that it belongs to."""
         if self._producer is None:
             self._history = self._coordinator.log.unlinked_jumps  # read first, so that a jump after it is detected
-            self._producer = self._coordinator.init_producer(f"{self._settings.group}/{self._member.member_id}")
+            transactional_id = f"{self._settings.group}/{self._member.member_id}"
+            self._producer = self._coordinator.submit(partial(init_producer, transactional_id=transactional_id))
         return self._producer
 
 

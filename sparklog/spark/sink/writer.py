@@ -313,7 +313,7 @@ def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> Ne
     """Return a topic to create in the commit of the records written to this assignment."""
     return NewTopic(
         name=name,
-        topic_id=coordinator.new_topic_id(),
+        topic_id=coordinator.log.ids.topic_id(),
         partitions=len(assignment),
         replication_factor=len(assignment[0]),
         assignment=assignment,

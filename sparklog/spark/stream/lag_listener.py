@@ -17,6 +17,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -29,6 +30,7 @@ from pyspark.sql.streaming.listener import (
 
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import SparklogError
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.state import State
 from sparklog.spark.stream.offsets import Lag, StreamOffsets, has_ids, lag, parse
 from sparklog.spark.stream.repetitions import is_repetition
@@ -106,7 +108,8 @@ class LagListener(StreamingQueryListener):
         coordinator = shared_cluster(self._root, self._storage_options)
         offsets = finished_offsets(progress, coordinator.state, progress["name"])
         if offsets:
-            coordinator.commit_offsets(progress["name"], offsets)
+            commit = GroupCommit(group=progress["name"], offsets=offsets)
+            coordinator.submit(partial(commit_group_offsets, commit=commit))
 
 
 def finished_offsets(progress: Mapping[str, Any], state: State, group: str) -> dict[tuple[str, int], int]:

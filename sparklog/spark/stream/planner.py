@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.errors import SparklogError
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.broker_stores import readable_stores
 from sparklog.spark.options import Subscription
@@ -151,7 +153,8 @@ class StreamPlanner:
             end = self._parse(raw_end)
             offsets = self._uncommitted(end, self._coordinator.state)
             if offsets:
-                self._coordinator.commit_offsets(self._options.group, offsets)
+                commit = GroupCommit(group=self._options.group, offsets=offsets)
+                self._coordinator.submit(partial(commit_group_offsets, commit=commit))
         except SparklogError as error:
             logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.commands.admin.configs import parse_add_config
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.commits import AlterConfig
+from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Run, commit
 
@@ -50,7 +52,7 @@ def test_all_settings_show_the_clusters_defaults_behind_the_topics(run: Run, clu
 
 
 def test_cluster_defaults_are_described(run: Run, cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"num.partitions": "3"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     for entity in (["--broker-defaults"], ["--entity-type", "brokers", "--entity-default"]):
         lines = run("configs", "--describe", *entity).lines
         assert lines[0] == "Default configs for brokers in the cluster are:"

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
+from sparklog.protocol.decide.topics import create_partitions
 
 from .conftest import Run
 
@@ -186,7 +188,7 @@ def test_partitions_added_meanwhile_are_read_from_their_beginning(cluster: Coord
     cluster.create_topic("t")
     with consumer("--topic", "t", "--max-messages", "2") as process:
         append_until_printed(cluster, process)
-        cluster.create_partitions("t", 2)
+        cluster.submit(partial(create_partitions, topic="t", total=2))
         append_records(cluster, "t", [Record(value=b"new", partition=1)])
         assert process.stdout is not None
         rest = process.stdout.read()
@@ -379,7 +381,7 @@ def test_partition_that_appears_is_read_from_its_beginning(filled: Coordinator) 
     with subprocess.Popen([*command, "--max-messages", "1"], **PIPES) as consumer:
         assert consumer.stderr is not None
         assert "waiting for it" in consumer.stderr.readline()
-        filled.create_partitions("t", 3)
+        filled.submit(partial(create_partitions, topic="t", total=3))
         append_records(filled, "t", [Record(value=b"first", partition=2)])
         out, _ = consumer.communicate(timeout=60)
     assert out == "first\n"

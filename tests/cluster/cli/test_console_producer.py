@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sparklog.client.producer.records import Record
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import RefusedRecordError
+from sparklog.protocol.decide.topics import alter_configs
 from tests.replicated import brokers
 
 from .conftest import Run
@@ -165,7 +167,7 @@ def test_kafkas_other_flags_are_accepted(run: Run, cluster: Coordinator) -> None
 
 
 def test_topic_that_may_not_be_created_fails_before_a_line_is_read(run: Run, cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     result = run("console-producer", "--topic", "t", stdin=b"line\n")
     assert result.code == 1
     assert "auto.create.topics.enable is false" in result.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import lease_key
 from sparklog.coordinator.membership import GroupMember
-from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
+from sparklog.coordinator.topic_deletion import delete_topic
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
 from sparklog.types import OffsetAndMetadata
 
 from .conftest import Run
@@ -29,7 +31,7 @@ def filled(cluster: Coordinator) -> Coordinator:
 
 def join(cluster: Coordinator, member: str, group: str = "live", **more: object) -> int:
     request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="/10.0.0.7", **more)  # type: ignore[arg-type]
-    return cluster.join_group(request).generation
+    return cluster.submit(partial(join_group, request=request)).generation
 
 
 HEADER = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
@@ -101,9 +103,15 @@ def test_a_group_without_members_is_described_with_its_lag(run: Run, filled: Coo
 
 def test_members_are_shown_beside_their_partitions_with_and_without_offsets(run: Run, filled: Coordinator) -> None:
     generation = join(filled, "member-1")
-    filled.commit_group_offsets(
-        GroupCommit(
-            group="live", member="member-1", generation=generation, offsets={("orders", 1): OffsetAndMetadata(2, "", 0)}
+    filled.submit(
+        partial(
+            commit_group_offsets,
+            commit=GroupCommit(
+                group="live",
+                member="member-1",
+                generation=generation,
+                offsets={("orders", 1): OffsetAndMetadata(2, "", 0)},
+            ),
         )
     )
     result = run("consumer-groups", "--describe", "--group", "live", "--offsets")
@@ -194,7 +202,7 @@ def test_long_names_widen_their_columns(run: Run, filled: Coordinator) -> None:
 
 
 def test_offsets_of_a_topic_that_was_created_again_are_not_shown(run: Run, filled: Coordinator) -> None:
-    filled.delete_topic("orders")
+    delete_topic(filled, "orders")
     filled.create_topic("orders", partitions=2)
     assert "orders" not in run("consumer-groups", "--describe", "--all-groups").out
 

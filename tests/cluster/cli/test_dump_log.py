@@ -11,6 +11,7 @@ import pytest
 from sparklog.cli.commands.storage.dump_log import name_number
 from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.segments import index_path
 from tests.cluster.log.rewriting import rewrite
 
@@ -151,7 +152,7 @@ def test_a_file_that_is_all_that_is_left_shows_its_writers_times(run: Run, clust
 
 
 def test_file_that_no_commit_names_is_an_orphan(run: Run, cluster: Coordinator, log: str) -> None:
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     result = run("dump-log", "--files", log, "--bootstrap-server", cluster.store.root)
     assert "does not name this file: none of it is visible to readers" in result.out
 

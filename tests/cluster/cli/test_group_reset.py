@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sparklog.cli.commands.admin.consumer_groups import DRY_RUN_WARNING
 from sparklog.cli.commands.admin.group_reset import CHECKPOINT_NOTE, parse_duration_ms, parse_time_ms
 from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
-from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.protocol.decide.groups import JoinRequest, join_group
 
 from .conftest import Result, Run
 
@@ -70,7 +71,7 @@ def test_groups_of_queries_get_a_note_on_checkpoints_and_groups_of_consumers_do_
     run: Run, filled: Coordinator
 ) -> None:
     assert CHECKPOINT_NOTE in run(*RESET, "--to-latest", "--all-topics", "--execute").err
-    filled.join_group(JoinRequest(group="billing", member="a", topics=["orders"]))
+    filled.submit(partial(join_group, request=JoinRequest(group="billing", member="a", topics=["orders"])))
     filled.leave_group("billing", ["a"])
     assert run(*RESET, "--to-latest", "--all-topics", "--execute").err == ""
 
@@ -110,7 +111,7 @@ def test_a_group_that_is_not_there_is_made_by_its_first_offsets(run: Run, filled
 
 
 def test_a_group_with_members_is_refused_and_the_others_are_set(run: Run, filled: Coordinator) -> None:
-    filled.join_group(JoinRequest(group="live", member="a", topics=["orders"]))
+    filled.submit(partial(join_group, request=JoinRequest(group="live", member="a", topics=["orders"])))
     result = run("consumer-groups", "--reset-offsets", "--all-groups", "--to-latest", "--topic", "orders", "--execute")
     assert result.code == 1
     assert (

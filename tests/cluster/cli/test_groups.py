@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sparklog.coordinator import Coordinator
-from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.protocol.decide.groups import JoinRequest, join_group
 
 from .conftest import Run
 
@@ -15,7 +17,7 @@ def groups(cluster: Coordinator) -> Coordinator:
     """Group live has a member; group query only has offsets."""
     cluster.create_topic("orders")
     cluster.commit_offsets("query", {("orders", 0): 0})
-    cluster.join_group(JoinRequest(group="live", member="a", topics=["orders"]))
+    cluster.submit(partial(join_group, request=JoinRequest(group="live", member="a", topics=["orders"])))
     return cluster
 
 

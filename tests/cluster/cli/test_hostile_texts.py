@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from sparklog.protocol.commits import (
     RegisterBroker,
 )
 from sparklog.protocol.decide.append import AppendRequest
-from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.protocol.decide.groups import JoinRequest, join_group
 from sparklog.store.local import LocalStore
 from sparklog.types import printable
 from tests.cluster.cli.conftest import Run
@@ -221,7 +222,7 @@ def test_a_new_client_id_or_transactional_id_is_refused_as_a_group_id_is(cluster
         JoinRequest(group="g", member="m", host=text),
     ):
         with pytest.raises(InvalidRequestError, match="characters"):
-            cluster.join_group(request)
+            cluster.submit(partial(join_group, request=request))
     with pytest.raises(InvalidRequestError, match=r"transactional\.id"):
         cluster.init_producer(text)
     assert cluster.refresh().version == before
@@ -233,5 +234,7 @@ def test_a_transactional_id_that_is_known_already_goes_on(hostile: Coordinator) 
 
 def test_ids_in_every_language_are_taken(cluster: Coordinator) -> None:
     cluster.create_topic("orders")
-    cluster.join_group(JoinRequest(group="g", member="m", client_id=HARMLESS, topics=["orders"]))
+    cluster.submit(
+        partial(join_group, request=JoinRequest(group="g", member="m", client_id=HARMLESS, topics=["orders"]))
+    )
     assert cluster.init_producer(HARMLESS).producer_epoch == 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from sparklog.coordinator.brokers import add_broker
 from sparklog.maintenance import jobs as steps
 from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Run
 
@@ -168,7 +170,7 @@ def test_a_loop_replaces_a_leader_that_is_lost_and_lets_it_catch_up_when_it_is_b
     cluster: Coordinator, tmp_path: Path
 ) -> None:
     add_broker(cluster, str(tmp_path / "disk1"))
-    cluster.alter_configs("", {"broker.heartbeat.interval.ms": "200"})
+    cluster.submit(partial(alter_configs, topic="", changes={"broker.heartbeat.interval.ms": "200"}))
     cluster.create_topic("t", assignment=[[1, 0]])
     append(cluster, "t", 5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sparklog.cli.commands.clients.consumer_perf_test import DETAILED_HEADER, HE
 from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator
+from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Run
 
@@ -120,7 +122,7 @@ def test_a_rate_is_kept_and_reported_by_interval(run: Run, topic: Coordinator) -
 
 
 def test_records_that_cannot_be_sent_are_an_error(run: Run, topic: Coordinator) -> None:
-    topic.alter_configs("t", {"max.message.bytes": "100"})
+    topic.submit(partial(alter_configs, topic="t", changes={"max.message.bytes": "100"}))
     result = run(*SEND, "--num-records", "5", "--record-size", "1000")
     assert result.code == 1
     assert "max.message.bytes" in result.err

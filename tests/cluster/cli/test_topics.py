@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sparklog.cli.commands.admin.topics import COLLISION_WARNING
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.commits import ChangeBroker
+from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Run, add_brokers, change_partition, commit
 
@@ -19,7 +22,7 @@ def test_created_topic_is_announced_and_there(run: Run, cluster: Coordinator) ->
 
 
 def test_created_topic_has_the_clusters_partitions_and_the_configs_given(run: Run, cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"num.partitions": "5"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "5"}))
     result = run(
         "topics", "--create", "--topic", "t", "--config", "retention.ms=1000", "--config", "cleanup.policy = compact"
     )

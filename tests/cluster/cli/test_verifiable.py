@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
+from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Result, Run
 
@@ -79,7 +81,7 @@ def test_values_keys_and_timestamps_are_as_asked_for(run: Run, topic: Coordinato
 
 
 def test_a_record_that_cannot_be_sent_is_an_event(run: Run, topic: Coordinator) -> None:
-    topic.alter_configs("t", {"max.message.bytes": "0"})
+    topic.submit(partial(alter_configs, topic="t", changes={"max.message.bytes": "0"}))
     result = run(*PRODUCE, "--max-messages", "1")
     failed = events(result)[1]
     assert (failed["name"], failed["key"], failed["value"], failed["topic"]) == ("producer_send_error", None, "0", "t")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.protocol.decide.groups import JoinRequest, join_group
 from sparklog.store.memory import MemoryStore
 
 
@@ -26,4 +27,4 @@ def with_orders() -> Coordinator:
 
 def join(cluster: Coordinator, member: str, group: str = "live", **more: object) -> int:
     request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="here", **more)  # type: ignore[arg-type]
-    return cluster.join_group(request).generation
+    return cluster.submit(partial(join_group, request=request)).generation

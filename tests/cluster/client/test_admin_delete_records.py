@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     InvalidTopicError,
     OffsetOutOfRangeError,
@@ -20,6 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commits.retired_files import REMOVED, read_removed
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore, SimulatedCrash, every_crash
 from sparklog.types import TopicPartition
@@ -87,7 +90,7 @@ def test_an_offset_outside_of_the_log_is_refused(cluster: Coordinator, admin: Ad
 def test_records_go_only_where_the_policy_has_delete(
     cluster: Coordinator, admin: AdminClient, policy: str, allowed: bool
 ) -> None:
-    cluster.alter_configs("orders", {"cleanup.policy": policy})
+    cluster.submit(partial(alter_configs, topic="orders", changes={"cleanup.policy": policy}))
     if allowed:
         assert admin.delete_records({PLACE: 1})[PLACE]["low_watermark"] == 1
     else:
@@ -110,7 +113,7 @@ def test_records_of_internal_topics_are_not_deleted(admin: AdminClient) -> None:
 
 def test_a_deleted_topics_files_are_listed(cluster: Coordinator, admin: AdminClient) -> None:
     paths = {segment.path for segment in cluster.segments("orders").partition(0)}
-    cluster.alter_configs("orders", {"file.delete.delay.ms": "1234"})
+    cluster.submit(partial(alter_configs, topic="orders", changes={"file.delete.delay.ms": "1234"}))
     admin.delete_topics(["orders"])
     state = cluster.refresh()
     ((key, waiting),) = state.removed_files.items()
@@ -120,7 +123,7 @@ def test_a_deleted_topics_files_are_listed(cluster: Coordinator, admin: AdminCli
 
 
 def test_a_topic_that_cannot_be_deleted_leaves_no_listing(cluster: Coordinator, admin: AdminClient) -> None:
-    cluster.alter_configs("", {"delete.topic.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"delete.topic.enable": "false"}))
     with pytest.raises(PolicyViolationError):
         admin.delete_topics(["orders"])
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -140,7 +143,7 @@ def test_a_deletion_killed_at_any_step_and_run_again_lists_every_file_once() -> 
     counted = FaultyStore(prepared())
     coordinator = open_cluster(counted)
     counted.reset_counts()
-    coordinator.delete_topic("orders")
+    delete_topic(coordinator, "orders")
     faults = list(every_crash(counted.calls))
     assert len(faults) > 6
     for fault in faults:
@@ -150,10 +153,10 @@ def test_a_deletion_killed_at_any_step_and_run_again_lists_every_file_once() -> 
         store.reset_counts()
         store._plan[fault.step] = fault.kind
         with suppress(SimulatedCrash, SparklogError):
-            coordinator.delete_topic("orders")
+            delete_topic(coordinator, "orders")
         store.reopen()
         with suppress(UnknownTopicOrPartitionError):
-            open_cluster(inner).delete_topic("orders")
+            delete_topic(open_cluster(inner), "orders")
         state = open_cluster(inner).state
         assert not state.topics, f"{fault}"
         assert len(state.removed_files) == 1, f"{fault}"

@@ -15,6 +15,7 @@ from sparklog.client.admin.client import (
     OffsetTimestamp,
 )
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
@@ -153,7 +154,7 @@ def test_offsets_are_listed_for_one_group_several_or_some_partitions(admin: Admi
 
 
 def test_offsets_of_a_topic_that_was_created_again_are_not_listed(admin: AdminClient, cluster: Coordinator) -> None:
-    cluster.delete_topic("orders")
+    delete_topic(cluster, "orders")
     cluster.create_topic("orders")
     assert admin.list_group_offsets("billing") == {"billing": {}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 import pytest
 
@@ -28,6 +29,7 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from tests.cluster.client.admin_clusters import new_cluster
 
@@ -50,7 +52,7 @@ def partitions(cluster: Coordinator) -> dict[str, int]:
 
 
 def test_topics_are_created_from_names_objects_and_dicts(admin: AdminClient, cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"num.partitions": "3"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     admin.create_topics(["a"])
     admin.create_topics([NewTopic("b", 2, 1, topic_configs={"retention.ms": "1000"})])
     admin.create_topics({"c": {"num_partitions": 4, "configs": {"cleanup.policy": "compact"}}, "d": {}})
@@ -199,7 +201,7 @@ def test_topics_are_deleted_by_name_and_by_id(admin: AdminClient, cluster: Coord
 
 def test_topics_are_kept_where_deleting_is_forbidden(admin: AdminClient, cluster: Coordinator) -> None:
     admin.create_topics(["a"])
-    cluster.alter_configs("", {"delete.topic.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"delete.topic.enable": "false"}))
     with pytest.raises(PolicyViolationError):
         admin.delete_topics(["a"])
     assert admin.delete_topics(["a"], raise_errors=False)["topics"][0]["error_code"] == 44
@@ -236,7 +238,7 @@ def topic(admin: AdminClient) -> None:
 
 @pytest.mark.usefixtures("topic")
 def test_configs_are_described_by_what_was_set_or_all(admin: AdminClient, cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"log.segment.bytes": "1048576"})
+    cluster.submit(partial(alter_configs, topic="", changes={"log.segment.bytes": "1048576"}))
     assert topic_configs(admin) == {"cleanup.policy": "compact", "retention.ms": "1000"}
     everything = topic_configs(admin, config_filter="all")
     assert everything["segment.bytes"] == "1048576"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, OffsetOutOfRangeError
 from sparklog.log.layout import BOUNDARY_KEY
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
@@ -97,7 +99,7 @@ def test_records_that_are_deleted_while_they_are_read_are_out_of_range(cluster: 
 
 
 def test_records_before_the_start_of_the_log_are_not_read(cluster: Cluster) -> None:
-    cluster.admin.delete_records({("orders", 0): 4})
+    cluster.admin.submit(partial(delete_records, offsets={("orders", 0): 4}))
     with LogReader(cluster.coordinator()) as reader:
         assert offsets_of(reader) == list(range(4, 12))
         assert reader.offset("orders", 0, 0) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import FencedError, ProducerFencedError
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -22,7 +24,7 @@ POLLS = 2000
 @pytest.fixture
 def cluster() -> Coordinator:
     coordinator = create_cluster(MemoryStore(uuid.uuid4().hex))
-    coordinator.alter_configs("", {"group.initial.rebalance.delay.ms": "0"})
+    coordinator.submit(partial(alter_configs, topic="", changes={"group.initial.rebalance.delay.ms": "0"}))
     coordinator.create_topic("in", 2)
     coordinator.create_topic("out")
     with Producer(cluster=coordinator) as producer:

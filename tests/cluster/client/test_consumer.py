@@ -6,12 +6,14 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from sparklog.client.consumer.consumer import Consumer
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
@@ -22,6 +24,7 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.topics import create_partitions
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import Cluster, at, flat, read, until, values
 
@@ -193,7 +196,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(cluster: Cluster)
     cluster.write(0, b"a", b"b")
     with cluster.consumer("orders") as consumer:
         read(consumer, 2)
-        cluster.admin.delete_topic("orders")
+        delete_topic(cluster.admin, "orders")
         cluster.admin.create_topic("orders", 1)
         cluster.write(0, b"c", b"d", b"e")
         assert values(read(consumer, 3)) == [b"c", b"d", b"e"]
@@ -228,7 +231,7 @@ def test_topics_and_partitions_that_appear_later_are_read(cluster: Cluster) -> N
         cluster.admin.create_topic("later", 1)
         cluster.write(0, b"a", topic="later")
         assert values(read(consumer, 1)) == [b"a"]
-        cluster.admin.create_partitions("later", 2)
+        cluster.admin.submit(partial(create_partitions, topic="later", total=2))
         cluster.write(1, b"b", topic="later")
         assert values(read(consumer, 1)) == [b"b"]
 

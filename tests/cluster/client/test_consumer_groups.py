@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownMemberIdError,
 )
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import UNAVAILABLE, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -252,7 +254,7 @@ def test_a_long_poll_is_no_missed_poll(cluster: Cluster) -> None:
 
 
 def test_a_member_that_died_is_taken_out_and_its_partitions_move(cluster: Cluster) -> None:
-    cluster.admin.alter_configs("", {"group.min.session.timeout.ms": "100"})
+    cluster.admin.submit(partial(alter_configs, topic="", changes={"group.min.session.timeout.ms": "100"}))
     configs: dict[str, Any] = {"group_id": "g", "session_timeout_ms": 500, "heartbeat_interval_ms": 50}
     with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as dead:
         until(lambda: shared(first, dead), together(first, dead))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparklog.coordinator.topic_deletion import delete_topic
 from tests.cluster.client.consumers import Cluster, at, flat, read, until
 
 
@@ -62,7 +63,7 @@ def test_a_deleted_topic_does_not_end_the_automatic_commits_of_the_others(reques
     with cluster.consumer(group_id="g", auto_commit_interval_ms=1) as consumer:
         consumer.assign([at(0), at(0, "gone")])
         read(consumer, 2)
-        cluster.admin.delete_topic("gone")
+        delete_topic(cluster.admin, "gone")
         cluster.write(0, b"c")
         read(consumer, 1)
         until(lambda: consumer.committed(at(0)) == 2, lambda: consumer.poll(10))

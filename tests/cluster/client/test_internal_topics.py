@@ -13,11 +13,13 @@ from sparklog.client.admin.types import NewTopic
 from sparklog.client.producer.producer import Producer
 from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidTopicError
 from sparklog.protocol.commits import CreateTopic, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import NewTopic as TopicRequest
+from sparklog.protocol.decide.topics import create_partitions
 from sparklog.protocol.names import INTERNAL_TOPICS
 from sparklog.store.memory import MemoryStore
 
@@ -69,7 +71,7 @@ def append(cluster: Coordinator, topic: str) -> object:
         append,
         lambda cluster, topic: append_records(cluster, topic, [Record(value=b"v")]),
         lambda cluster, topic: cluster.create_topic(topic),
-        lambda cluster, topic: cluster.create_partitions(topic, 3),
+        lambda cluster, topic: cluster.submit(lambda state: create_partitions(state, topic, 3)),
         lambda cluster, topic: AdminClient(cluster=cluster).create_topics([NewTopic(topic)]),
         lambda cluster, topic: AdminClient(cluster=cluster).create_partitions({topic: 3}),
     ],
@@ -92,5 +94,5 @@ def test_a_cluster_in_which_one_became_real_is_read_and_it_can_be_deleted(cluste
     cluster.create_topic("t")
     send(cluster, "t")
     if NAME in cluster.state.topics:
-        cluster.delete_topic(NAME)
+        delete_topic(cluster, NAME)
     assert list(open_cluster(cluster.store).state.topics) == ["t"]

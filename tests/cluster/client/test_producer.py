@@ -9,6 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sparklog.client.producer.futures import RecordMetadata
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
@@ -30,6 +32,7 @@ from sparklog.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition
@@ -240,7 +243,7 @@ def test_a_partitioner_of_the_users_is_asked_with_the_key_and_the_partitions(clu
 def test_partitions_that_are_added_get_records_too(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", 1)
     producer.send("t", b"v").get(WAIT)
-    cluster.create_partitions("t", 20)
+    cluster.submit(partial(create_partitions, topic="t", total=20))
     for number in range(40):
         producer.send("t", b"v", key=b"%d" % number).get(WAIT)
     assert len({p for p in range(20) if cluster.refresh().partition("t", p).log_end_offset}) > 10
@@ -251,7 +254,7 @@ def test_partitions_that_are_added_get_records_too(cluster: Coordinator, produce
 
 
 def test_the_first_record_creates_a_topic_with_the_clusters_defaults(cluster: Coordinator, producer: Producer) -> None:
-    cluster.alter_configs("", {"num.partitions": "3"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     producer.send("new", b"v").get(WAIT)
     assert len(cluster.refresh().topic("new").partitions) == 3
     assert producer.partitions_for("other") == {0, 1, 2}
@@ -263,7 +266,7 @@ def test_a_topic_that_is_not_to_be_created_is_refused_and_says_by_which_setting(
         pytest.raises(UnknownTopicOrPartitionError, match="allow_auto_create_topics"),
     ):
         producer.send("new", b"v")
-    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     with (
         Producer(cluster=cluster, max_block_ms=1) as producer,
         pytest.raises(KafkaTimeoutError, match=r"auto\.create\.topics\.enable"),
@@ -277,7 +280,7 @@ def test_records_for_a_topic_that_is_deleted_fail_and_those_of_others_do_not(clu
     cluster.create_topic("kept")
     with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
         lost, kept = producer.send("gone", b"v"), producer.send("kept", b"v")
-        cluster.delete_topic("gone")
+        delete_topic(cluster, "gone")
         producer.flush()
         assert isinstance(lost.exception, UnknownTopicOrPartitionError)
         assert lost.exception.topic == "gone"
@@ -296,7 +299,7 @@ def test_records_for_a_topic_that_another_process_deleted_and_created_again_fail
         here.create_topic("t")
         producer.send("t", b"1")
         producer.flush()
-        there.delete_topic("t")
+        delete_topic(there, "t")
         there.create_topic("t")
         lost = producer.send("t", b"2")
         producer.flush()
@@ -519,7 +522,7 @@ def test_no_errback_ends_the_producers_thread(cluster: Coordinator) -> None:
     called = threading.Event()
     with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
         lost = producer.send("gone", b"v").add_errback(lambda _: sys.exit(1)).add_errback(lambda _: called.set())
-        cluster.delete_topic("gone")
+        delete_topic(cluster, "gone")
         producer.flush(WAIT)
         assert called.wait(WAIT)
         assert lost.failed()

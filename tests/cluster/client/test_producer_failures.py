@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sparklog import limits
@@ -10,6 +12,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     IndeterminateCommitError,
     KafkaTimeoutError,
@@ -21,6 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.commits import Append
 from sparklog.protocol.decide import expiry as decide_expiry
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.testing.faulty_store import CRASH_BEFORE, ERROR, LOST_ANSWER, PERMISSION, UNAVAILABLE, Fault
 from tests.cluster.client.flaky_store import FlakyStore
 
@@ -180,7 +184,7 @@ def test_one_topic_that_cannot_be_written_does_not_hold_up_the_others(cluster: C
     with make(cluster) as producer:
         lost = producer.send("gone", b"x")
         kept = [producer.send("t", b"%d" % number, partition=number) for number in range(2)]
-        open_cluster(cluster.store).delete_topic("gone")
+        delete_topic(open_cluster(cluster.store), "gone")
         producer.flush(WAIT)
         assert isinstance(lost.exception, UnknownTopicOrPartitionError)
         assert [future.get().offset for future in kept] == [0, 0]
@@ -268,7 +272,7 @@ def let_forget(cluster: Coordinator) -> None:
 def test_records_of_a_producer_that_was_forgotten_before_their_repetition_are_not_stored_twice(
     cluster: Coordinator, store: FlakyStore, happened: bool
 ) -> None:
-    cluster.alter_configs("", {"producer.id.expiration.ms": "1"})
+    cluster.submit(partial(alter_configs, topic="", changes={"producer.id.expiration.ms": "1"}))
     with make(cluster, delivery_timeout_ms=2**31 - 1) as producer:
         send(producer, b"0")
         store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
@@ -284,7 +288,7 @@ def test_records_of_a_producer_that_was_forgotten_before_their_repetition_are_no
 def test_a_producer_that_was_forgotten_while_it_had_nothing_to_send_goes_on_under_a_new_id(
     cluster: Coordinator,
 ) -> None:
-    cluster.alter_configs("", {"producer.id.expiration.ms": "1"})
+    cluster.submit(partial(alter_configs, topic="", changes={"producer.id.expiration.ms": "1"}))
     with make(cluster) as producer:
         send(producer, b"0")
         let_forget(cluster)

@@ -7,6 +7,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from sparklog.errors import (
     MessageSizeTooLargeError,
     UnknownTopicTimeoutError,
 )
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 
 WAIT = 30
@@ -46,7 +48,7 @@ def values(cluster: Coordinator, topic: str, partition: int = 0) -> list[bytes |
 def test_send_waits_for_a_topic_that_somebody_is_about_to_create(
     cluster: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     sent: list[RecordMetadata] = []
     with Producer(cluster=cluster, max_block_ms=WAIT * 1000, retry_backoff_ms=5) as producer:
         sender = threading.Thread(target=lambda: sent.append(producer.send("new", b"v").get(WAIT)))
@@ -62,7 +64,7 @@ def test_send_waits_for_a_topic_that_somebody_is_about_to_create(
 def test_a_producer_that_is_closed_waits_no_longer_for_a_topic(
     cluster: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     raised: list[Exception] = []
 
     def send() -> None:
@@ -202,7 +204,7 @@ def test_what_a_partitioner_raises_comes_out_as_it_is_and_nothing_is_sent(cluste
 def test_send_waits_for_a_topic_for_all_of_max_block_ms() -> None:
     clock = ManualClock()
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex), clock=clock)
-    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     with Producer(cluster=cluster, max_block_ms=300) as producer:
         before = clock.monotonic()
         with pytest.raises(UnknownTopicTimeoutError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     InvalidConfigurationError,
     InvalidRecordError,
@@ -26,6 +28,7 @@ from sparklog.errors import (
 )
 from sparklog.log.broker_files import encode_identity
 from sparklog.protocol.commits import ChangeBroker, FenceWriters
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.testing.faulty_store import ERROR, FULL, PERMISSION, UNAVAILABLE, Fault, FaultyStore
 from tests.replicated import Brokers, brokers, prepare
@@ -82,7 +85,7 @@ def test_with_acks_0_offsets_are_not_known_and_failures_are_not_told(tmp_path: P
         assert cluster.values(0) == [b"a"]
         with producer(cluster, acks=0) as one:
             one.send("t", b"b").get(WAIT)
-            cluster.coordinator.delete_topic("t")
+            delete_topic(cluster.coordinator, "t")
             future = one.send("t", b"c")
             one.flush(WAIT)
         assert future.is_done
@@ -410,7 +413,9 @@ def test_a_call_that_appends_does_as_acks_says(tmp_path: Path) -> None:
 
 def test_a_topic_created_by_a_call_has_the_clusters_replication_factor(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
-        cluster.coordinator.alter_configs("", {"default.replication.factor": "2", "num.partitions": "3"})
+        cluster.coordinator.submit(
+            partial(alter_configs, topic="", changes={"default.replication.factor": "2", "num.partitions": "3"})
+        )
         append_records(cluster.coordinator, "new", [Record(value=b"%d" % n, partition=n) for n in range(3)])
         for number in range(3):
             assert sorted(cluster.partition("new", number).isr) == [0, 1]
@@ -419,7 +424,7 @@ def test_a_topic_created_by_a_call_has_the_clusters_replication_factor(tmp_path:
 
 def test_a_topic_created_by_a_record_has_the_clusters_replication_factor(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster, producer(cluster) as one:
-        cluster.coordinator.alter_configs("", {"default.replication.factor": "2"})
+        cluster.coordinator.submit(partial(alter_configs, topic="", changes={"default.replication.factor": "2"}))
         one.send("new", b"a").get(WAIT)
         assert cluster.values(0, "new") == cluster.values(1, "new") == [b"a"]
 
@@ -576,7 +581,7 @@ def test_a_compacted_topic_refuses_records_without_a_key_before_they_are_taken(t
 def test_a_topic_that_is_compacted_from_now_on_refuses_from_now_on(tmp_path: Path) -> None:
     with brokers(tmp_path, 1) as cluster, producer(cluster) as one:
         one.send("t", b"a").get(WAIT)
-        cluster.coordinator.alter_configs("t", {"cleanup.policy": "compact"})
+        cluster.coordinator.submit(partial(alter_configs, topic="t", changes={"cleanup.policy": "compact"}))
         one.send("t", b"b", key=b"k").get(WAIT)
         with pytest.raises(InvalidRecordError):
             one.send("t", b"c")

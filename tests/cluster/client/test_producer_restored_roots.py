@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, ProducerFencedError, TransactionAbortedError
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import read_boundary
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import LOST_ANSWER, Call, FaultyStore
@@ -29,7 +31,7 @@ def cluster_with_topic() -> tuple[MemoryStore, dict[str, bytes]]:
     store = MemoryStore(uuid.uuid4().hex)
     cluster = create_cluster(store)
     cluster.create_topic("t")
-    cluster.alter_configs("", {"metadata.max.retention.ms": "600000"})
+    cluster.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
     return store, take_snapshot(store)
 
 
@@ -53,7 +55,7 @@ def pass_by(store: Store, *readers: Coordinator) -> None:
     """Others commit, and the commits that a client here knows are removed, but for these who read them in time."""
     others = open_cluster(store)
     for number in range(200):
-        others.alter_configs("t", {"retention.ms": str(10**9 + number)})
+        others.submit(partial(alter_configs, topic="t", changes={"retention.ms": str(10**9 + number)}))
     for reader in readers:
         reader.refresh()
     others.log.write_checkpoint()
@@ -135,7 +137,7 @@ def test_a_reader_of_every_commit_makes_no_unlinked_jump() -> None:
     client = open_cluster(store)
     others = open_cluster(store)
     for number in range(200):
-        others.alter_configs("t", {"retention.ms": str(10**9 + number)})
+        others.submit(partial(alter_configs, topic="t", changes={"retention.ms": str(10**9 + number)}))
     client.refresh()
     assert client.state.version == others.state.version
     assert client.log.unlinked_jumps == 0

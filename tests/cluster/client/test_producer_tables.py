@@ -14,6 +14,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     IllegalStateError,
     InvalidRecordError,
@@ -199,7 +200,7 @@ def test_one_failed_part_fails_the_future_of_the_table(cluster: Coordinator) -> 
         future = producer.send_batch("t", pa.table({"value": [b"a", b"b"], "partition": [0, 1]}))
         failures: list[object] = []
         future.add_both(failures.append)
-        cluster.delete_topic("t")
+        delete_topic(cluster, "t")
         producer.flush()
         assert future.failed()
         assert isinstance(failures[0], UnknownTopicOrPartitionError)

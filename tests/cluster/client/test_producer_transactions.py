@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +14,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     FencedError,
     IllegalStateError,
@@ -26,6 +28,7 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, UNAVAILABLE
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.flaky_store import FlakyStore
@@ -209,7 +212,7 @@ def test_a_transaction_for_a_topic_that_was_deleted_is_aborted_and_heals(
     producer.send("audit", b"a")
     producer.send("orders", b"a", partition=0)
     producer.flush()
-    cluster.delete_topic("audit")
+    delete_topic(cluster, "audit")
     with pytest.raises(UnknownTopicOrPartitionError):
         producer.commit_transaction()
     with pytest.raises(InvalidTxnStateError, match="abort_transaction"):
@@ -277,7 +280,7 @@ def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: Coor
 def test_a_transaction_with_a_record_that_its_topic_does_not_take_can_only_be_aborted(
     cluster: Coordinator, producer: Producer
 ) -> None:
-    cluster.alter_configs("orders", {"max.message.bytes": "100"})
+    cluster.submit(partial(alter_configs, topic="orders", changes={"max.message.bytes": "100"}))
     producer.begin_transaction()
     kept = producer.send("orders", b"a", partition=0)
     lost = producer.send("orders", bytes(200), partition=0)
@@ -324,7 +327,7 @@ def test_sending_outside_of_a_transaction_is_an_illegal_state(cluster: Coordinat
 
 
 def test_a_timeout_over_the_clusters_limit_is_refused(cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"transaction.max.timeout.ms": "1000"})
+    cluster.submit(partial(alter_configs, topic="", changes={"transaction.max.timeout.ms": "1000"}))
     with (
         make(cluster) as producer,
         pytest.raises(InvalidTransactionTimeoutError, match=r"transaction\.max\.timeout\.ms"),
@@ -423,7 +426,7 @@ def test_a_commit_without_an_answer_whose_repetition_is_refused_is_settled_first
     future = producer.send("audit", b"a")
     producer.send_offsets_to_transaction({("orders", 0): 0}, "g")
     store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
-    store.before_retry = lambda: open_cluster(store).delete_topic("orders")
+    store.before_retry = lambda: delete_topic(open_cluster(store), "orders")
     if happened:
         producer.commit_transaction()
     else:

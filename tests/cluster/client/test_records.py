@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.ids import RandomIds, SeededIds
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.store.memory import MemoryStore
 
@@ -109,7 +111,7 @@ def test_no_records_are_no_commit(cluster: Coordinator) -> None:
 
 
 def test_missing_topic_is_created_with_the_records(cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"num.partitions": "3"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     before = cluster.refresh().version
     append_records(cluster, "new", [Record(value=b"v")])
     state = cluster.refresh()
@@ -118,7 +120,7 @@ def test_missing_topic_is_created_with_the_records(cluster: Coordinator) -> None
 
 
 def test_missing_topic_is_refused_where_the_cluster_does_not_create_topics(cluster: Coordinator) -> None:
-    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable is false"):
         append_records(cluster, "new", [Record(value=b"v")])
     assert not cluster.refresh().topics

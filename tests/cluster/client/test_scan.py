@@ -14,6 +14,7 @@ import pytest
 
 import sparklog
 from sparklog.client.producer.records import Record, append_records
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     ClusterNotFoundError,
     InvalidConfigurationError,
@@ -157,7 +158,7 @@ def test_records_that_are_deleted_while_a_scan_reads_end_it_with_an_error() -> N
 def test_a_topic_that_is_made_again_meanwhile_is_not_taken_for_the_old_one(orders: Cluster) -> None:
     append(orders, b"old")
     held = scan(orders)
-    orders.coordinator.delete_topic("orders")
+    delete_topic(orders.coordinator, "orders")
     orders.create_topic("orders", 2)
     append(orders, b"new")
     for key in [found.key for found in orders.coordinator.store.list("orders-0/") if "-v1-" in found.key]:

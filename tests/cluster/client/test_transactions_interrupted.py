@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
-from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator import create_cluster, open_cluster, topic_deletion
 from sparklog.errors import (
     IndeterminateCommitError,
     InvalidTxnStateError,
@@ -112,7 +112,7 @@ class Unanswered:
         self.store.commits, self.store.silent, self.store.before_retry = [first], True, self._delete_topic
 
     def _delete_topic(self) -> None:
-        open_cluster(self.store).delete_topic("gone")
+        topic_deletion.delete_topic(open_cluster(self.store), "gone")
         self.store.commits = self.following
 
     def epoch(self) -> int:
@@ -149,7 +149,7 @@ def test_a_commit_that_is_called_again_after_its_own_next_epoch_was_stored_makes
         world.store.down = True
 
     def delete_topic() -> None:
-        open_cluster(world.store).delete_topic("gone")
+        topic_deletion.delete_topic(open_cluster(world.store), "gone")
         world.store.commits, world.store.before_retry = [LOST_ANSWER], fall_silent
 
     world.store.before_retry = delete_topic
@@ -176,7 +176,7 @@ def test_another_instance_that_took_over_after_the_own_epoch_was_stored_fences_a
         newer[0].init_transactions()
 
     def delete_topic() -> None:
-        open_cluster(world.store).delete_topic("gone")
+        topic_deletion.delete_topic(open_cluster(world.store), "gone")
         world.store.commits, world.store.before_retry = [LOST_ANSWER], take_over
 
     world.store.before_retry = delete_topic

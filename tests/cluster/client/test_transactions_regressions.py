@@ -10,6 +10,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidTxnStateError, ProducerFencedError, SparklogError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import LOST_ANSWER, FaultyStore
@@ -83,7 +84,7 @@ def test_a_transaction_whose_topic_is_deleted_before_its_answer_comes_is_committ
 
     def meanwhile() -> None:
         other = open_cluster(store, clock=clock)
-        other.delete_topic("orders")
+        delete_topic(other, "orders")
         if again:
             other.create_topic("orders")
 

@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from sparklog.errors import (
 from sparklog.log.broker_files import CHECK_KEY, read_identity
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import PartitionState
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
@@ -415,7 +417,7 @@ def test_no_replica_that_is_not_in_sync_takes_over_unless_the_topic_lets_it(tmp_
     os.rename(first, tmp_path / "lost")
     assert controller.check().unclean == []
     assert (orders(cluster).leader, orders(cluster).isr) == (-1, (1,))
-    cluster.alter_configs("orders", {"unclean.leader.election.enable": "true"})
+    cluster.submit(partial(alter_configs, topic="orders", changes={"unclean.leader.election.enable": "true"}))
     assert controller.check().unclean == [("orders", 0)]
     partition = orders(cluster)
     assert (partition.leader, partition.isr, partition.log_end_offset, partition.segments) == (2, (2,), 3, 1)

@@ -17,6 +17,7 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster, shared_cluster
 from sparklog.coordinator.coordinator import _Request
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterNotFoundError,
@@ -362,7 +363,7 @@ def test_a_deleted_and_created_topic_starts_empty_under_a_new_id(root: str) -> N
     coordinator = create_cluster(root)
     first = coordinator.create_topic("orders")
     append_values(coordinator, "orders", 0, [b"old"])
-    coordinator.delete_topic("orders")
+    delete_topic(coordinator, "orders")
     with pytest.raises(UnknownTopicOrPartitionError):
         read_values(coordinator, "orders", 0)
     assert coordinator.create_topic("orders") != first
@@ -545,7 +546,7 @@ def test_a_snapshot_of_a_topic_deleted_since_says_so_once_its_segments_are_liste
     coordinator.create_topic("orders")
     append_values(coordinator, "orders", 0, [b"1"])
     state = coordinator.state
-    coordinator.delete_topic("orders")
+    delete_topic(coordinator, "orders")
     assert len(coordinator.segments("orders", state).partition(0)) == 1
     coordinator.log.write_checkpoint()
     with pytest.raises(UnknownTopicOrPartitionError, match="was deleted since"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -26,7 +27,7 @@ from sparklog.ids import SeededIds
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.protocol.decide.groups import JoinRequest, join_group
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -133,7 +134,7 @@ def test_a_member_that_was_taken_out_by_mistake_joins_again(groups: Groups) -> N
 
 def test_one_pass_waits_for_a_member_that_died_before_its_first_heartbeat(groups: Groups) -> None:
     request = JoinRequest(group="g", member="m", topics=["orders"], session_timeout_ms=SESSION_MS)
-    groups.admin.join_group(request)
+    groups.admin.submit(partial(join_group, request=request))
     before = groups.admin.log.clock.monotonic()
     assert maintain(groups.admin)["dead_group_members_taken_out"] == 1
     assert SESSION_MS / 1000 <= groups.admin.log.clock.monotonic() - before <= SESSION_MS / 1000 + 5
@@ -147,7 +148,11 @@ def test_one_pass_does_not_wait_where_all_members_can_be_judged(groups: Groups) 
 
 
 def test_a_loop_sees_a_member_without_a_lease_in_several_passes(groups: Groups) -> None:
-    groups.admin.join_group(JoinRequest(group="g", member="m", topics=["orders"], session_timeout_ms=SESSION_MS))
+    groups.admin.submit(
+        partial(
+            join_group, request=JoinRequest(group="g", member="m", topics=["orders"], session_timeout_ms=SESSION_MS)
+        )
+    )
     dead = DeadMembers(groups.admin)
     found: list[str] = []
     for _ in range(3):
@@ -226,7 +231,7 @@ def test_a_lease_of_a_member_that_joins_meanwhile_stays(groups: Groups) -> None:
     def join(step: int, call: Call) -> None:
         if call.operation == "list" and call.key == LEASES and not machine.state.groups:
             request = JoinRequest(group="g", member="slow", topics=["orders"], session_timeout_ms=SESSION_MS)
-            machine.join_group(request)
+            machine.submit(partial(join_group, request=request))
 
     groups.admin.store.put(lease_key("g", "slow"), b"{}")
     groups.advance(OLD_LEASE_MS / 1000 + 1)

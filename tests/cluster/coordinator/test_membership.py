@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.leases import group_prefix
 from sparklog.coordinator.membership import Change, GroupMember
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -19,6 +21,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.ids import SeededIds
+from sparklog.protocol.decide.topics import create_partitions
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -143,14 +146,14 @@ def test_a_topic_that_appears_later_is_assigned(group: Group) -> None:
     assert member.reconcile().assigned == frozenset()
     group.admin.create_topic("later", 1)
     assert refreshed(member).assigned == {TopicPartition("later", 0)}
-    group.admin.create_partitions("later", 2)
+    group.admin.submit(partial(create_partitions, topic="later", total=2))
     assert refreshed(member).assigned == {TopicPartition("later", 1)}
 
 
 def test_partitions_of_a_topic_that_was_made_again_are_lost_and_assigned(group: Group) -> None:
     member = group.member()
     member.reconcile()
-    group.admin.delete_topic("orders")
+    delete_topic(group.admin, "orders")
     group.admin.create_topic("orders", 1)
     change = refreshed(member)
     assert (change.lost, change.assigned) == (places(0, 1, 2, 3), places(0))
@@ -353,7 +356,7 @@ def test_the_last_offsets_of_a_deleted_topic_do_not_stand_in_the_way(group: Grou
     first.reconcile()
     group.member()
     given_up = refreshed(first).revoked
-    group.admin.delete_topic("audit")
+    delete_topic(group.admin, "audit")
     first.coordinator.refresh()
     first.acknowledge({**dict.fromkeys(given_up, 1), TopicPartition("audit", 0): 1})
     assert "audit" not in {at.topic for at in group.admin.refresh().groups["g"].offsets.values()}

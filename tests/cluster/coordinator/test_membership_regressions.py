@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CommitFailedError
 from sparklog.types import TopicPartition
 from tests.cluster.coordinator.test_membership import SESSION_MS, Group, refreshed
@@ -16,7 +17,7 @@ def test_offsets_of_a_topic_that_was_deleted_and_made_again_do_not_pass_over_its
     group = Group(request.node.name)
     member = group.member()
     refreshed(member)
-    group.admin.delete_topic("orders")
+    delete_topic(group.admin, "orders")
     group.admin.create_topic("orders", 4)
     place = TopicPartition("orders", 0)
     with pytest.raises(CommitFailedError, match="created again"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,7 +13,7 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
 from sparklog.protocol.commits import LiveSegment
-from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsRequest, removed
+from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsRequest, change_segments, removed
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.store.base import Store
 
@@ -46,7 +47,12 @@ def rewrite(
         removed=removed(state.topic(topic).topic_id, held),
         added=_merged(coordinator, topic, held, keep, codec, batch_rows, copies or [(0, coordinator.store)]),
     )
-    assert coordinator.change_segments(SegmentsRequest(version=state.version, changes=[change])).left_out == []
+    assert (
+        coordinator.submit(
+            partial(change_segments, request=SegmentsRequest(version=state.version, changes=[change]))
+        ).left_out
+        == []
+    )
     return [segment.path for segment in held]
 
 
@@ -59,7 +65,12 @@ def drop_segments(coordinator: Coordinator, count: int, topic: str = "t", partit
     change = Deletion(
         topic=topic, topic_id=topic_id, partition=partition, end_offset=end, removed=removed(topic_id, held)
     )
-    assert coordinator.change_segments(SegmentsRequest(version=state.version, changes=[change])).left_out == []
+    assert (
+        coordinator.submit(
+            partial(change_segments, request=SegmentsRequest(version=state.version, changes=[change]))
+        ).left_out
+        == []
+    )
     return [segment.path for segment in held]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,7 @@ from sparklog.log.records.fetch import Fetcher
 from sparklog.protocol.commit_bytes import FORMAT, encode_commit
 from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
@@ -90,7 +92,9 @@ def cluster(store: Store, clock: ManualClock, commits: int = 20, **configs: str)
     coordinator = create_cluster(store, clock=clock)
     coordinator.create_topic("orders")
     if configs:
-        coordinator.alter_configs("", {name.replace("_", "."): value for name, value in configs.items()})
+        coordinator.submit(
+            partial(alter_configs, topic="", changes={name.replace("_", "."): value for name, value in configs.items()})
+        )
     for number in range(commits):
         append(coordinator, b"%d" % number)
     coordinator.log.write_checkpoint()

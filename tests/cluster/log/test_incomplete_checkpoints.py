@@ -4,6 +4,7 @@ left behind, and then stored its manifest."""
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.checkpoint import read_newest
 from sparklog.log.checkpoints.files import FileReference
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, Boundary, write_boundary
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -86,7 +88,7 @@ class ReplacedMeanwhile(FaultyStore):
             self._plain.put(key, data)
         other = open_cluster(self._plain)
         for number in range(6):
-            other.alter_configs("orders", {"retention.ms": str(10**9 + number)})
+            other.submit(partial(alter_configs, topic="orders", changes={"retention.ms": str(10**9 + number)}))
 
 
 @pytest.mark.parametrize("replaced", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.commits import commit_files
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 
@@ -57,7 +59,7 @@ class _Remote(FaultyStore):
 
 def commit(coordinator: Coordinator, times: int) -> None:
     for number in range(times):
-        coordinator.alter_configs("", {"num.partitions": str(number % 7 + 1)})
+        coordinator.submit(partial(alter_configs, topic="", changes={"num.partitions": str(number % 7 + 1)}))
 
 
 def test_a_reader_1_000_commits_behind_takes_at_most_30_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sparklog.errors import CorruptRecordError
 from sparklog.maintenance.runner import InProcess, ProcessPool
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import STORED_APPEND_TIME
 from sparklog.testing.clusters import Cluster, cluster
 from tests.cluster.maintenance.logs import MINUTE_US, Read, Written, append, live, log_files, records
@@ -92,7 +94,7 @@ def test_records_without_a_key_are_dropped() -> None:
         put(c, (None, "1"), ("a", "1"), (None, "2"))
         put(c, (None, "3"))
         put(c, ("x", "active"))
-        c.coordinator.alter_configs("t", COMPACT)
+        c.coordinator.submit(partial(alter_configs, topic="t", changes=COMPACT))
         assert clean(c) == [(1, "a", "1"), (4, "x", "active")]
 
 
@@ -129,7 +131,7 @@ def test_a_cluster_whose_cleaner_is_off_is_left_alone() -> None:
         put(c, ("a", "1"))
         put(c, ("a", "2"))
         put(c, ("a", "3"))
-        c.coordinator.alter_configs("", {"log.cleaner.enable": "false"})
+        c.coordinator.submit(partial(alter_configs, topic="", changes={"log.cleaner.enable": "false"}))
         assert compact(c.coordinator, InProcess()).commits == 0
 
 
@@ -170,7 +172,7 @@ def test_a_log_that_is_hardly_dirty_waits_until_it_is_overdue() -> None:
         put(c, ("k1", "w"), minute=4)
         assert len(clean(c)) == 4, "a part of the log is dirty, less than the ratio"
         put(c, ("k1", "active"), minute=5)
-        c.coordinator.alter_configs("t", {"max.compaction.lag.ms": str(7 * 60_000)})
+        c.coordinator.submit(partial(alter_configs, topic="t", changes={"max.compaction.lag.ms": str(7 * 60_000)}))
         assert len(clean(c)) == 5, "the oldest dirty record is 7 minutes old"
         clock.advance(1)
         assert len(clean(c)) == 4
@@ -452,7 +454,7 @@ def test_records_appended_during_a_pass_stay() -> None:
 
 def test_keys_that_do_not_fit_the_memory_are_compared_all_the_same() -> None:
     with cluster() as c:
-        c.coordinator.alter_configs("", {"log.cleaner.dedupe.buffer.size": "1"})
+        c.coordinator.submit(partial(alter_configs, topic="", changes={"log.cleaner.dedupe.buffer.size": "1"}))
         c.create_topic("t", configs=COMPACT)
         for minute in range(1, 4):
             written = [Written(b"%08d" % (number % 9000), b"%d" % number, minute) for number in range(20_000)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from sparklog.maintenance.gc.expiry import ExpiryResult, expire
 from sparklog.maintenance.gc.retired_files import EXPIRED_LEASES_KEPT_MS, sweep
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, decide_append
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 
 DAY_MS = 86_400_000
@@ -70,10 +72,12 @@ def test_each_kind_expires_after_its_own_time(cluster: Coordinator, clock: Manua
     used(cluster)
     assert expire(cluster) == NOTHING
     clock.advance(1.1 * DAY_MS / 1000)
-    cluster.alter_configs("", {"num.partitions": "2"})  # the log's time goes by its commits
+    cluster.submit(
+        partial(alter_configs, topic="", changes={"num.partitions": "2"})
+    )  # the log's time goes by its commits
     assert expire(cluster) == ExpiryResult(0, 1, 0)
     clock.advance(7 * DAY_MS / 1000)
-    cluster.alter_configs("", {"num.partitions": "3"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     assert expire(cluster) == ExpiryResult(1, 0, 0)
     assert known(cluster) == (0, 0, 1)
 
@@ -81,17 +85,17 @@ def test_each_kind_expires_after_its_own_time(cluster: Coordinator, clock: Manua
 def test_applications_expire_only_where_a_setting_says_so(cluster: Coordinator, clock: ManualClock) -> None:
     used(cluster)
     clock.advance(1000 * DAY_MS / 1000)
-    cluster.alter_configs("", {"application.id.expiration.ms": str(30 * DAY_MS)})
+    cluster.submit(partial(alter_configs, topic="", changes={"application.id.expiration.ms": str(30 * DAY_MS)}))
     assert expire(cluster).applications == 1
     assert known(cluster)[2] == 0
 
 
 def test_an_application_that_wrote_within_the_time_is_kept(cluster: Coordinator, clock: ManualClock) -> None:
-    cluster.alter_configs("", {"application.id.expiration.ms": str(30 * DAY_MS)})
+    cluster.submit(partial(alter_configs, topic="", changes={"application.id.expiration.ms": str(30 * DAY_MS)}))
     clock.advance(20 * DAY_MS / 1000)
     used(cluster)
     clock.advance(20 * DAY_MS / 1000)
-    cluster.alter_configs("", {"num.partitions": "2"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     assert expire(cluster).applications == 0
 
 
@@ -102,7 +106,7 @@ def test_many_are_forgotten_in_several_commits(
     for number in range(5):
         cluster.init_producer(f"id-{number}")
     clock.advance(8 * DAY_MS / 1000)
-    cluster.alter_configs("", {"num.partitions": "2"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     before = cluster.state.version
     assert expire(cluster).transactional_ids == 5
     assert cluster.state.version == before + 3
@@ -115,6 +119,6 @@ def test_a_sweep_removes_announcements_that_are_long_over_and_no_others(
         ReaderLease(f"old-{number}", 1, 60_000).renewed(cluster.store, clock)
     clock.advance((EXPIRED_LEASES_KEPT_MS + 200_000) / 1000)
     ReaderLease("young", 1, 60_000).renewed(cluster.store, clock)
-    cluster.alter_configs("", {"num.partitions": "2"})
+    cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     sweep(cluster)
     assert [info.key for info in cluster.store.list(READERS)] == [READERS + "young"]

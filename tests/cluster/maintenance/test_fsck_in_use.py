@@ -9,6 +9,7 @@ import pytest
 
 from sparklog import limits
 from sparklog.clock import ManualClock
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import COMMITS
@@ -73,7 +74,7 @@ def test_files_that_were_rolled_and_deleted_meanwhile_are_not_missed(log: Cluste
 
 def test_files_of_a_topic_that_was_deleted_meanwhile_are_not_missed(log: Cluster) -> None:
     def delete() -> None:
-        log.coordinator.delete_topic("t")
+        delete_topic(log.coordinator, "t")
         for key in files(log):
             log.coordinator.store.delete(key)
 

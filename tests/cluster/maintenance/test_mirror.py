@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from sparklog.errors import (
 from sparklog.log.layout import COMMITS, Boundary, write_boundary
 from sparklog.maintenance.replicas.mirror import _Copier, mirror, mirror_cluster, promote, read_mirror_file
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
@@ -230,7 +232,7 @@ def test_a_machine_whose_clock_is_ahead_thins_out_nothing_early(tmp_path: Path) 
     cluster = create_cluster(root, clock=clock)
     cluster.create_topic(TOPIC)
     for number in range(2 * limits.MIN_COMMITS_KEPT):
-        cluster.alter_configs(TOPIC, {"retention.ms": str(10**9 + number)})
+        cluster.submit(partial(alter_configs, topic=TOPIC, changes={"retention.ms": str(10**9 + number)}))
     cluster.log.write_checkpoint()
     mirror(root, target, ahead)
     assert len(list(target.list(COMMITS))) == cluster.state.version + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sparklog.maintenance.replicas.reassignment import plan_drain, reassign
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
+from sparklog.protocol.decide.topics import alter_configs
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 
@@ -56,7 +58,9 @@ def test_a_throttled_move_takes_its_time(tmp_path: Path) -> None:
     replicas.produce()
     size = sum(len(data) for data in replicas.files(1).values())
     seen: list[tuple[int, int]] = []
-    replicas.cluster.alter_configs("", {"follower.replication.throttled.rate": str(10**9)})
+    replicas.cluster.submit(
+        partial(alter_configs, topic="", changes={"follower.replication.throttled.rate": str(10**9)})
+    )
     reassign(
         replicas.cluster,
         {(TOPIC, 0): [1, 3]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sparklog.client.consumer.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.reader_leases import CLOCK_SLACK_MS, READERS
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     OffsetOutOfRangeError,
     StorageError,
@@ -31,7 +33,8 @@ from sparklog.maintenance.segments.retention import retain
 from sparklog.protocol.commits import ChangeBroker, ChangePartition, RegisterBroker
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.segments import HIGH_WATERMARK
+from sparklog.protocol.decide.segments import HIGH_WATERMARK, delete_records
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import ERROR, FaultyStore
@@ -122,7 +125,7 @@ def test_retention_bytes_counts_what_the_files_of_a_partition_take() -> None:
     coordinator, _ = cluster(retention_ms="-1")
     fill(coordinator, 10)
     sizes = [segment.size_bytes for segment in live(coordinator, "orders")]
-    coordinator.alter_configs("orders", {"retention.bytes": str(sum(sizes[-4:]))})
+    coordinator.submit(partial(alter_configs, topic="orders", changes={"retention.bytes": str(sum(sizes[-4:]))}))
     assert retain(coordinator).segments == 6
     assert values(coordinator) == [b"%d" % n for n in range(6, 10)]
     assert retain(coordinator).segments == 0
@@ -132,8 +135,8 @@ def test_compacted_topics_lose_nothing_by_age_and_what_is_below_the_log_start_of
     coordinator, clock = cluster(retention_ms="1000")
     append(coordinator, "orders", [Written(key=b"k", minute=0)])
     append(coordinator, "orders", [Written(key=b"k", minute=2)])
-    coordinator.delete_records({("orders", 0): 1})
-    coordinator.alter_configs("orders", {"cleanup.policy": "compact"})
+    coordinator.submit(partial(delete_records, offsets={("orders", 0): 1}))
+    coordinator.submit(partial(alter_configs, topic="orders", changes={"cleanup.policy": "compact"}))
     advance_to_minute(clock, 1000)
     result = retain(coordinator)
     assert result.reasons == {"log start offset": 1}
@@ -143,7 +146,7 @@ def test_compacted_topics_lose_nothing_by_age_and_what_is_below_the_log_start_of
 def test_deleted_records_free_their_files_with_the_next_retention() -> None:
     coordinator, clock = cluster(retention_ms="-1", file_delete_delay_ms="0")
     fill(coordinator, 5)
-    coordinator.delete_records({("orders", 0): HIGH_WATERMARK})
+    coordinator.submit(partial(delete_records, offsets={("orders", 0): HIGH_WATERMARK}))
     assert retain(coordinator).segments == 5
     clock.advance(1)
     assert sweep(coordinator).files == 5
@@ -182,7 +185,9 @@ def test_limits_that_are_raised_while_retention_is_at_work_are_kept() -> None:
     coordinator, clock = cluster(retention_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
-    slow = interrupted(coordinator, lambda other: other.alter_configs("orders", {"retention.ms": "-1"}))
+    slow = interrupted(
+        coordinator, lambda other: other.submit(partial(alter_configs, topic="orders", changes={"retention.ms": "-1"}))
+    )
     result = retain(slow)
     assert result.segments == 0
     assert "limits have changed" in result.left_out[0]
@@ -214,7 +219,7 @@ def test_a_topic_deleted_while_retention_is_at_work_harms_nobody() -> None:
     coordinator, clock = cluster(retention_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
-    assert retain(interrupted(coordinator, lambda other: other.delete_topic("orders"))).segments == 0
+    assert retain(interrupted(coordinator, lambda other: delete_topic(other, "orders"))).segments == 0
     assert len(coordinator.refresh().removed_files) == 1
 
 
@@ -265,7 +270,7 @@ def test_a_deleted_topics_files_go_and_another_topics_stay() -> None:
     coordinator.create_topic("audit")
     fill(coordinator, 3)
     append(coordinator, "audit", [Written(value=b"kept")])
-    coordinator.delete_topic("orders")
+    delete_topic(coordinator, "orders")
     clock.advance(61)
     assert sweep(coordinator).files == 3
     assert [key.split("/")[0] for key in log_files(coordinator)] == ["audit-0"]
@@ -274,7 +279,7 @@ def test_a_deleted_topics_files_go_and_another_topics_stay() -> None:
 def test_a_topic_made_again_under_the_name_keeps_its_own_files() -> None:
     coordinator, clock = cluster()
     fill(coordinator, 3)
-    coordinator.delete_topic("orders")
+    delete_topic(coordinator, "orders")
     coordinator.create_topic("orders")
     fill(coordinator, 2)
     clock.advance(61)
@@ -343,7 +348,7 @@ def test_a_file_that_still_has_live_records_of_another_partition_stays() -> None
     result = sweep(coordinator)
     assert (result.files, result.files_in_use, result.listings) == (0, 1, 1)
     assert [record.value for record in records(coordinator, "audit")] == [b"audit"]
-    coordinator.delete_topic("audit")
+    delete_topic(coordinator, "audit")
     clock.advance(61)
     assert sweep(coordinator).files == 1
     assert log_files(coordinator) == []
@@ -450,7 +455,7 @@ def several_listings(count: int) -> tuple[Coordinator, ManualClock, list[str]]:
     coordinator, clock = cluster(retention_ms="-1", file_delete_delay_ms="0")
     fill(coordinator, count)
     for offset in range(1, count + 1):
-        coordinator.delete_records({("orders", 0): offset})
+        coordinator.submit(partial(delete_records, offsets={("orders", 0): offset}))
         retain(coordinator)
     clock.advance(1)
     listings = sorted(coordinator.refresh().removed_files)

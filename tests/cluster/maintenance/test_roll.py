@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CorruptRecordError, DataLossError, StorageError
 from sparklog.format.index import Index, decode_index
 from sparklog.log.commits.retired_files import read_removed
@@ -24,7 +26,7 @@ from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import ChangePartition, LiveSegment, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, removed
+from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, removed
 from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.segments import STORED_APPEND_TIME, replacement_of
 from sparklog.testing.clusters import cluster
@@ -257,7 +259,7 @@ def merge_all(coordinator: Coordinator) -> None:
         topic="t", topic_id=topic_id, partition=0, start_offset=0, end_offset=segments[-1].end_offset,
         removed=removed(topic_id, segments), added=[made],
     )  # fmt: skip
-    coordinator.change_segments(SegmentsRequest(version=state.version, changes=[change]))
+    coordinator.submit(partial(change_segments, request=SegmentsRequest(version=state.version, changes=[change])))
 
 
 def test_runs_of_many_partitions_in_one_file_are_separated() -> None:
@@ -318,8 +320,7 @@ def roll_partition_away(coordinator: Coordinator, partition: int) -> None:
         path=f"t-{partition}/{0:020d}-v{state.version}-other.log",
         batches=1, records=5, size_bytes=1, min_timestamp_us=0, max_timestamp_us=0,
     )  # fmt: skip
-    coordinator.change_segments(
-        SegmentsRequest(
+    coordinator.submit(partial(change_segments, request=SegmentsRequest(
             version=state.version,
             changes=[
                 Replacement(
@@ -328,8 +329,7 @@ def roll_partition_away(coordinator: Coordinator, partition: int) -> None:
                     added=[LiveSegment(base_offset=0, end_offset=5, run=run)],
                 )
             ],
-        )
-    )  # fmt: skip
+        )))  # fmt: skip
     coordinator.store.put(run.path, b"x")
 
 
@@ -338,7 +338,7 @@ def test_a_topic_that_is_deleted_meanwhile_leaves_no_files_of_the_roll() -> None
         c.create_topic("t")
         small_files(c.coordinator, 5)
         before = log_files(c.coordinator)
-        result = roll(c.coordinator, Interrupted(lambda: c.coordinator.delete_topic("t")))
+        result = roll(c.coordinator, Interrupted(lambda: delete_topic(c.coordinator, "t")))
         assert result.files_out == 0
         assert result.left_out
         assert log_files(c.coordinator) == before

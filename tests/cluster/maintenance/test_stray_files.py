@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.replicas.mirror import mirror
 from sparklog.protocol.commit_bytes import actions_key
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 
@@ -64,7 +66,7 @@ class Littered:
             self.store.put(key, b"?")
 
     def commit(self, number: int) -> None:
-        self.coordinator.alter_configs("orders", {"retention.ms": f"{1000 + number}"})
+        self.coordinator.submit(partial(alter_configs, topic="orders", changes={"retention.ms": f"{1000 + number}"}))
 
     def open(self) -> Coordinator:
         return open_cluster(self.store, clock=self.clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,9 @@ from sparklog.maintenance.segments.retention import retain
 from sparklog.protocol.commits import ChangeBroker, RegisterBroker
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.protocol.decide.segments import delete_records
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
@@ -147,7 +150,7 @@ def test_files_whose_name_has_no_version_are_reported_and_left_alone() -> None:
 def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
     coordinator, clock = cluster()
     later(coordinator, clock)
-    coordinator.delete_records({("orders", 0): 2})
+    coordinator.submit(partial(delete_records, offsets={("orders", 0): 2}))
     retain(coordinator)
     assert vacuum(coordinator).superseded == []
     clock.advance(61)
@@ -165,8 +168,8 @@ def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
 def test_files_that_left_the_log_are_left_to_the_sweep() -> None:
     coordinator, clock = cluster()
     later(coordinator, clock)
-    coordinator.delete_records({("orders", 0): 2})
-    coordinator.alter_configs("orders", {"file.delete.delay.ms": str(30 * 86_400_000)})
+    coordinator.submit(partial(delete_records, offsets={("orders", 0): 2}))
+    coordinator.submit(partial(alter_configs, topic="orders", changes={"file.delete.delay.ms": str(30 * 86_400_000)}))
     retain(coordinator)
     clock.advance(9 * DAY)
     assert vacuum(coordinator, dry_run=False).files == []
@@ -178,7 +181,7 @@ def test_files_that_left_the_log_are_left_to_the_sweep() -> None:
 def test_files_of_a_listing_that_was_lost_are_found() -> None:
     coordinator, clock = cluster()
     later(coordinator, clock)
-    coordinator.delete_records({("orders", 0): 2})
+    coordinator.submit(partial(delete_records, offsets={("orders", 0): 2}))
     retain(coordinator)
     (listing,) = coordinator.refresh().removed_files
     coordinator.store.delete(listing)
@@ -201,7 +204,7 @@ def test_listings_that_no_commit_names_go() -> None:
 
 def test_leases_of_members_that_are_gone_go_and_those_of_members_stay() -> None:
     coordinator, clock = cluster()
-    coordinator.join_group(JoinRequest(group="g", member="here", topics=["orders"]))
+    coordinator.submit(partial(join_group, request=JoinRequest(group="g", member="here", topics=["orders"])))
     for name in ("here", "gone"):
         Lease(coordinator.store, clock, "g", name).renew()
     later(coordinator, clock)
@@ -319,7 +322,7 @@ def test_a_vacuum_reads_a_listing_again_that_could_not_be_read_at_first() -> Non
     coordinator, clock = cluster()
     (orphan,) = written(coordinator)
     later(coordinator, clock)
-    coordinator.delete_records({("orders", 0): 1})
+    coordinator.submit(partial(delete_records, offsets={("orders", 0): 1}))
     retain(coordinator)
     (listing,) = coordinator.refresh().removed_files
     refused: list[str] = []

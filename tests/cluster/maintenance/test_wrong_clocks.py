@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.membership import GroupMember
 from sparklog.coordinator.reader_leases import ReaderLease
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import StoragePermissionError
 from sparklog.ids import SeededIds
 from sparklog.log.layout import CLOCK_KEY, COMMITS
@@ -18,6 +20,8 @@ from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.groups import expire_offsets
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore
@@ -86,7 +90,7 @@ def test_a_member_that_joins_leaves_the_offsets_of_other_groups_alone(cluster: C
 def test_maintenance_with_a_clock_that_is_ahead_expires_nothing(cluster: Cluster, days: int) -> None:
     cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
     cluster.append(120)
-    cluster.right.alter_configs("orders", {"segment.ms": "60000"})
+    cluster.right.submit(partial(alter_configs, topic="orders", changes={"segment.ms": "60000"}))
     commits = len(list(cluster.right.store.list(COMMITS)))
     files = log_files(cluster.right)
     done = run(cluster.machine(days * DAY_MS), "retention", "deletion", "cleanup")
@@ -118,13 +122,13 @@ def test_without_the_storages_time_that_of_the_newest_commit_stands_for_it(clust
     cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
     store = _NoTime(cluster.name, cluster.clock)
     ahead = open_cluster(store, clock=ManualClock(START_MS + 8 * DAY_MS), ids=SeededIds(9))
-    assert ahead.expiry_time_ms() == ahead.state.timestamp_ms
-    assert ahead.expire_group_offsets() == []
+    assert ahead.log.expiry_clock.now_ms() == ahead.state.timestamp_ms
+    assert ahead.submit(partial(expire_offsets, now_ms=ahead.log.expiry_clock.now_ms())) == []
 
 
 def test_a_sweep_with_a_clock_that_is_ahead_deletes_no_file_before_its_time(cluster: Cluster) -> None:
     cluster.append(3)
-    cluster.right.delete_topic("orders")
+    delete_topic(cluster.right, "orders")
     files = log_files(cluster.right)
     assert files
     ahead = cluster.machine(8 * DAY_MS)
@@ -147,7 +151,7 @@ def test_an_announcement_holds_files_for_its_time_whatever_the_readers_clock(clu
     cluster.append(3)
     reader = cluster.machine(ahead_ms)
     ReaderLease("reader", reader.refresh().version, 600_000).renewed(reader.store, reader.log.clock)
-    cluster.right.delete_topic("orders")
+    delete_topic(cluster.right, "orders")
     cluster.advance(300)
     assert sweep(cluster.right).listings_held_by_readers == 1
     cluster.advance(600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.protocol.commits import AlterConfig
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.topics import alter_configs
 
 SAID = "stored, has no effect here: flush.messages=1 (committed records are already durable)"
 
@@ -50,14 +52,18 @@ def test_what_misleads_is_refused_and_nothing_is_changed(
     cluster.create_topic("orders")
     version = cluster.refresh().version
     with pytest.raises(InvalidConfigurationError, match=why) as raised:
-        cluster.alter_configs(topic, {"retention.ms" if topic else "num.partitions": "5", name: value})
+        cluster.submit(
+            partial(
+                alter_configs, topic=topic, changes={"retention.ms" if topic else "num.partitions": "5", name: value}
+            )
+        )
     assert raised.value.config == name
     assert cluster.refresh().version == version
 
 
 def test_what_misleads_may_be_set_to_its_default(cluster: Coordinator) -> None:
     cluster.create_topic("orders", configs={"remote.storage.enable": "false"})
-    cluster.alter_configs("", {"cordoned.log.dirs": ""})
+    cluster.submit(partial(alter_configs, topic="", changes={"cordoned.log.dirs": ""}))
     assert cluster.refresh().topic("orders").configs == {"remote.storage.enable": "false"}
 
 
@@ -65,8 +71,8 @@ def test_a_topic_that_has_what_misleads_from_before_can_be_altered(cluster: Coor
     cluster.create_topic("orders")
     old = AlterConfig(topic="orders", set={"remote.storage.enable": "true"}, delete=[])
     cluster.submit(lambda _: Decision([old], None))
-    cluster.alter_configs("orders", {"retention.ms": "1000"})
-    cluster.alter_configs("orders", {}, ["remote.storage.enable"])
+    cluster.submit(partial(alter_configs, topic="orders", changes={"retention.ms": "1000"}))
+    cluster.submit(partial(alter_configs, topic="orders", changes={}, deletions=["remote.storage.enable"]))
     assert cluster.refresh().topic("orders").configs == {"retention.ms": "1000"}
 
 
@@ -85,15 +91,17 @@ def older(cluster: Coordinator) -> Coordinator:
     ids=lambda change: next(iter(change)),
 )
 def test_what_misleads_from_before_stands_in_nobodys_way(older: Coordinator, change: dict[str, str]) -> None:
-    older.alter_configs("orders", change)
+    older.submit(partial(alter_configs, topic="orders", changes=change))
     kept = {"local.retention.ms": "5000", "remote.storage.enable": "true"}
     assert older.refresh().topic("orders").configs == {**kept, **change}
 
 
 def test_a_change_of_what_misleads_itself_is_refused(older: Coordinator) -> None:
     with pytest.raises(InvalidConfigurationError, match="Tiered Storage functionality is disabled"):
-        older.alter_configs("orders", {"remote.storage.enable": "true", "retention.ms": "1000"})
-    older.alter_configs("orders", {"remote.storage.enable": "false"})
+        older.submit(
+            partial(alter_configs, topic="orders", changes={"remote.storage.enable": "true", "retention.ms": "1000"})
+        )
+    older.submit(partial(alter_configs, topic="orders", changes={"remote.storage.enable": "false"}))
     assert older.refresh().topic("orders").configs["remote.storage.enable"] == "false"
 
 
@@ -101,8 +109,8 @@ def test_a_value_that_never_was_valid_stands_in_nobodys_way_either(cluster: Coor
     cluster.create_topic("orders")
     forged = AlterConfig(topic="orders", set={"remote.storage.enable": "perhaps"}, delete=[])
     cluster.submit(lambda _: Decision([forged], None))
-    cluster.alter_configs("orders", {"retention.ms": "1000"})
-    cluster.alter_configs("orders", {}, ["remote.storage.enable"])
+    cluster.submit(partial(alter_configs, topic="orders", changes={"retention.ms": "1000"}))
+    cluster.submit(partial(alter_configs, topic="orders", changes={}, deletions=["remote.storage.enable"]))
     assert cluster.refresh().topic("orders").configs == {"retention.ms": "1000"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog import limits
-from sparklog.config.cluster_configs import CLUSTER_CONFIGS
+from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig
 from sparklog.config.definitions import ConfigDef, canonical_text
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig, canonical_topic_configs, validate_topic_configs
+from sparklog.config.typed_configs import Setting, TypedConfigs
 from sparklog.errors import InvalidConfigurationError
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
@@ -256,7 +258,7 @@ def test_the_view_has_what_the_log_needs() -> None:
     assert (plain.message_timestamp_before_max_ms, plain.message_timestamp_after_max_ms) == (LONG_MAX, 3_600_000)
     assert (plain.min_insync_replicas, plain.segment_bytes, plain.segment_ms) == (1, 2**30, 604_800_000)
     assert (plain.max_message_bytes, plain.retention_bytes) == (1_048_588, -1)
-    assert TopicConfig.resolve({"compression.gzip.level": "9"}).compression_gzip_level == 9
+    assert TopicConfig.resolve({"compression.gzip.level": "9"}).compression_level("gzip") == 9
     assert TopicConfig.resolve({"internal.segment.bytes": "77"}).segment_bytes == 77
     assert pickle.loads(pickle.dumps(plain)) == plain
 
@@ -367,3 +369,20 @@ def test_any_value_is_taken_or_refused_as_a_configuration(name: str, value: obje
     except InvalidConfigurationError:
         return
     assert canonical_topic_configs(canonical) == canonical
+
+
+@pytest.mark.parametrize("configs", [TopicConfig.resolve({}), ClusterConfig.resolve()])
+def test_every_typed_setting_has_a_value_of_its_type(configs: TypedConfigs) -> None:
+    names = [name for name in dir(type(configs)) if isinstance(inspect.getattr_static(configs, name), Setting)]
+    assert len(names) > 10
+    for name in names:
+        getattr(configs, name)  # raises if the type that is declared is not that of the definition
+
+
+def test_a_stored_text_is_parsed_once_and_a_changed_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[object] = []
+    parse = ConfigDef.parse
+    monkeypatch.setattr(ConfigDef, "parse", lambda self, value: [parsed.append(value), parse(self, value)][1])
+    for value in ("86400001", "86400001", "86400002"):
+        assert TopicConfig.resolve({"retention.ms": value}).retention_ms == int(value)
+    assert parsed == ["86400001", "86400002"]

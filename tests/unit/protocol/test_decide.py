@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +32,9 @@ from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH, init_producer
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic, delete_topic
 from sparklog.protocol.fold import Draft, apply
 from sparklog.protocol.indexes import with_indexes
+from sparklog.protocol.partition_fold import apply_append
 from sparklog.protocol.segment_checksum import add, from_text, run_hash, to_text
-from sparklog.protocol.state import ProducerState, State
+from sparklog.protocol.state import PartitionProducer, PartitionState, ProducerState, SegmentChange, State
 from tests.unit.protocol.states import after, commit, item, new_cluster, request, run, with_topic
 
 
@@ -385,3 +387,42 @@ def test_a_state_handed_out_does_not_change_when_commits_follow() -> None:
 def test_appended_names_every_run_of_the_request_in_order() -> None:
     decision = decide_append(with_topic(), request(item(1, partition=1), item(2, partition=0)))
     assert decision.result.appended == [Appended("orders", "t1", 1, 0, 1), Appended("orders", "t1", 0, 0, 2)]
+
+
+# -- the fold of an append
+
+
+def test_an_append_changes_the_end_the_producers_and_the_isr_of_a_partition_and_nothing_else() -> None:
+    before = PartitionState(
+        replicas=(1, 2, 3),
+        isr=(1, 2),
+        leader=1,
+        leader_epoch=4,
+        log_start_offset=5,
+        log_end_offset=9,
+        segments=2,
+        size_bytes=100,
+        max_timestamp_us=7,
+        producers=Map({3: PartitionProducer(epoch=0, appends=(), timestamp_ms=1)}),
+        adding=(3,),
+        removing=(2,),
+        cleaned_offset=6,
+        changes=(SegmentChange(1, 0, 5),),
+        followed_from={3: 8},
+        producers_forgotten_at=11,
+    )
+    for field in msgspec.structs.fields(PartitionState):
+        assert getattr(before, field.name) != field.default, f"the test says nothing about {field.name}"
+    append = Append(
+        topic="orders",
+        topic_id="t1",
+        partition=0,
+        base_offset=9,
+        run=replace(run(3), broker=1),
+        producer_id=7,
+        log_append_time=True,
+    )
+    after = apply_append(before, append, timestamp_ms=5)
+    changed = {name for name in before.__struct_fields__ if getattr(after, name) != getattr(before, name)}
+    end = {"log_end_offset", "segments", "size_bytes", "max_timestamp_us"}
+    assert changed == {*end, "producers", "isr", "followed_from"}

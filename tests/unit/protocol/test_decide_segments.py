@@ -10,6 +10,7 @@ from sparklog.errors import CorruptMetadataError, OffsetOutOfRangeError, PolicyV
 from sparklog.protocol.commits import FenceWriters, LiveSegment, RemovedSegments, RemoveFiles, ReplaceSegments, Run
 from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.decide.append import decide_append
+from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsRequest, SegmentsResult
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_topic, delete_topic
 from sparklog.protocol.state import State
@@ -176,7 +177,7 @@ def test_records_are_deleted_up_to_an_offset_or_to_the_high_watermark() -> None:
     state = after(state, decision)
     assert state.partition("orders", 0).log_start_offset == 7
     assert state.partition("orders", 0).segments == 10
-    assert decide_segments.delete_records(state, {("orders", 0): 3}) == ([], {("orders", 0): 7})
+    assert decide_segments.delete_records(state, {("orders", 0): 3}) == Decision([], {("orders", 0): 7})
     assert decide_segments.delete_records(state, {("orders", 0): -1}).result == {("orders", 0): 30}
 
 

@@ -174,6 +174,15 @@ def test_an_append_that_may_have_been_forgotten_is_not_stored_again(sequence: in
     assert (refused.value.topic, refused.value.partition, refused.value.path) == ("orders", 0, path)
 
 
+def test_an_append_that_may_have_been_forgotten_is_refused_after_appends_of_others_too() -> None:
+    state = with_topic()
+    path = file_of(state)
+    state = forgotten(after(state, sent(state, path)))
+    state = after(state, sent(state, file_of(state), producer=8))
+    with pytest.raises(UnknownProducerIdError):
+        sent(state, path)
+
+
 def test_a_producer_that_was_forgotten_goes_on_with_files_it_begins_since() -> None:
     state = with_topic()
     state = forgotten(after(state, sent(state, file_of(state))))

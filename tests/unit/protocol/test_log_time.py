@@ -9,6 +9,7 @@ from sparklog.errors import CorruptMetadataError
 from sparklog.protocol.commits import InitProducer, JoinGroup, LeaveGroup, RemoveFiles, ResetTime
 from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide.append import decide_append
+from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.log_time import LEFT_AT_LEAST_MS, decide_reset
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata
@@ -94,7 +95,7 @@ def test_only_a_reset_to_its_own_time_may_go_back() -> None:
 @pytest.mark.parametrize("ahead_ms", [-AHEAD_MS, 0, limits.MAX_CLOCK_SKEW_MS])
 def test_an_ordinary_difference_is_no_reason_for_a_reset(ahead_ms: int) -> None:
     state = commit(with_topic(), [], NOW_MS + ahead_ms)
-    assert decide_reset(state, NOW_MS) == ([], 0)
+    assert decide_reset(state, NOW_MS) == Decision([], 0)
 
 
 def test_requests_of_the_same_commit_are_kept() -> None:

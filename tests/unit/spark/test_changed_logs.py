@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.coordinator.reader_leases import list_reader_leases, read_reader_lease
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError
 from sparklog.spark.group.consume import _prepare
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
@@ -146,7 +147,7 @@ def test_a_topic_that_was_made_again_is_not_read_in_the_olds_place(tmp_path: Pat
     job = reader(tmp_path, subscribe="t")
     (part,) = job.partitions()
     files = [segment.path for segment in admin.segments("t").partition(0)]
-    admin.delete_topic("t")
+    delete_topic(admin, "t")
     admin.create_topic("t")
     delete_files(admin.store, files)
     with pytest.raises(DataLossError, match="records 0 to 2 of t-0"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ import pytest
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError
-from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.spark.group.consume import _prepare
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask, MemberReport, Process
 from sparklog.store.open import open_store
@@ -177,7 +179,7 @@ def test_partitions_that_come_while_it_reads_are_read_too(tmp_path: Path) -> Non
         copy(records, context)
         if not grown.is_set():
             grown.set()
-            log.create_partitions("orders", 3)
+            log.submit(partial(create_partitions, topic="orders", total=3))
             write_rows(tmp_path, DDL, [{"value": "20", "partition": 2}], topic="orders")
         elif context.partition == 2:
             log.store.put("leases/stop/1", b"stop")
@@ -211,7 +213,12 @@ def test_a_member_of_another_kind_has_its_share_of_the_same_group(tmp_path: Path
         group = log.refresh().groups["g"]
         if not came:
             came.append("z")
-            log.join_group(JoinRequest(group="g", member="z", topics=("orders",), assignors=("cooperative-sticky",)))
+            log.submit(
+                partial(
+                    join_group,
+                    request=JoinRequest(group="g", member="z", topics=("orders",), assignors=("cooperative-sticky",)),
+                )
+            )
         elif "z" in group.members and group.members["z"].assigned:
             log.leave_group("g", ["z"], "left")
 
@@ -224,7 +231,7 @@ def test_a_root_that_is_restored_makes_a_task_publish_as_another_producer(tmp_pa
     log = filled(tmp_path)
     store = open_store(str(tmp_path))
     log.create_topic("t")  # whose configs the others change
-    log.alter_configs("", {"metadata.max.retention.ms": "600000"})
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
     snapshots: list[dict[str, bytes]] = []
 
     def restored_once(records: pa.RecordBatch, context: ConsumeContext) -> None:

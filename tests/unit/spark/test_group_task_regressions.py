@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.spark.group.task import ConsumeContext, ConsumeTask, find_unfinished
 from sparklog.types import TopicPartition
@@ -46,7 +47,7 @@ def test_records_of_a_topic_that_was_made_again_during_a_call_are_read_from_its_
         if sends:
             copy(records, context)
         if not made:
-            log.delete_topic("orders")
+            delete_topic(log, "orders")
             made.append(log.create_topic("orders", 2))
             new = [{"value": str(n), "partition": n % 2} for n in range(100, 140)]
             write_rows(tmp_path, DDL, new, topic="orders")
@@ -61,7 +62,7 @@ def test_records_of_a_topic_that_was_made_again_during_a_call_are_read_from_its_
 def test_ends_that_a_topic_that_was_made_again_may_never_reach_do_not_keep_a_job_running(tmp_path: Path) -> None:
     log = filled(tmp_path)
     ends = {TopicPartition("orders", 0): 10}
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     log.create_topic("orders", 2)
     assert find_unfinished(log.refresh(), "g", ends) == []
     write_rows(tmp_path, DDL, [{"value": "1", "partition": 0}], topic="orders")

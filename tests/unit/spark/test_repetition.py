@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import sink_options
@@ -185,7 +186,7 @@ def test_other_topics_are_another_batch(tmp_path: Path) -> None:
 def test_a_topic_that_was_created_again_does_not_hold_what_was_written_to_the_first(tmp_path: Path) -> None:
     log = cluster(tmp_path, copies=1)
     run_batch(tmp_path, 0, rows("a"))
-    log.delete_topic("copies")
+    delete_topic(log, "copies")
     log.create_topic("copies", 1)
     with pytest.raises(InvalidRequestError, match="topic copies was deleted since"):
         run_batch(tmp_path, 0, rows("a"))

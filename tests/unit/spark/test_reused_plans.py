@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.state import State
 from sparklog.spark.options import source_options
 from sparklog.spark.source.reused_plans import PlanIdentity, warn_of_reuse
@@ -76,7 +77,7 @@ def test_an_end_that_was_asked_for_and_tasks_without_a_query_are_let_pass(
 def test_a_cluster_that_is_gone_is_nobodys_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plan = Plan(tmp_path)
     plan.query("1")
-    plan.log.delete_topic("orders")
+    delete_topic(plan.log, "orders")
     with caplog.at_level(logging.DEBUG):
         plan.query("2")
     assert caplog.text == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from sparklog.clock import ManualClock
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
+from sparklog.protocol.decide.topics import create_partitions
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
@@ -175,7 +178,7 @@ def test_available_now_fails_when_its_end_cannot_be_reached_whatever_the_options
     job = reader(tmp_path, failOnDataLoss="false")
     job.prepareForTriggerAvailableNow()
     start = job.initialOffset()
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     with pytest.raises(DataLossError, match="start the query again"):
         job.latestOffset(start, ALL)
 
@@ -186,7 +189,7 @@ def test_a_pattern_gains_topics_and_a_topic_partitions_which_begin_at_their_earl
     job = reader(tmp_path, subscribePattern="^ord", startingOffsets="latest")
     first = job.latestOffset(job.initialOffset(), ALL)
     log.create_topic("orders-eu")
-    log.create_partitions("orders", 2)
+    log.submit(partial(create_partitions, topic="orders", total=2))
     produce(tmp_path, "orders-eu", 1)
     produce(tmp_path, "orders", 0, 1)
     second = job.latestOffset(first, ALL)
@@ -200,7 +203,7 @@ def test_a_topic_created_again_is_data_loss_also_when_its_offsets_would_fit(
     produce(tmp_path, "orders", 5)
     job = reader(tmp_path)
     first = job.latestOffset(job.initialOffset(), ALL)
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     log.create_topic("orders")
     produce(tmp_path, "orders", 9)
     with pytest.raises(DataLossError, match=r"orders-0 from offset 5 on.*created again"):
@@ -223,7 +226,7 @@ def test_a_restart_from_a_checkpoint_of_an_earlier_version_reads_on_and_still_se
     job = reader(tmp_path)
     end = job.latestOffset(kept, ALL)
     assert [offset for _, _, offset in read(job, kept, end)] == [3, 4]
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     log.create_topic("orders")
     produce(tmp_path, "orders", 9)
     with pytest.raises(DataLossError, match="created again"):
@@ -235,12 +238,12 @@ def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:
     produce(tmp_path, "orders", 5)
     job = reader(tmp_path, subscribe="orders,clicks")
     first = job.latestOffset(job.initialOffset(), ALL)
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     with pytest.raises(DataLossError, match="orders-0 from offset 5 on: it no longer exists"):
         job.latestOffset(first, ALL)
     lenient = reader(tmp_path, subscribe="orders,clicks", failOnDataLoss="false")
     assert positions(lenient.latestOffset(first, ALL)) == {"clicks": {"0": 0}}
-    log.delete_topic("clicks")
+    delete_topic(log, "clicks")
     assert lenient.latestOffset(first, ALL) == first, "no empty offset is ever written"
 
 
@@ -252,7 +255,7 @@ def test_a_deleted_topic_without_fail_on_data_loss_stays_left_out(
     produce(tmp_path, "orders", 5)
     job = reader(tmp_path, failOnDataLoss="false", **how)
     first = job.latestOffset(job.initialOffset(), ALL)
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     second = job.latestOffset(first, ALL)
     for count in (1, 2):
         produce(tmp_path, "clicks", 1)
@@ -304,7 +307,7 @@ def test_finished_batches_are_committed_to_the_group_once(tmp_path: Path) -> Non
     version = log.refresh().version
     job.commit(end)
     assert log.refresh().version == version, "what is known already needs no commit"
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     job.planner._coordinator.refresh()
     job.commit(end)  # never stops a query
 
@@ -330,7 +333,7 @@ def test_a_new_query_starts_where_its_group_stands_unless_it_is_told_otherwise(t
     log.commit_offsets("billing", {("orders", 0): 9})
     with pytest.raises(DataLossError, match="the log ends at 5"):
         SparklogStreamReader(stream_options(options), read_schema(False)).initialOffset()
-    log.delete_topic("orders")
+    delete_topic(log, "orders")
     log.create_topic("orders", 2)
     fresh = SparklogStreamReader(stream_options(options), read_schema(False))
     assert fresh.initialOffset() == {"orders": {"0": 0, "1": 0}}, "the offsets were of another topic"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from sparklog.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.sink import output
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.unit.spark.helpers import (
@@ -261,14 +263,14 @@ def test_a_missing_topic_is_created_with_the_write(tmp_path: Path) -> None:
 
 
 def test_a_missing_topic_is_an_error_where_it_may_not_be_created(tmp_path: Path) -> None:
-    cluster(tmp_path).alter_configs("", {"auto.create.topics.enable": "false"})
+    cluster(tmp_path).submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable is false"):
         writer(tmp_path, "value string", topic="new")
 
 
 def test_a_record_over_the_limit_fails_the_job_and_nothing_is_visible(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=2)
-    coordinator.alter_configs("a", {"max.message.bytes": "100"})
+    coordinator.submit(partial(alter_configs, topic="a", changes={"max.message.bytes": "100"}))
     before = coordinator.refresh().version
     rows = [{"value": "x" * 88}, {"value": "x" * 89}]
     with pytest.raises(MessageSizeTooLargeError, match=r"101 bytes .* for a-\d is over .* 100") as caught:
@@ -280,7 +282,7 @@ def test_a_record_over_the_limit_fails_the_job_and_nothing_is_visible(tmp_path: 
 
 
 def test_headers_count_towards_the_limit(tmp_path: Path) -> None:
-    cluster(tmp_path, a=1).alter_configs("a", {"max.message.bytes": "100"})
+    cluster(tmp_path, a=1).submit(partial(alter_configs, topic="a", changes={"max.message.bytes": "100"}))
     rows = [{"value": b"v", "headers": None}, {"value": b"x" * 80, "headers": [{"key": "kk", "value": b"1234567"}]}]
     with pytest.raises(MessageSizeTooLargeError, match="101 bytes"):
         write_rows(tmp_path, f"value binary, {HEADERS}", rows, topic="a")
@@ -314,7 +316,7 @@ def test_a_column_timestamp_is_ignored_where_it_is_not_to_be_included(tmp_path: 
 @pytest.mark.parametrize("wrong", [8_999, 11_001])
 def test_a_timestamp_too_far_from_now_is_refused(tmp_path: Path, wrong: int) -> None:
     bounds = {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000"}
-    cluster(tmp_path, a=1).alter_configs("a", bounds)
+    cluster(tmp_path, a=1).submit(partial(alter_configs, topic="a", changes=bounds))
     job = writer(tmp_path, "value string, timestamp timestamp", ManualClock(10_000), topic="a")
     for fine in (9_000, 11_000):
         job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(fine)}])))
@@ -324,7 +326,7 @@ def test_a_timestamp_too_far_from_now_is_refused(tmp_path: Path, wrong: int) -> 
 
 def test_a_topic_that_stamps_on_append_gives_all_records_the_time_of_the_commit(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=1)
-    coordinator.alter_configs("a", {"message.timestamp.type": "LogAppendTime"})
+    coordinator.submit(partial(alter_configs, topic="a", changes={"message.timestamp.type": "LogAppendTime"}))
     rows = [{"value": "v", "timestamp": time_of(1)}, {"value": "w", "timestamp": None}]
     write_rows(tmp_path, "value string, timestamp timestamp", rows, topic="a")
     found = read_rows(tmp_path, subscribe="a")
@@ -427,7 +429,7 @@ def test_memory_is_bounded_and_order_kept_when_many_partitions_grow(
     monkeypatch.setattr(output, "OWN_FILE_BYTES", 60_000)
     monkeypatch.setattr(output, "MAX_BUFFERED_BYTES", 100_000)
     monkeypatch.setattr(output, "MAX_OPEN_FILES_LOCAL", 2)
-    cluster(tmp_path, a=6).alter_configs("a", {"segment.bytes": "1048576"})
+    cluster(tmp_path, a=6).submit(partial(alter_configs, topic="a", changes={"segment.bytes": "1048576"}))
     rows = [{"key": f"k{number % 90}", "value": f"{number:08d}" + "x" * 100} for number in range(30_000)]
     write_job(tmp_path, "key string, value string", [batches("key string, value string", rows, 500)], topic="a")
     seen: dict[bytes, list[bytes]] = {}

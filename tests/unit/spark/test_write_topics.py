@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidPartitionsError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.format.index import decode_index
+from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from tests.unit.spark.helpers import batches, cluster, read_rows, values, write_rows, writer
 
 ROWS = [{"key": f"k{number}", "value": f"v{number}"} for number in range(20)]
@@ -29,7 +32,9 @@ def stored_codecs(folder: Path, topic: str) -> set[str]:
 def test_records_are_stored_with_the_codec_of_their_topic_whatever_the_producer_asks_for(
     tmp_path: Path, codec: str
 ) -> None:
-    cluster(tmp_path, a=2).alter_configs("a", {"compression.type": "uncompressed" if codec == "none" else codec})
+    cluster(tmp_path, a=2).submit(
+        partial(alter_configs, topic="a", changes={"compression.type": "uncompressed" if codec == "none" else codec})
+    )
     asked = "zstd" if codec != "zstd" else "gzip"
     write_rows(tmp_path, DDL, ROWS, topic="a", **{"kafka.compression.type": asked})
     assert stored_codecs(tmp_path, "a") == {codec}
@@ -54,8 +59,8 @@ def test_the_codec_of_the_cluster_holds_for_topics_without_one_and_for_those_cre
     tmp_path: Path,
 ) -> None:
     coordinator = cluster(tmp_path, a=1, b=1)
-    coordinator.alter_configs("", {"compression.type": "lz4"})
-    coordinator.alter_configs("b", {"compression.type": "gzip"})
+    coordinator.submit(partial(alter_configs, topic="", changes={"compression.type": "lz4"}))
+    coordinator.submit(partial(alter_configs, topic="b", changes={"compression.type": "gzip"}))
     rows = [{"topic": name, "value": name} for name in ("a", "b", "new")]
     write_rows(tmp_path, "topic string, value string", rows, **{"kafka.compression.type": "zstd"})
     assert stored_codecs(tmp_path, "b") == {"gzip"}
@@ -66,7 +71,7 @@ def test_the_codec_of_the_cluster_holds_for_topics_without_one_and_for_those_cre
 def test_a_codec_that_is_changed_while_rows_are_written_holds_for_the_next_job(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=1)
     job = writer(tmp_path, DDL, topic="a")
-    coordinator.alter_configs("a", {"compression.type": "zstd"})
+    coordinator.submit(partial(alter_configs, topic="a", changes={"compression.type": "zstd"}))
     job.commit([job.write(iter(batches(DDL, ROWS)))])
     assert stored_codecs(tmp_path, "a") == {"none"}
     write_rows(tmp_path, DDL, ROWS, topic="a")
@@ -81,7 +86,7 @@ def test_a_topic_that_is_deleted_and_created_again_while_rows_are_written_gets_n
     coordinator = cluster(tmp_path, a=2, b=1)
     job = writer(tmp_path, "topic string, value string")
     message = job.write(iter(batches("topic string, value string", [{"topic": n, "value": n} for n in "ab"])))
-    coordinator.delete_topic("a")
+    delete_topic(coordinator, "a")
     coordinator.create_topic("a", 2)
     before = coordinator.refresh().version
     with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'a' was deleted and created again .* run the write"):
@@ -97,7 +102,7 @@ def test_a_topic_that_is_deleted_while_rows_are_written_fails_the_job_and_is_not
     coordinator = cluster(tmp_path, a=2, b=1)
     job = writer(tmp_path, DDL, topic="a")
     message = job.write(iter(batches(DDL, ROWS)))
-    coordinator.delete_topic("a")
+    delete_topic(coordinator, "a")
     with pytest.raises(UnknownTopicOrPartitionError, match="topic 'a' does not exist"):
         job.commit([message])
     assert set(coordinator.refresh().topics) == {"b"}
@@ -107,7 +112,7 @@ def test_partitions_that_are_added_while_rows_are_written_change_nothing_for_the
     coordinator = cluster(tmp_path, a=2)
     job = writer(tmp_path, DDL, topic="a")
     message = job.write(iter(batches(DDL, ROWS)))
-    coordinator.create_partitions("a", 5)
+    coordinator.submit(partial(create_partitions, topic="a", total=5))
     job.commit([message])
     found = read_rows(tmp_path, subscribe="a")
     assert sorted(row["value"] for row in found) == sorted(row["value"].encode() for row in ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import InvalidOptionError, InvalidRecordError, NotEnoughReplicasError, NotLeaderOrFollowerError
 from sparklog.protocol.commits import ChangeBroker
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.group.output import TaskSends
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.topic_targets import target_of
@@ -92,7 +94,9 @@ def test_a_replica_costs_one_more_copy_of_the_bytes(tmp_path: Path) -> None:
 
 def test_a_topic_that_the_job_creates_has_the_clusters_replication_factor(tmp_path: Path) -> None:
     with brokers(tmp_path, 3) as found:
-        found.coordinator.alter_configs("", {"default.replication.factor": "2", "num.partitions": "4"})
+        found.coordinator.submit(
+            partial(alter_configs, topic="", changes={"default.replication.factor": "2", "num.partitions": "4"})
+        )
         rows: list[Row] = [{"topic": "new", "key": str(number), "value": str(number)} for number in range(40)]
         messages = write(found, ROUTED, rows[:20], rows[20:], topic="")
         assert messages[0].new_topics == messages[1].new_topics
@@ -261,7 +265,7 @@ def test_what_a_groups_function_sends_is_on_every_replica(tmp_path: Path) -> Non
 
 def test_a_topic_that_a_groups_function_sends_to_is_created_with_the_replicas_it_was_written_to(tmp_path: Path) -> None:
     with brokers(tmp_path) as found:
-        found.coordinator.alter_configs("", {"default.replication.factor": "2"})
+        found.coordinator.submit(partial(alter_configs, topic="", changes={"default.replication.factor": "2"}))
         sends = TaskSends(found.root, {})
         sends.add("new", pa.table({"value": ["a"]}))
         appends, (new,) = sends.write()

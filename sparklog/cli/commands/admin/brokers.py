@@ -14,6 +14,7 @@ from sparklog.errors.suggestions import did_you_mean
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
     from sparklog.protocol.state import State
+    from sparklog.types import TopicPartition
 
 TAKES = {
     "add": ("location", "id"),
@@ -138,7 +139,7 @@ def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.protocol.decide.decision import Decision
     from sparklog.protocol.decide.replicas import alter_reassignments
 
-    def decide(state: State) -> Decision:
+    def decide(state: State) -> Decision[list[TopicPartition]]:
         if not find_broker(state, options.id).url:
             raise PolicyViolationError(f"broker {options.id} cannot be drained: it is the root of the cluster")
         decided = alter_reassignments(state, plan_drain(state, options.id))

@@ -211,7 +211,7 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
     absent: list[str] = []
     kept: dict[str, str] = {}
 
-    def alter(state: State) -> Decision:
+    def alter(state: State) -> Decision[None]:
         current = state.topic(name).configs if kind == "topics" else state.configs
         nonlocal kept
         absent[:] = [deletion for deletion in deletions if deletion not in current]

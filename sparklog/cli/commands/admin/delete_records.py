@@ -77,7 +77,7 @@ def _delete(
     from sparklog.protocol.names import is_internal_topic
     from sparklog.protocol.state import State
 
-    def decide(state: State) -> Decision:
+    def decide(state: State) -> Decision[tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]]]:
         low: dict[TopicPartition, int] = {}
         failed: dict[TopicPartition, SparklogError] = {}
         actions = []

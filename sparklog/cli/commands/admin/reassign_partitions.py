@@ -289,7 +289,7 @@ def _submit(
 
     targets = {(move.topic, move.partition): move.replicas for move in moves}
 
-    def decide(state: State) -> Decision:
+    def decide(state: State) -> Decision[dict[TopicPartition, SparklogError]]:
         decided = alter_reassignments(state, targets, factor_may_change)
         failed = {partition: error for partition, error in decided.result.items() if error is not None}
         if failed:
@@ -418,7 +418,7 @@ def _lift_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
 
     names = sorted(topics)
 
-    def decide(state: State) -> Decision:
+    def decide(state: State) -> Decision[None]:
         rates = [name for name in RATES if name in state.configs]
         actions = alter_configs(state, "", {}, rates).actions[:]
         for topic in (name for name in names if name in state.topics):

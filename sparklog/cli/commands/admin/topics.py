@@ -181,7 +181,7 @@ def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
     names = _match_topics(options, coordinator.refresh().topics)
     lists = _parse_assignment(options.replica_assignment)
 
-    def add_partitions(state: State, name: str) -> Decision:
+    def add_partitions(state: State, name: str) -> Decision[int]:
         assignment = None
         if lists is not None:
             current = len(state.topic(name).partitions)
@@ -198,14 +198,16 @@ def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
 
 
 def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
-    from sparklog.coordinator.topic_removals import deletion_of
+    from sparklog.coordinator.topic_deletion import prepare_deletion
 
     names = _match_topics(options, coordinator.refresh().topics)
-    with deletion_of(coordinator, names) as delete_topic:
+    with prepare_deletion(coordinator, names) as delete_topic:
         _submit_together(coordinator, names, delete_topic)
 
 
-def _submit_together(coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision]) -> None:
+def _submit_together(
+    coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision[object]]
+) -> None:
     """Change all topics that an expression matches in one commit: all are changed, or none."""
     from sparklog.protocol.decide.decision import Decision
 

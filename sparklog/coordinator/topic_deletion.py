@@ -1,6 +1,6 @@
 """Deletes topics so that their space is reclaimed: the files are listed first, then the commit names the listings.
 
-    with deletion_of(coordinator, ["orders"]) as delete_topic:
+    with prepare_deletion(coordinator, ["orders"]) as delete_topic:
         coordinator.submit(lambda state: delete_topic(state, "orders"))
 
 Kafka deletes the files of a deleted topic after ``file.delete.delay.ms`` (``LogManager.asyncDelete``); here a sweep
@@ -16,25 +16,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from sparklog.config.topic_configs import TopicConfig
+from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
 from sparklog.log.commits.retired_files import files_of, write_removed
 from sparklog.protocol.commits import RemoveFiles
+from sparklog.protocol.decide import topics as decide_topics
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.topics import delete_topic
 from sparklog.protocol.state import State
 
-if TYPE_CHECKING:
-    from sparklog.coordinator.coordinator import Coordinator
-
-DeleteTopic = Callable[[State, str], Decision]
+DeleteTopic = Callable[[State, str], Decision[str]]
 """Decides the deletion of a topic; result and errors as ``delete_topic``."""
 
 
+def delete_topic(coordinator: Coordinator, topic: str) -> None:
+    """Delete a topic and its records. Raises UnknownTopicOrPartitionError, PolicyViolationError."""
+    with prepare_deletion(coordinator, [topic]) as decide:
+        coordinator.submit(lambda state: decide(state, topic))
+
+
 @contextmanager
-def deletion_of(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[DeleteTopic]:
+def prepare_deletion(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[DeleteTopic]:
     """List the files of these topics, and yield how to decide their deletion, which refuses topics that do not exist.
 
     Raises StorageError, CorruptMetadataError; nothing was deleted then.
@@ -56,7 +59,7 @@ def deletion_of(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[Del
 def _find_deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
     for name in dict.fromkeys(topics):
         with suppress(SparklogError):  # the decision raises it again
-            delete_topic(state, name)
+            decide_topics.delete_topic(state, name)
             if any(partition.segments for partition in state.topics[name].partitions):
                 yield name
 
@@ -70,9 +73,9 @@ def _write_listing(coordinator: Coordinator, state: State, name: str) -> RemoveF
     return write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
 
 
-def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision:
+def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision[str]:
     """Add the listing, unless a vacuum since ``version`` may have deleted it; the vacuum finds the files as well."""
-    decision = delete_topic(state, name)
+    decision = decide_topics.delete_topic(state, name)
     listing = listings.get(decision.result)
     if listing is None or version <= state.writer_fence:
         return decision
