@@ -35,7 +35,6 @@ from sparklog.log.commits.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol import log_time
-from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide import producers as decide_producers
 from sparklog.protocol.decide import segments as decide_segments
@@ -347,11 +346,13 @@ class Coordinator:
         attempt = 0
         while attempt < limits.COMMIT_ATTEMPTS and (not attempt or clock.monotonic() < deadline):
             with self.log.exclusive():
-                actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
-                if not actions:
+                self.log.refresh()
+                draft = self.log.draft()
+                _decide_together(draft, requests)
+                if not draft.actions:
                     return
                 require_conditional_writes(self.store, self.log.ids)
-                if self.log.attempt(actions) is Outcome.WON:
+                if self.log.commit(draft) is Outcome.WON:
                     return
             self._back_off(attempt)
             attempt += 1
@@ -366,10 +367,9 @@ class Coordinator:
         self.log.clock.sleep(longest * self.log.ids.jitter())
 
 
-def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) -> list[Action]:
-    """Return the actions of all requests, each decided on top of the previous ones; a failed one keeps its error."""
-    draft = Draft(state, timestamp_ms)
-    actions: list[Action] = []
+def _decide_together(draft: Draft, requests: list[_Request]) -> None:
+    """Apply the actions of all requests, each decided on top of the previous ones; a failed one keeps its error."""
+    state = draft.base
     for request in requests:
         request.error = request.decision = None
         try:
@@ -379,10 +379,8 @@ def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) 
             continue
         for action in request.decision.actions:
             draft.apply(action)
-            actions.append(action)
         if len(requests) > 1 and request.decision.actions:
             state = draft.finish(state.version, state.digest)
-    return actions
 
 
 # -- opening

@@ -6,10 +6,8 @@ processes.
 
 Rules:
 
-* If the response to a conditional write is not a plain success, the object is read back and its write id compared,
-  since a writer can lose to its own retried request. If the outcome stays unknown: IndeterminateCommitError.
-* After each create the boundary is read again. A number at or below it was removed before, so the create was that of a
-  stalled writer and is not part of the log.
+* A commit of this process is not read and folded again: the state after it was made before its create, from the state
+  that it was decided on, and is taken over once the commit is won. See ``commit_attempt``, also for the outcomes.
 * An absent next number means the end of the log only if the newest commit known here still exists: a root that was
   restored from a copy, or created again, holds another history, which a client of the former one must not extend. Both
   are read together, before each commit and after it; now and then the boundary is, too.
@@ -54,7 +52,7 @@ from sparklog.log.checkpoints.guard import (
 )
 from sparklog.log.checkpoints.lists import ListCache
 from sparklog.log.commits import cleanup
-from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate
+from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate, prepare_commit
 from sparklog.log.commits.commit_files import (
     LogEnd,
     complete_commit,
@@ -83,10 +81,8 @@ from sparklog.log.layout import (
     read_cluster_file,
 )
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import FORMAT, EncodedCommit, encode_to_store
-from sparklog.protocol.commits import Action, Commit, RegisterBroker, ResetTime
-from sparklog.protocol.fold import Draft, fold
+from sparklog.protocol.commits import Action, Commit, RegisterBroker
+from sparklog.protocol.fold import Draft, Folded, fold
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -379,7 +375,8 @@ class CommitLog:
         version = self._state.version + 1
         before = (self._state.version, self._state.digest)
         try:
-            self._advance(*complete_commit(self.store, data, version))
+            stored = complete_commit(self.store, data, version)
+            self._advance(stored.commit, fold(self._state, stored.commit, stored.digest), stored.size)
             self._anchor = before
         except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
@@ -421,13 +418,12 @@ class CommitLog:
             if newer is not None:
                 self._rebase(newer)
 
-    def _advance(self, commit: Commit, digest: str, size: int) -> None:
-        """Advance the state by one commit that takes ``size`` bytes in storage."""
-        state, touched = fold(self._state, commit, digest)
+    def _advance(self, commit: Commit, folded: Folded, size: int) -> None:
+        """Advance to the state after one commit, which takes ``size`` bytes in storage."""
         self._torn = True
-        self._lists.take(commit, touched)
+        self._lists.take(commit, folded.touched)
         self._commit_bytes += size
-        self._state = state
+        self._state = folded.state
         self._torn = False
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
@@ -506,47 +502,39 @@ class CommitLog:
         """
         return max(self.storage_clock.now_ms(), self._state.timestamp_ms + 1)
 
+    def draft(self, actions: Sequence[Action] = ()) -> Draft:
+        """Return a draft of the next commit, on the newest state read. Raises as ``Draft.apply``."""
+        return Draft(self._state, self.next_timestamp_ms(), actions)
+
     def attempt(self, actions: Sequence[Action]) -> Outcome:
-        """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh, decide again.
+        """Try to commit these actions, decided on ``state``; as ``commit``."""
+        with self._lock:
+            return Outcome.LOST if self._torn else self.commit(self.draft(actions))
+
+    def commit(self, draft: Draft) -> Outcome:
+        """Try to commit a draft as the next version. WON: ``state`` includes it. LOST: refresh, decide again.
 
         Raises RecordListTooLargeError, InvalidRequestError or StorageError if nothing was written,
         IndeterminateCommitError if the outcome is unknown.
         """
         with self._lock:
-            if self._torn:  # the decision is based on a state that has to be loaded again
+            if self._torn or draft.base is not self._state:  # decided on a state that was replaced since
                 return Outcome.LOST
-            commit, encoded = self._prepare(actions)
-            version = commit.version
-            fate = CommitAttempt(self.store, self.clock, self._elapsed, commit, encoded).make(self._seen, self._anchor)
+            prepared = prepare_commit(draft, self.ids.write_id(), self._writer)
+            version = prepared.commit.version
+            fate = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)
             if fate is Fate.REMOVED:
                 self._reload_after(version)
             if fate is not Fate.WON:
                 return Outcome.LOST
-            self._advance(commit, encoded.digest, len(encoded.data) + len(encoded.spilled))
+            if self._state is not prepared.base:  # a signal handler read commits, perhaps this one
+                self._refresh_quietly()
+                return Outcome.WON
+            self._advance(prepared.commit, prepared.folded, prepared.size)
             self._anchor = (-1, "")
             if self._checkpoint_is_due(version):
                 self._request_checkpoint()
             return Outcome.WON
-
-    def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, EncodedCommit]:
-        state = self._state
-        reset = next((action.time_ms for action in actions if isinstance(action, ResetTime)), None)
-        timestamp = self.next_timestamp_ms() if reset is None else reset
-        draft = Draft(state, timestamp)
-        for action in actions:
-            draft.apply(action)
-        commit = Commit(
-            format=FORMAT,
-            needs=levels.NEEDS,
-            version=state.version + 1,
-            write_id=self.ids.write_id(),
-            timestamp=timestamp,
-            previous=state.digest,
-            checksum=draft.finish(state.version + 1, "").checksum,
-            writer=self._writer,
-            actions=list(actions),
-        )
-        return commit, encode_to_store(commit)
 
     # -- checkpoints
 

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -31,8 +31,9 @@ from sparklog.errors import (
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.commits.commit_log import CommitLog, Outcome
-from sparklog.protocol.commits import Action, AlterConfig, commit_key
+from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.protocol.decide.append import Decision
+from sparklog.protocol.fold import Draft
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 
@@ -452,18 +453,18 @@ def test_a_mistake_in_one_request_is_raised_to_its_caller_alone(root: str) -> No
 
 def test_no_request_is_acknowledged_when_committing_one_by_one_is_interrupted(root: str) -> None:
     coordinator = create_cluster(root)
-    attempt = coordinator.log.attempt
+    commit = coordinator.log.commit
     tries: list[int] = []
 
-    def interrupted(actions: Sequence[Action]) -> Outcome:
-        tries.append(len(actions))
+    def interrupted(draft: Draft) -> Outcome:
+        tries.append(len(draft.actions))
         if len(tries) == 1:
             raise RecordListTooLargeError("together they are too large")
         if len(tries) == 3:
             raise KeyboardInterrupt
-        return attempt(actions)
+        return commit(draft)
 
-    coordinator.log.attempt = interrupted  # type: ignore[method-assign]
+    coordinator.log.commit = interrupted  # type: ignore[method-assign]
     outcomes = submit_together(coordinator, [lambda n=n: coordinator.create_topic(n) for n in "abcd"])
     assert tries == [4, 1, 1]
     assert not any(isinstance(outcome, str) for outcome in outcomes[1:])

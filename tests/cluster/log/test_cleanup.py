@@ -16,6 +16,7 @@ from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, Obje
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import read_list
 from sparklog.log.commits import cleanup
+from sparklog.log.commits.commit_attempt import PreparedCommit, prepare_commit
 from sparklog.log.commits.commit_log import Outcome
 from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import (
@@ -52,6 +53,12 @@ WEEK = 8 * DAY_SECONDS
 @pytest.fixture(autouse=True)
 def _few_commits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+
+
+def prepare_change(coordinator: Coordinator) -> PreparedCommit:
+    """The commit that it would create next."""
+    log = coordinator.log
+    return prepare_commit(log.draft([AlterConfig(set={"num.partitions": "3"})]), log.ids.write_id(), "")
 
 
 def memory(clock: ManualClock | None = None) -> MemoryStore:
@@ -335,7 +342,7 @@ def test_what_a_stalled_writer_left_below_the_boundary_is_taken_for_no_commit() 
     write_boundary(store, Boundary(boundary))
     for version in range(boundary + 1):
         store.delete(commit_key(version))
-    commit, encoded = twin.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+    _, commit, encoded, _ = prepare_change(twin)
     assert commit.version == boundary
     store.put_if_absent(commit_key(boundary), encoded.data)
     assert reader.refresh() == coordinator.state
@@ -576,8 +583,8 @@ def test_a_stalled_writers_create_does_not_hide_the_checkpoint_that_stands_for_r
     for number in range(12):
         if number == 11:
             stalled.refresh()
-            commit, prepared = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
-            last, encoded = commit.version, prepared.data
+            prepared = prepare_change(stalled)
+            last, encoded = prepared.commit.version, prepared.encoded.data
         append(coordinator, b"%d" % number)
         if number in (5, 11):
             coordinator.log.write_checkpoint()
@@ -607,7 +614,7 @@ def test_who_wrote_a_checkpoint_and_slept_does_not_withdraw_what_stands_for_remo
     def others_go_on() -> None:
         stalled = open_cluster(inner, clock=clock)
         stalled.log._state = earlier  # as it was before it slept
-        _, create = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+        create = prepare_change(stalled).encoded
         clock.advance(WEEK)
         assert clean(open_cluster(inner, clock=clock)).boundary == slept.state.version
         inner.put(BOUNDARY_KEY, late)
