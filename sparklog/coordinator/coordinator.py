@@ -34,6 +34,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.log.commits.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
+from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import log_time
 from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide import producers as decide_producers
@@ -396,11 +397,12 @@ def create_cluster(
     storage_options: Mapping[str, object] | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    settings: LogSettings = DEFAULTS,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
     store = _to_store(root, storage_options)
     require_conditional_writes(store, ids or RandomIds())
-    log = CommitLog.create(store, clock, ids)
+    log = CommitLog.create(store, clock, ids, settings=settings)
     log.store = guard_store(log.store, CLUSTER_KEY)
     return Coordinator(log, storage_options)
 
@@ -410,13 +412,14 @@ def open_cluster(
     storage_options: Mapping[str, object] | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    settings: LogSettings = DEFAULTS,
 ) -> Coordinator:
     """Open an existing cluster. ``storage_options`` apply to the root, if given as an address, and to the brokers.
 
     Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
     """
     store = guard_store(_to_store(root, storage_options), CLUSTER_KEY)  # writes nothing below an unmounted root
-    return Coordinator(CommitLog.open(store, clock, ids, writer_name()), storage_options)
+    return Coordinator(CommitLog.open(store, clock, ids, writer_name(), settings), storage_options)
 
 
 def _to_store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:

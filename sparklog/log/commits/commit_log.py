@@ -13,11 +13,11 @@ Rules:
   are read together, before each commit and after it; now and then the boundary is, too.
 * Commits are read ahead, several at a time, and a reader that is far behind starts over from a newer checkpoint; so it
   reaches the end however much faster the writers are.
-* Commits are removed only when they are ``limits.MIN_COMMIT_AGE_MS`` old. A process that was away for half of that, by
-  either of its clocks, looks for the newest checkpoint by listing before it trusts the boundary or its own create
-  (see ``cleanup``).
-* Checkpoints are written every ``limits.CHECKPOINT_INTERVAL_COMMITS`` commits, by the process that commits that number,
-  in the background: no commit, read or lock waits for one. A failure to write one is logged and harmless.
+* Commits are removed only when they are ``LogSettings.min_commit_age_ms`` old. A process that was away for half of
+  that, by either of its clocks, looks for the newest checkpoint by listing before it trusts the boundary or its own
+  create (see ``cleanup``).
+* Checkpoints are written every ``checkpoint_interval_commits``, by the process that commits that number, in the
+  background: no commit, read or lock waits for one. A failure to write one is logged and harmless.
 * The time of a commit is that of the storage's clock if the machine's own is far off (``StorageClock``).
 
 Not for: deciding what to commit, waiting or retrying (``coordinator``).
@@ -81,15 +81,13 @@ from sparklog.log.layout import (
     read_cluster_file,
 )
 from sparklog.log.segments import TopicSegments
+from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol.commits import Action, Commit, RegisterBroker
 from sparklog.protocol.fold import Draft, Folded, fold
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
-
-_REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
-"""commits after which a process that only reads looks for a checkpoint, to bound its memory."""
 
 CHECKPOINTS_PER_CLEANUP = 10
 """checkpoints that a process writes between two removals of old ones, each of which needs a listing."""
@@ -120,14 +118,23 @@ class CommitLog:
     Readers may keep ``state``; ``refresh`` never changes a returned state.
     """
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, writer: str = "", moved: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        writer: str = "",
+        moved: bool = False,
+        settings: LogSettings = DEFAULTS,
+    ) -> None:
         """``moved``: work although the cluster has moved to another root, for the process that moves it."""
         self._moved = moved
         self.store = store
         self.clock = clock
         self.ids = ids
         self._writer = writer
-        self._elapsed = ElapsedTime(clock)
+        self.settings = settings
+        self._elapsed = ElapsedTime(clock, settings.away_seconds)
         self._lock = threading.RLock()
         self._incomplete: set[str] = set()
         self._complete_heads = ""
@@ -147,7 +154,12 @@ class CommitLog:
 
     @classmethod
     def create(
-        cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, cluster_id: str | None = None
+        cls,
+        store: Store,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        cluster_id: str | None = None,
+        settings: LogSettings = DEFAULTS,
     ) -> CommitLog:
         """Create a cluster at the store's root, with broker 0 registered.
 
@@ -166,15 +178,22 @@ class CommitLog:
                     f"{store.root} already holds cluster {log.state.cluster_id}; use it, or choose an empty location",
                     path=store.root,
                 )
-        return cls.open(store, clock, ids)
+        return cls.open(store, clock, ids, settings=settings)
 
     @classmethod
-    def open(cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, writer: str = "") -> CommitLog:
+    def open(
+        cls,
+        store: Store,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        writer: str = "",
+        settings: LogSettings = DEFAULTS,
+    ) -> CommitLog:
         """Open an existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
 
         Completes a creation that was interrupted after cluster.json: the first commit registers broker 0.
         """
-        log = cls(store, clock or SystemClock(), ids or RandomIds(), writer)
+        log = cls(store, clock or SystemClock(), ids or RandomIds(), writer, settings=settings)
         log._catch_up()
         if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)]) is Outcome.LOST:
             log.refresh()
@@ -209,7 +228,7 @@ class CommitLog:
         self._state, self._seen = state or State(cluster_id=cluster.cluster_id), loaded_at
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
-        self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+        self._rebase_at = self._state.version + self.settings.rebase_after_commits
         self._torn = False
 
     def _load_unlinked(self, listed: bool) -> None:
@@ -405,7 +424,7 @@ class CommitLog:
 
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
-            self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+            self._rebase_at = self._state.version + self.settings.rebase_after_commits
             self._rebase_quietly()
 
     def _rebase_quietly(self) -> None:
@@ -540,11 +559,11 @@ class CommitLog:
 
     def _checkpoint_is_due(self, version: int) -> bool:
         """Return whether to write a checkpoint: after many commits or many segments, as both make opening slow."""
-        if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
+        if self._lists.recent_count >= self.settings.checkpoint_interval_segments:
             self._rebase_quietly()
-            if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
+            if self._lists.recent_count >= self.settings.checkpoint_interval_segments:
                 return True
-        return version > 0 and version % limits.CHECKPOINT_INTERVAL_COMMITS == 0
+        return version > 0 and version % self.settings.checkpoint_interval_commits == 0
 
     def _checkpoint_quietly(self) -> None:
         try:
@@ -562,9 +581,9 @@ class CommitLog:
         """Remove a bounded part of the old commits and checkpoints, best effort; maintenance removes the rest."""
         self._checkpoints_written += 1
         try:
-            cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest)
+            cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest, self.settings)
             if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
-                cleanup.remove_checkpoints(self.store)
+                cleanup.remove_checkpoints(self.store, self.settings)
         except Exception as error:  # as above
             logger.warning("old commits and checkpoints of %s are not cleaned up: %s", self.store.root, error)
 
@@ -612,7 +631,7 @@ class CommitLog:
             if error.missing and base is not None:
                 error.context["heads"] = base.heads.key
             raise
-        if self._elapsed.seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
+        if self._elapsed.seconds_since(began) >= self.settings.min_checkpoint_age_ms / 2000:
             withdraw_unless_whole(self.store, manifest, self._list_cache)
         withdraw_unless_of_log(self.store, self.clock, manifest, state)
         self._complete_heads = manifest.heads.key

@@ -31,6 +31,7 @@ from sparklog.errors import (
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.commits.commit_log import CommitLog, Outcome
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.protocol.decide.append import Decision
 from sparklog.protocol.fold import Draft
@@ -381,9 +382,8 @@ def test_the_same_seed_and_clock_write_the_same_bytes() -> None:
     assert run("seed-a") == run("seed-b")
 
 
-def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_SEGMENTS", 10)
-    coordinator = create_cluster(root)
+def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str) -> None:
+    coordinator = create_cluster(root, settings=LogSettings(checkpoint_interval_segments=10))
     coordinator.create_topic("orders")
     for _ in range(4):
         coordinator.append(type_request([write_values(coordinator, "orders", 0, [b"x"]) for _ in range(6)]))
@@ -496,8 +496,7 @@ def test_no_error_but_indeterminate_follows_a_commit_that_is_stored(kind: str) -
 def test_a_commit_is_acknowledged_whatever_becomes_of_its_checkpoint(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 1)
-    coordinator = create_cluster(root)
+    coordinator = create_cluster(root, settings=LogSettings(checkpoint_interval_commits=1))
 
     def broken(*_: object) -> None:
         raise pa.ArrowInvalid("too large for a checkpoint")
@@ -507,12 +506,9 @@ def test_a_commit_is_acknowledged_whatever_becomes_of_its_checkpoint(
     assert "orders" in open_cluster(root).state.topics
 
 
-def test_a_damaged_checkpoint_of_others_does_not_stop_a_process_that_runs(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_SEGMENTS", 1)
-    coordinator = create_cluster(root)
+def test_a_damaged_checkpoint_of_others_does_not_stop_a_process_that_runs(root: str) -> None:
+    settings = LogSettings(checkpoint_interval_commits=5, checkpoint_interval_segments=1)
+    coordinator = create_cluster(root, settings=settings)
     coordinator.create_topic("orders")
     damaged = Path(root, f"meta/checkpoints/{1:020d}-x.json")
     damaged.parent.mkdir()

@@ -12,6 +12,7 @@ from sparklog.log.commits.commit_attempt import CommitAttempt, Fate, PreparedCom
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import Boundary, write_boundary
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commit_bytes import encode_commit
 from sparklog.protocol.commits import Action, AlterConfig, RegisterBroker, ResetTime, commit_key
 from sparklog.protocol.fold import Draft, fold
@@ -36,7 +37,7 @@ def log_of_one_commit() -> tuple[MemoryStore, State]:
 
 def make(store: Store, prepared: PreparedCommit) -> Fate:
     clock = ManualClock()
-    elapsed = ElapsedTime(clock)
+    elapsed = ElapsedTime(clock, LogSettings().away_seconds)
     return CommitAttempt(store, clock, elapsed, prepared).make(elapsed.now(), NO_ANCHOR)
 
 
