@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, StorageError
+from sparklog.ids import SeededIds
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import Append, Run
@@ -88,7 +89,7 @@ class Writer:
 def simulate(seed: int) -> tuple[Simulation, MemoryStore, list[Writer]]:
     simulation = Simulation(seed)
     store = MemoryStore(f"simulation-{seed}-{time.monotonic_ns()}")
-    create_cluster(store, settings=SETTINGS).create_topic("t", partitions=2)
+    create_cluster(store, ids=SeededIds(seed), settings=SETTINGS).create_topic("t", partitions=2)
     writers = [Writer(simulation, store, number) for number in range(WRITERS)]
     for writer in writers:
         simulation.spawn(f"writer-{writer.number}", writer.work)

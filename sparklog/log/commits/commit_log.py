@@ -41,17 +41,10 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.ids import Ids, RandomIds
-from sparklog.log.background import BackgroundTask
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.checkpoints.guard import (
-    check_whole,
-    is_of_log,
-    read_newest_of_log,
-    withdraw_unless_of_log,
-    withdraw_unless_whole,
-)
+from sparklog.log.checkpoints.checkpointer import Checkpointer, Snapshot
+from sparklog.log.checkpoints.guard import is_of_log, read_newest_of_log
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.commits import cleanup
 from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate, prepare_commit
 from sparklog.log.commits.commit_files import (
     LogEnd,
@@ -88,9 +81,6 @@ from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
-
-CHECKPOINTS_PER_CLEANUP = 10
-"""checkpoints that a process writes between two removals of old ones, each of which needs a listing."""
 
 MAX_READ_AHEAD = 64
 """Maximum of commits read in parallel. Reading starts with one and doubles while there are more."""
@@ -137,13 +127,10 @@ class CommitLog:
         self._elapsed = ElapsedTime(clock, settings.away_seconds)
         self._lock = threading.RLock()
         self._incomplete: set[str] = set()
-        self._complete_heads = ""
-        self._checkpoints_written = 0
         self.storage_clock = StorageClock(store, clock)
         self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
-        self._checkpointing = threading.Lock()
         self._list_cache = ListCache(store)
-        self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
+        self._checkpointer = Checkpointer(self, clock, ids, settings, self._elapsed, self._list_cache)
         self._cluster_id = ""
         self._torn = False
         self._anchor: tuple[int, str] = (-1, "")
@@ -552,7 +539,7 @@ class CommitLog:
             self._advance(prepared.commit, prepared.folded, prepared.size)
             self._anchor = (-1, "")
             if self._checkpoint_is_due(version):
-                self._request_checkpoint()
+                self._checkpointer.request()
             return Outcome.WON
 
     # -- checkpoints
@@ -565,83 +552,34 @@ class CommitLog:
                 return True
         return version > 0 and version % self.settings.checkpoint_interval_commits == 0
 
-    def _checkpoint_quietly(self) -> None:
-        try:
-            manifest = self.write_checkpoint()
-        except Exception as error:  # of any kind: the commit has happened and is to be acknowledged
-            logger.warning(
-                "could not write a checkpoint at version %d: %s; opening the cluster is slower until one is written",
-                self._state.version,
-                error,
-            )
-        else:
-            self._clean_up_quietly(manifest)
-
-    def _clean_up_quietly(self, manifest: checkpoint.Manifest) -> None:
-        """Remove a bounded part of the old commits and checkpoints, best effort; maintenance removes the rest."""
-        self._checkpoints_written += 1
-        try:
-            cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest, self.settings)
-            if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
-                cleanup.remove_checkpoints(self.store, self.settings)
-        except Exception as error:  # as above
-            logger.warning("old commits and checkpoints of %s are not cleaned up: %s", self.store.root, error)
-
-    def _request_checkpoint(self) -> None:
-        if self.store.is_private:  # requests that cost nothing need no thread
-            self._checkpoint_quietly()
-        else:
-            self._background.request()
-
     def wait_for_checkpoint(self) -> None:
         """Wait for the checkpoint that is being written for a commit of this process, if any."""
-        self._background.wait()
+        self._checkpointer.wait()
 
     def write_checkpoint(self) -> checkpoint.Manifest:
         """Write a checkpoint of the newest state read, and rebase on it. Commits and reads do not wait for it.
 
-        Raises StorageError, CorruptMetadataError.
+        Raises StorageError, CorruptMetadataError, RootReplacedError.
         """
-        with self._checkpointing:
-            while True:
-                try:
-                    return self._write_checkpoint()
-                except CorruptMetadataError as error:
-                    if not error.missing or not self._avoid_base(str(error.context.get("heads", ""))):
-                        raise
+        return self._checkpointer.write()
 
-    def _write_checkpoint(self) -> checkpoint.Manifest:
-        newest = checkpoint.read_newest(self.store)
-        if newest is not None and not is_of_log(self.store, newest):  # a request, so before the lock is taken
-            newest = None
+    def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot:
+        """Return what a checkpoint is to hold now, built on ``newest`` if that is possible; for the checkpointer."""
         with self._lock:
             if self._torn or self._elapsed.is_away_since(self._seen):
                 self.refresh()
             base = newest if newest is not None and self._may_build_on(newest) else self._base
-            state, commit_bytes = self._state, self._commit_bytes
-            changed, touched = self._lists.changes_since(base.version if base is not None else -1)
-        began = self._elapsed.now()
-        try:
-            if base is not None and base.heads.key != self._complete_heads:
-                check_whole(self.store, base, self._list_cache)
-            manifest = checkpoint.write_checkpoint(
-                self.store, self.ids, state, base, changed, commit_bytes, touched, self._list_cache
-            )
-        except CorruptMetadataError as error:
-            if error.missing and base is not None:
-                error.context["heads"] = base.heads.key
-            raise
-        if self._elapsed.seconds_since(began) >= self.settings.min_checkpoint_age_ms / 2000:
-            withdraw_unless_whole(self.store, manifest, self._list_cache)
-        withdraw_unless_of_log(self.store, self.clock, manifest, state)
-        self._complete_heads = manifest.heads.key
-        with self._lock:
-            if self._base is None or self._base.version < manifest.version <= self._state.version:
-                self._rebase(manifest)
-        return manifest
+            events, touched = self._lists.changes_since(base.version if base is not None else -1)
+            return Snapshot(self._state, base, events, touched, self._commit_bytes)
 
-    def _avoid_base(self, heads: str) -> bool:
-        """Stop building on a checkpoint with missing files; return False if that was known before."""
+    def follow_checkpoint(self, written: checkpoint.Manifest) -> None:
+        """Rebase on a checkpoint that this process wrote, unless the log has a newer base; for the checkpointer."""
+        with self._lock:
+            if self._base is None or self._base.version < written.version <= self._state.version:
+                self._rebase(written)
+
+    def avoid_base(self, heads: str) -> bool:
+        """Stop building on a checkpoint with missing files, return False if that was known; for the checkpointer."""
         with self._lock:
             if not heads or heads in self._incomplete:
                 return False
