@@ -31,7 +31,8 @@ from sparklog.errors import (
     UnlinkedHistoryError,
 )
 from sparklog.ids import Ids, RandomIds
-from sparklog.log.commits.commit_log import CommitLog, Outcome
+from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings

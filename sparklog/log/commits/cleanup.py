@@ -51,7 +51,7 @@ from sparklog.log.layout import (
     read_boundary_file,
     write_boundary,
 )
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
@@ -138,7 +138,7 @@ def remove_some_commits(
         is_due = is_due and _is_stored_for_long(store, end, clock, settings.min_commit_age_ms)
         if is_due and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
-            size = sum(each(lambda key: _size(store, key), keys))
+            size = sum(map_parallel(lambda key: _size(store, key), keys))
             _advance(store, _boundary_after(current, end, size, timestamp_ms))
             _delete(store, keys)
             _delete_actions(store, end)
@@ -258,7 +258,7 @@ def _size(store: Store, key: str) -> int:
 
 
 def _delete(store: Store, keys: Iterable[str]) -> None:
-    each(store.delete, keys)
+    map_parallel(store.delete, keys)
 
 
 # -- checkpoints
@@ -281,7 +281,7 @@ def remove_checkpoints(store: Store, settings: LogSettings) -> int:
     for info in kept:
         try:
             manifest = checkpoint.read_manifest(store, info.key)
-            named.update(file.key for file in checkpoint.files_of(store, manifest, lists))
+            named.update(file.key for file in checkpoint.list_files(store, manifest, lists))
         except ObjectNotFoundError:  # deleted by another clean-up since the listing
             return 0
         except CorruptMetadataError as error:

@@ -35,7 +35,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.commits.commit_files import LogEnd, check_mounted, not_there, read_mounted_log_end
+from sparklog.log.commits.commit_files import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import read_boundary, read_certain_boundary
 from sparklog.protocol import levels
@@ -60,14 +60,14 @@ READ_BACK_ATTEMPTS = 5
 """tries to read back a commit whose outcome is unknown."""
 
 
-class Fate(Enum):
-    """The outcome of an attempt; the fourth, outcome unknown, is an error."""
+class Outcome(Enum):
+    """The outcome of an attempt to commit; outcome unknown is an error."""
 
     WON = "won"
     LOST = "lost"
     """Another commit has its number."""
     REMOVED = "removed"
-    """Its number was removed long before: this process had stalled."""
+    """Its number was removed long before, since this process had stalled; a log reports it as LOST."""
 
 
 class PreparedCommit(NamedTuple):
@@ -118,7 +118,7 @@ class CommitAttempt:
         self._commit = prepared.commit
         self._encoded = prepared.encoded
 
-    def make(self, seen: Moment, anchor: tuple[int, str]) -> Fate:
+    def make(self, seen: Moment, anchor: tuple[int, str]) -> Outcome:
         """Create the commit. WON: exactly its bytes are stored, and part of the log.
 
         ``seen`` is when this process last read the end of the log; ``anchor`` is version and digest of the commit
@@ -131,7 +131,7 @@ class CommitAttempt:
             self._store.put(actions_key(self._commit.version, self._commit.write_id), self._encoded.spilled)
         if not self._create():
             self._delete_spilled()
-            return Fate.LOST
+            return Outcome.LOST
         try:
             is_part = self._is_part_of_log(seen, began, anchor)
         except RootReplacedError as error:
@@ -139,9 +139,9 @@ class CommitAttempt:
                 raise self._indeterminate(error) from error
             raise
         if is_part:
-            return Fate.WON
+            return Outcome.WON
         self._withdraw()
-        return Fate.REMOVED
+        return Outcome.REMOVED
 
     def _withdraw(self) -> None:
         """Delete a commit that is not part of the log: only this process can have created it, and no commit follows."""
@@ -196,16 +196,16 @@ class CommitAttempt:
             at_anchor = self._read_after(lambda: read_mounted_log_end(self._store, anchor[0], with_boundary=True))
             removed = at_anchor.digest == anchor[1] or at_anchor.removed_up_to >= anchor[0]
             if not removed and self._read_after(lambda: read_certain_boundary(self._store)) < anchor[0]:
-                raise not_there(self._store, anchor[0], at_anchor)
+                raise refuse_other_history(self._store, anchor[0], at_anchor)
         stopped = self._elapsed.is_away_since(began)
         if not stopped and (boundary >= commit.version or not self._elapsed.is_away_since(seen)):
             if is_over_hole:
-                raise not_there(self._store, commit.version - 1, end)
+                raise refuse_other_history(self._store, commit.version - 1, end)
             return boundary < commit.version
         newest = self._read_after(lambda: checkpoint.read_newest_listed(self._store))
         if boundary < commit.version and (newest is None or newest.version < commit.version):
             if is_over_hole:
-                raise not_there(self._store, commit.version - 1, end)
+                raise refuse_other_history(self._store, commit.version - 1, end)
             return True
         if newest is not None and newest.version == commit.version:
             manifest = newest

@@ -29,7 +29,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from enum import Enum
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
@@ -45,21 +44,21 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpointer import Checkpointer, Snapshot
 from sparklog.log.checkpoints.guard import is_of_log, read_newest_of_log
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate, prepare_commit
+from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Outcome, prepare_commit
 from sparklog.log.commits.commit_files import (
     LogEnd,
     complete_commit,
-    end_not_reached,
     holds_commit,
     is_withdrawn,
-    lost_after_checkpoint,
-    not_there,
     read_ahead,
     read_commit,
     read_log_end,
     read_mounted_log_end,
     read_next_and_end,
-    replaced,
+    refuse_other_history,
+    refuse_replaced_root,
+    report_end_not_reached,
+    report_lost_commits,
 )
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
@@ -93,13 +92,6 @@ FAR_BEHIND_COMMITS = 31
 
 BOUNDARY_SECONDS = 60.0
 """seconds between two reads of the boundary by a process whose newest known commit is unchanged."""
-
-
-class Outcome(Enum):
-    """The outcome of an attempt to commit; the third, outcome unknown, is an error."""
-
-    WON = "won"
-    LOST = "lost"
 
 
 class CommitLog:
@@ -206,7 +198,7 @@ class CommitLog:
         """Start over from the newest checkpoint, or from the empty state."""
         cluster = read_cluster_file(self.store)
         if self._cluster_id not in ("", cluster.cluster_id):
-            raise replaced(self.store, f"it holds cluster {cluster.cluster_id} now")
+            raise refuse_replaced_root(self.store, f"it holds cluster {cluster.cluster_id} now")
         self._cluster_id = cluster.cluster_id
         loaded_at = self._elapsed.now()
         manifest, state = read_newest_of_log(self.store, listed, self._incomplete)
@@ -260,7 +252,7 @@ class CommitLog:
     def _check_in_time(self, deadline: float) -> None:
         self._rounds += 1
         if self.clock.monotonic() > deadline and self._rounds > MAX_ROUNDS:  # else this process was stopped in between
-            raise end_not_reached(self.store, self._state.version)
+            raise report_end_not_reached(self.store, self._state.version)
 
     def _read_to_end(self, window: int, deadline: float) -> bool:
         """Read all new commits; return False if a checkpoint was loaded instead, because commits were removed or many.
@@ -327,12 +319,12 @@ class CommitLog:
         newest, _ = read_newest_of_log(self.store, True, set(self._incomplete))
         is_other = end.digest is not None and (newest is None or newest.version != state.version)
         if newest is None or newest.version < state.version or is_other:
-            raise not_there(self.store, state.version, end)
+            raise refuse_other_history(self.store, state.version, end)
         if newest.version > state.version:
             self._load_unlinked(listed=True)
             return False
         if checkpoint.read_digest(self.store, newest) != state.digest:
-            raise not_there(self.store, state.version, end)
+            raise refuse_other_history(self.store, state.version, end)
         return True
 
     def _jump_to_checkpoint(self) -> bool:
@@ -369,7 +361,7 @@ class CommitLog:
                 self._state.digest,
             )  # if absent, it may have been removed in the meantime
             if is_other and read_certain_boundary(self.store) < self._state.version:  # else it is a stalled writer's
-                raise not_there(self.store, self._state.version, end)
+                raise refuse_other_history(self.store, self._state.version, end)
         load(listed=True)
 
     def _take_read(self, data: bytes) -> bool:
@@ -392,7 +384,7 @@ class CommitLog:
             ):  # nothing was removed that the state is based on
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
-                    raise not_there(self.store, self._state.version, end) from error  # another history
+                    raise refuse_other_history(self.store, self._state.version, end) from error  # another history
                 if is_withdrawn(self.store, self.clock, version, data):
                     return False
                 raise
@@ -407,7 +399,7 @@ class CommitLog:
         """
         self._load_unlinked(listed=True)
         if self._state.version < boundary:
-            raise lost_after_checkpoint(self.store, boundary, self._state.version)
+            raise report_lost_commits(self.store, boundary, self._state.version)
 
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
@@ -528,10 +520,10 @@ class CommitLog:
                 return Outcome.LOST
             prepared = prepare_commit(draft, self.ids.write_id(), self._writer)
             version = prepared.commit.version
-            fate = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)
-            if fate is Fate.REMOVED:
+            outcome = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)
+            if outcome is Outcome.REMOVED:
                 self._reload_after(version)
-            if fate is not Fate.WON:
+            if outcome is not Outcome.WON:
                 return Outcome.LOST
             if self._state is not prepared.base:  # a signal handler read commits, perhaps this one
                 self._refresh_quietly()

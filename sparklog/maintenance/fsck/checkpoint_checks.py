@@ -99,7 +99,7 @@ class Checkpoints:
             kept.files = [*kept.manifest.head_parts, *kept.manifest.lists]
             kept.state = checkpoint.read_heads(self._store, kept.manifest)
             kept.lists = checkpoint.read_lists(self._store, kept.manifest, self._cache)
-            kept.files = checkpoint.files_of(self._store, kept.manifest, self._cache)
+            kept.files = checkpoint.list_files(self._store, kept.manifest, self._cache)
             if kept.state.version != kept.version:
                 kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} holds a state of version {kept.state.version}")
         except UnsupportedVersionError as error:

@@ -44,7 +44,7 @@ from sparklog.log.layout import (
     read_boundary,
     read_cluster_file,
 )
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.checkpoint_checks import Checkpoints, KeptCheckpoint, newer_version
@@ -277,7 +277,7 @@ def _read_ahead(store: Store, versions: Sequence[int]) -> Iterator[_Stored]:
         yield from map(fetch, versions)
         return
     for first in range(0, len(versions), _FETCHED_TOGETHER):
-        yield from each(fetch, versions[first : first + _FETCHED_TOGETHER])
+        yield from map_parallel(fetch, versions[first : first + _FETCHED_TOGETHER])
 
 
 def _fetch(store: Store, version: int) -> _Stored:

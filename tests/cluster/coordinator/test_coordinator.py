@@ -30,7 +30,8 @@ from sparklog.errors import (
 )
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints import checkpoint, lists
-from sparklog.log.commits.commit_log import CommitLog, Outcome
+from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.protocol.decide.append import Decision

@@ -18,8 +18,7 @@ from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, Obje
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import read_list
 from sparklog.log.commits import cleanup
-from sparklog.log.commits.commit_attempt import PreparedCommit, prepare_commit
-from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.commits.commit_attempt import Outcome, PreparedCommit, prepare_commit
 from sparklog.log.layout import (
     BOUNDARY_KEY,
     CHECKPOINTS,

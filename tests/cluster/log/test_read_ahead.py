@@ -25,7 +25,7 @@ class RoundTrips:
         self.after_each: Callable[[], None] = lambda: None
         self._together = 0
         self.store = _Remote(store, before=self._before)
-        monkeypatch.setattr(commit_files, "each", self._each)
+        monkeypatch.setattr(commit_files, "map_parallel", self._each)
 
     def _before(self, number: int, call: Call) -> None:
         if not self._together:

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import IndeterminateCommitError, ObjectNotFoundError
-from sparklog.log.commits.commit_attempt import CommitAttempt, Fate, PreparedCommit, prepare_commit
+from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, PreparedCommit, prepare_commit
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import Boundary, write_boundary
@@ -31,11 +31,11 @@ def prepare(base: State, *actions: Action, write_id: str = "mine") -> PreparedCo
 def log_of_one_commit() -> tuple[MemoryStore, State]:
     store = MemoryStore(uuid.uuid4().hex)
     prepared = prepare(State(cluster_id="c", timestamp_ms=1_000_000), RegisterBroker(broker=0))
-    assert make(store, prepared) is Fate.WON
+    assert make(store, prepared) is Outcome.WON
     return store, prepared.folded.state
 
 
-def make(store: Store, prepared: PreparedCommit) -> Fate:
+def make(store: Store, prepared: PreparedCommit) -> Outcome:
     clock = ManualClock()
     elapsed = ElapsedTime(clock, LogSettings().away_seconds)
     return CommitAttempt(store, clock, elapsed, prepared).make(elapsed.now(), NO_ANCHOR)
@@ -55,7 +55,7 @@ def change(value: str = "3") -> AlterConfig:
 def test_a_commit_that_is_stored_is_won_whatever_the_answer(kind: str | None) -> None:
     inner, base = log_of_one_commit()
     prepared = prepare(base, change())
-    assert make(FaultyStore(inner, [Fault(0, kind)] if kind else []), prepared) is Fate.WON
+    assert make(FaultyStore(inner, [Fault(0, kind)] if kind else []), prepared) is Outcome.WON
     assert_state_is_that_of_the_stored_commit(inner, prepared)
 
 
@@ -66,10 +66,10 @@ def test_a_number_taken_by_another_commit_is_lost_whatever_the_answer(kind: str 
 
     def before(step: int, call: Call) -> None:
         if step == 0:
-            assert make(inner, others) is Fate.WON
+            assert make(inner, others) is Outcome.WON
 
     store = FaultyStore(inner, [Fault(0, kind)] if kind else [], before=before)
-    assert make(store, prepare(base, change())) is Fate.LOST
+    assert make(store, prepare(base, change())) is Outcome.LOST
     assert inner.get(commit_key(1)) == others.encoded.data
 
 
@@ -99,7 +99,7 @@ def test_other_bytes_under_this_write_id_are_an_unknown_outcome_since_the_state_
 def test_nothing_is_left_of_a_commit_below_the_boundary() -> None:
     store, base = log_of_one_commit()
     write_boundary(store, Boundary(1))
-    assert make(store, prepare(base, change())) is Fate.REMOVED
+    assert make(store, prepare(base, change())) is Outcome.REMOVED
     with pytest.raises(ObjectNotFoundError):
         store.get(commit_key(1))
 
@@ -108,6 +108,6 @@ def test_a_commit_that_resets_the_time_has_that_time_and_so_have_all_its_actions
     store, base = log_of_one_commit()
     now_ms = base.timestamp_ms - 1_000
     prepared = prepare(base, RegisterBroker(broker=1), ResetTime(time_ms=now_ms))
-    assert make(store, prepared) is Fate.WON
+    assert make(store, prepared) is Outcome.WON
     assert (prepared.commit.timestamp, prepared.folded.state.timestamp_ms) == (now_ms, now_ms)
     assert_state_is_that_of_the_stored_commit(store, prepared)
