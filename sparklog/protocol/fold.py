@@ -102,7 +102,7 @@ def apply(state: State, commit: Commit, digest: str) -> State:
 
 def fold(state: State, commit: Commit, digest: str) -> Folded:
     """Apply a commit as ``apply``, and return also the entries that it touched."""
-    _check_follows(state, commit)
+    check_follows(state, commit)
     draft = Draft(state, commit.timestamp, commit.actions)
     new = draft.finish(commit.version, digest, commit.format)
     if new.checksum != commit.checksum:
@@ -112,7 +112,8 @@ def fold(state: State, commit: Commit, digest: str) -> Folded:
     return Folded(new, draft.touched)
 
 
-def _check_follows(state: State, commit: Commit) -> None:
+def check_follows(state: State, commit: Commit) -> None:
+    """Check number, predecessor and time of a commit. Raises CorruptMetadataError."""
     if commit.version != state.version + 1:
         raise _contradiction(commit.version, f"it was applied to version {state.version}")
     if commit.previous != state.digest:

@@ -48,7 +48,7 @@ from sparklog.protocol.commit_bytes import (
     stored_digest,
 )
 from sparklog.protocol.commits import Commit, ResetTime, commit_key
-from sparklog.protocol.fold import Draft, Folded
+from sparklog.protocol.fold import Draft, Folded, check_follows
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -103,6 +103,7 @@ def prepare_commit(draft: Draft, write_id: str, writer: str) -> PreparedCommit:
         writer=writer,
         actions=list(draft.actions),
     )
+    check_follows(draft.base, commit)
     encoded = encode_to_store(commit)
     state = draft.finish(commit.version, encoded.digest, commit.format)
     return PreparedCommit(draft.base, commit, encoded, Folded(state, draft.touched))

@@ -302,8 +302,7 @@ class CommitLog:
             return True
         for attempt, look in enumerate([read_log_end] * READ_BACK_ATTEMPTS + [read_mounted_log_end]):
             if end.removed_up_to >= state.version:
-                self._reload_after(end.removed_up_to)
-                return self._state.version == state.version and self._state.digest == state.digest
+                return self._reload_after(end.removed_up_to)
             if end.digest == state.digest:
                 return True
             self.clock.sleep(0.05 * 2**attempt)  # one read while a copy is being restored proves nothing
@@ -314,8 +313,7 @@ class CommitLog:
         # a stalled writer have its number.
         removed = read_certain_boundary(self.store)
         if removed >= state.version:
-            self._reload_after(removed)
-            return self._state.version == state.version and self._state.digest == state.digest
+            return self._reload_after(removed)
         newest, _ = read_newest_of_log(self.store, True, set(self._incomplete))
         is_other = end.digest is not None and (newest is None or newest.version != state.version)
         if newest is None or newest.version < state.version or is_other:
@@ -356,10 +354,7 @@ class CommitLog:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
             if end.digest == self._state.digest and end.removed_up_to < self._state.version:
                 load = self._load
-            is_other = end.digest not in (
-                None,
-                self._state.digest,
-            )  # if absent, it may have been removed in the meantime
+            is_other = end.digest not in (None, self._state.digest)  # if absent, it may have been removed
             if is_other and read_certain_boundary(self.store) < self._state.version:  # else it is a stalled writer's
                 raise refuse_other_history(self.store, self._state.version, end)
         load(listed=True)
@@ -379,9 +374,7 @@ class CommitLog:
         except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_certain_boundary(self.store)
-            if not from_commits or boundary < max(
-                self._state.version, 0
-            ):  # nothing was removed that the state is based on
+            if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed that it is based on
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
                     raise refuse_other_history(self.store, self._state.version, end) from error  # another history
@@ -392,14 +385,16 @@ class CommitLog:
             return False
         return True
 
-    def _reload_after(self, boundary: int) -> None:
-        """Load the newest checkpoint, in place of a removed next commit.
+    def _reload_after(self, boundary: int) -> bool:
+        """Load the newest checkpoint, in place of a removed next commit; return whether it is that of the same commit.
 
         By listing: a process that stalled may have set back both the boundary and the hint.
         """
+        before = self._state
         self._load_unlinked(listed=True)
         if self._state.version < boundary:
             raise report_lost_commits(self.store, boundary, self._state.version)
+        return (self._state.version, self._state.digest) == (before.version, before.digest)
 
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
