@@ -256,11 +256,6 @@ def is_whole(store: Store, manifest: Manifest, cache: ListCache | None = None) -
     return all(sizes.get(file.key) == file.size for file in named)
 
 
-def read_segments(store: Store, files: Sequence[FileReference]) -> list[pa.RecordBatch]:
-    """Read the parts of one topic, oldest first. Raises CorruptMetadataError."""
-    return map_parallel(partial(read_segments_file, store), files, store.parallel_requests)
-
-
 # -- writing
 
 

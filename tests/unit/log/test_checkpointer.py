@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from sparklog.errors import CorruptMetadataError, RootReplacedError
+from sparklog.errors import CorruptMetadataError, RootReplacedError, StorageError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
@@ -76,6 +76,19 @@ def test_a_checkpoint_of_a_root_that_was_replaced_meanwhile_is_withdrawn() -> No
     with pytest.raises(RootReplacedError):
         log.checkpointer.write()
     assert checkpoint.read_newest_listed(inner) is None
+
+
+def test_the_check_of_a_written_checkpoint_is_retried_after_any_error_of_the_storage() -> None:
+    failures = [StorageError("the token has expired")]
+
+    def before(step: int, call: Call) -> None:
+        if failures and call.operation == "get" and call.key == commit_key(log.state.version):
+            raise failures.pop()
+
+    log = SmallLog(FaultyStore(MemoryStore(uuid.uuid4().hex), before=before))
+    manifest = log.checkpointer.write()
+    assert checkpoint.read_newest(log.store) == manifest
+    assert failures == []
 
 
 @pytest.mark.parametrize("is_private", [True, False], ids=["in this thread", "in the background"])
