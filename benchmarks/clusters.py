@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.limits import CHECKPOINT_INTERVAL_COMMITS
-from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import Append, Run

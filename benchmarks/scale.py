@@ -22,8 +22,8 @@ from benchmarks.measure import ROOT, Figure, Settings, median, scratch
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.checkpoints import checkpoint, heads, lists
+from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commit
-from sparklog.log.commits.commit_log import Outcome
 from sparklog.protocol.commits import (
     Action,
     ApplicationWrite,

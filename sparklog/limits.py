@@ -1,4 +1,7 @@
-"""Every hard limit, with its unit and its reason. Not for: settings that users may change (``sparklog.config``)."""
+"""Every hard limit, with its unit and its reason; those of ``log.settings`` are its defaults.
+
+Not for: settings that users may change (``sparklog.config``).
+"""
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 """bytes. Every reader reads a commit whole, and it must be uploaded in one conditional request, never multipart."""

@@ -28,11 +28,12 @@ from sparklog.errors import (
     UnlinkedHistoryError,
 )
 from sparklog.ids import Ids, RandomIds
-from sparklog.log.commits.commit_log import CommitLog, Outcome
+from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.segments import TopicSegments
+from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import log_time
-from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide import producers as decide_producers
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
@@ -286,18 +287,19 @@ class Coordinator:
     def _commit_until_won(self, requests: list[_Request[object]]) -> None:
         for _ in commit_attempts(self.log.clock, self.log.ids, self.store.root):
             with self.log.exclusive():
-                actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
-                if not actions:
+                self.log.refresh()
+                draft = self.log.draft()
+                _decide_together(draft, requests)
+                if not draft.actions:
                     return
                 require_conditional_writes(self.store, self.log.ids)
-                if self.log.attempt(actions) is Outcome.WON:
+                if self.log.commit(draft) is Outcome.WON:
                     return
 
 
-def _decide_together(state: State, requests: list[_Request[object]], timestamp_ms: int) -> list[Action]:
-    """Return the actions of all requests, each decided on top of the previous ones; a failed one keeps its error."""
-    draft = Draft(state, timestamp_ms)
-    actions: list[Action] = []
+def _decide_together(draft: Draft, requests: list[_Request[object]]) -> None:
+    """Apply the actions of all requests, each decided on top of the previous ones; a failed one keeps its error."""
+    state = draft.base
     for request in requests:
         request.error = request.decision = None
         try:
@@ -307,10 +309,8 @@ def _decide_together(state: State, requests: list[_Request[object]], timestamp_m
             continue
         for action in request.decision.actions:
             draft.apply(action)
-            actions.append(action)
         if len(requests) > 1 and request.decision.actions:
             state = draft.finish(state.version, state.digest)
-    return actions
 
 
 # -- opening
@@ -326,11 +326,12 @@ def create_cluster(
     storage_options: Mapping[str, object] | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    settings: LogSettings = DEFAULTS,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
     store = _to_store(root, storage_options)
     require_conditional_writes(store, ids or RandomIds())
-    log = CommitLog.create(store, clock, ids)
+    log = CommitLog.create(store, clock, ids, settings=settings)
     log.store = log.store.guarded_by(CLUSTER_KEY)
     return Coordinator(log, storage_options)
 
@@ -340,13 +341,14 @@ def open_cluster(
     storage_options: Mapping[str, object] | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    settings: LogSettings = DEFAULTS,
 ) -> Coordinator:
     """Open an existing cluster. ``storage_options`` apply to the root, if given as an address, and to the brokers.
 
     Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
     """
     store = _to_store(root, storage_options).guarded_by(CLUSTER_KEY)  # writes nothing below an unmounted root
-    return Coordinator(CommitLog.open(store, clock, ids, writer_name()), storage_options)
+    return Coordinator(CommitLog.open(store, clock, ids, writer_name(), settings), storage_options)
 
 
 def _to_store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:

@@ -24,7 +24,7 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, MemberWatch, group_prefix, lease_key
 from sparklog.coordinator.membership import expire
 from sparklog.errors import NonEmptyGroupError, StorageError, UnknownMemberIdError
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.protocol.state import GroupState
 
 Result = TypeVar("Result")
@@ -138,7 +138,7 @@ def remove_old_leases(coordinator: Coordinator) -> int:
         lease_key(name, member) for name, group in coordinator.refresh().groups.items() for member in group.members
     }
     orphans = [key for key in old if key not in member_keys and key.count("/") == LEASES.count("/") + 1]
-    each(coordinator.store.delete, orphans)
+    map_parallel(coordinator.store.delete, orphans)
     return len(orphans)
 
 

@@ -26,7 +26,7 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import CorruptMetadataError, SparklogError, UnsupportedVersionError
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.log.stored_json import read_json
 from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
@@ -144,7 +144,7 @@ class StoredReaderLeases(NamedTuple):
 def read_reader_leases(store: Store, now_ms: int) -> StoredReaderLeases:
     """Read all leases, in parallel, and sort them by validity at this time. Raises StorageError."""
     infos = list(store.list(READERS))
-    leases = each(partial(_read_listed, store), infos, max(store.parallel_requests, 1))
+    leases = map_parallel(partial(_read_listed, store), infos, max(store.parallel_requests, 1))
     result = StoredReaderLeases([], [])
     for info, lease in zip(infos, leases, strict=True):
         if isinstance(lease, ReaderLeaseFile):

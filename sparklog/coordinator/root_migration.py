@@ -17,7 +17,8 @@ from sparklog.clock import Clock
 from sparklog.errors import ClusterMovedError, InvalidRequestError
 from sparklog.ids import Ids
 from sparklog.log.broker_files import encode_identity
-from sparklog.log.commits.commit_log import CommitLog, Outcome
+from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.creation import create_object
 from sparklog.log.layout import read_cluster_file
 from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster

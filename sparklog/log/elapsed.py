@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sparklog import limits
 from sparklog.clock import Clock
-
-AWAY_SECONDS = limits.MIN_COMMIT_AGE_MS / 2000
-"""seconds without reading the log after which its commits may have been removed in the meantime."""
 
 
 class Moment(NamedTuple):
@@ -21,8 +17,10 @@ class Moment(NamedTuple):
 class ElapsedTime:
     """Measures by a machine's monotonic and wall clock, either of which may have stood still. Thread-safe."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, away_seconds: float) -> None:
+        """``away_seconds`` are those after which commits may have been removed; see ``LogSettings``."""
         self._clock = clock
+        self._away_seconds = away_seconds
 
     def now(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.now_ms())
@@ -34,4 +32,4 @@ class ElapsedTime:
 
     def is_away_since(self, moment: Moment) -> bool:
         """Return whether commits may have been made and removed since this moment, unseen by this process."""
-        return self.seconds_since(moment) >= AWAY_SECONDS
+        return self.seconds_since(moment) >= self._away_seconds

@@ -13,7 +13,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def each(function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = PARALLEL_REQUESTS) -> list[Result]:
+def map_parallel(
+    function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = PARALLEL_REQUESTS
+) -> list[Result]:
     """Return the function's result for each item, in order. Raises the first error once all calls have ended.
 
     ``at_a_time`` is how many calls may run in parallel; with 1 they run in this thread, one after another.

@@ -196,7 +196,7 @@ def _add_counts(report: Report, counts: Counts) -> None:
 def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     coordinator = context.coordinator
     configs = coordinator.refresh().configs
-    done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs)
+    done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs, coordinator.log.settings)
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
     report.count(dead_group_members_taken_out=_expire_members(context))
     report.count(old_leases_removed=remove_old_leases(coordinator))

@@ -9,7 +9,7 @@ to the cluster. Nothing expires because of a commit's time, which is one client'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from immutables import Map
@@ -89,7 +89,7 @@ class Folded(NamedTuple):
     """A state, and the entries that its newest commit may have changed, added or removed."""
 
     state: State
-    touched: frozenset[Entry]
+    touched: Set[Entry]
 
 
 def apply(state: State, commit: Commit, digest: str) -> State:
@@ -102,19 +102,18 @@ def apply(state: State, commit: Commit, digest: str) -> State:
 
 def fold(state: State, commit: Commit, digest: str) -> Folded:
     """Apply a commit as ``apply``, and return also the entries that it touched."""
-    _check_follows(state, commit)
-    draft = Draft(state, commit.timestamp)
-    for action in commit.actions:
-        draft.apply(action)
+    check_follows(state, commit)
+    draft = Draft(state, commit.timestamp, commit.actions)
     new = draft.finish(commit.version, digest, commit.format)
     if new.checksum != commit.checksum:
         raise _contradiction(
             commit.version, f"its checksum of live segments is {commit.checksum}, the state gives {new.checksum}"
         )
-    return Folded(new, frozenset(draft.touched))
+    return Folded(new, draft.touched)
 
 
-def _check_follows(state: State, commit: Commit) -> None:
+def check_follows(state: State, commit: Commit) -> None:
+    """Check number, predecessor and time of a commit. Raises CorruptMetadataError."""
     if commit.version != state.version + 1:
         raise _contradiction(commit.version, f"it was applied to version {state.version}")
     if commit.previous != state.digest:
@@ -137,27 +136,37 @@ def _contradiction(version: int, why: str) -> CorruptMetadataError:
 
 
 class Draft:
-    """Builder of the next state. Not thread-safe; lives for one commit.
+    """Builder of the next commit, from the state ``base``, and of the state after it. Not thread-safe.
 
-    ``touched`` are the entries that may have changed. All changes go through ``_put``, ``_drop``, ``_put_partition`` or
-    ``_put_offset``, which record it.
-    ``decide`` uses it as well, to see the effect of the earlier actions of a commit that is being built.
+    ``actions`` are those applied so far, at the commit's time. ``touched`` are the entries that may have changed. All
+    changes go through ``_put``, ``_drop``, ``_put_partition`` or ``_put_offset``, which record it.
+    Requests that share a commit are decided on it as well, to see the effect of the actions before their own.
     """
 
-    def __init__(self, state: State, timestamp_ms: int) -> None:
-        self._state = state
-        self._timestamp_ms = timestamp_ms
+    def __init__(self, base: State, timestamp_ms: int, actions: Iterable[Action] = ()) -> None:
+        """Apply these actions. Raises as ``apply``."""
+        self.base = base
+        self.timestamp_ms = timestamp_ms
+        self.actions: list[Action] = []
         self.touched: set[Entry] = set()
         self._fields: dict[str, Any] = {}
-        self._indexes = state.indexes
+        self._indexes = base.indexes
         self._partitions: dict[str, list[PartitionState]] = {}
         self._topic_sums: dict[str, int] = {}
-        self._checksum = segment_checksum.from_text(state.checksum)
-        self._next_producer_id = state.next_producer_id
+        self._checksum = segment_checksum.from_text(base.checksum)
+        self._next_producer_id = base.next_producer_id
+        for action in actions:
+            self.apply(action)
 
     def apply(self, action: Action) -> None:
-        """Apply one action. Raises CorruptMetadataError if it contradicts the state."""
+        """Apply one action. Raises CorruptMetadataError if it contradicts the state; the draft is of no use then."""
         _FOLDS[type(action)](self, action)
+        self.actions.append(action)
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of all live segments after these actions."""
+        return segment_checksum.to_text(self._checksum)
 
     def finish(self, version: int, digest: str, level: int = levels.CURRENT) -> State:
         """Return the new state after a commit of this level. The draft may still be used after this."""
@@ -166,20 +175,20 @@ class Draft:
             checksum = segment_checksum.to_text(self._topic_sums[name])
             topics = topics.set(name, replace(topics[name], partitions=tuple(partitions), checksum=checksum))
         return replace(
-            self._state,
+            self.base,
             **{**self._fields, "topics": topics, "indexes": self._indexes},
             version=version,
-            timestamp_ms=self._timestamp_ms,
+            timestamp_ms=self.timestamp_ms,
             digest=digest,
-            checksum=segment_checksum.to_text(self._checksum),
+            checksum=self.checksum,
             next_producer_id=self._next_producer_id,
-            level=max(self._state.level, level),
+            level=max(self.base.level, level),
         )
 
     # -- the only places that change an entry
 
     def _field(self, name: str) -> Any:
-        return self._fields[name] if name in self._fields else getattr(self._state, name)
+        return self._fields[name] if name in self._fields else getattr(self.base, name)
 
     def _put(self, kind: str, key: Any, value: Any) -> None:
         self._fields[kind] = self._field(kind).set(key, value)
@@ -214,7 +223,7 @@ class Draft:
         return replace(group_state, offsets=offsets)
 
     def _refuse(self, why: str) -> CorruptMetadataError:
-        return _contradiction(self._state.version + 1, why)
+        return _contradiction(self.base.version + 1, why)
 
     def _topic(self, name: str, topic_id: str) -> TopicState:
         topic = self._field("topics").get(name)
@@ -256,7 +265,7 @@ class Draft:
             url=action.url or former.url,
             online=former.online if action.online is None else action.online,
             cordoned=former.cordoned if action.cordoned is None else action.cordoned,
-            lost_files_at=self._state.version + 1 if action.lost_files or action.url else former.lost_files_at,
+            lost_files_at=self.base.version + 1 if action.lost_files or action.url else former.lost_files_at,
         )
         self._put_broker(action.broker, changed)
 
@@ -280,7 +289,7 @@ class Draft:
         created = TopicState(
             name=action.topic,
             topic_id=action.topic_id,
-            created_ms=self._timestamp_ms,
+            created_ms=self.timestamp_ms,
             partitions=(),
             configs=dict(action.configs),
         )
@@ -337,7 +346,7 @@ class Draft:
         added = segment_checksum.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
         self._update_checksums(action.topic, added, segment_checksum.EMPTY)
         self._put_partition(
-            action.topic, action.partition, partition_fold.apply_append(partition, action, self._timestamp_ms)
+            action.topic, action.partition, partition_fold.apply_append(partition, action, self.timestamp_ms)
         )
         if action.producer_id >= 0:
             self.touched.add(("partition_producers", action.topic, action.partition, action.producer_id))
@@ -364,7 +373,7 @@ class Draft:
         self._update_checksums(
             action.topic, segment_checksum.total(hashes), segment_checksum.from_text(action.removed.checksum)
         )
-        replaced = partition_fold.apply_replacement(partition, action, self._state.version + 1)
+        replaced = partition_fold.apply_replacement(partition, action, self.base.version + 1)
         self._put_partition(action.topic, action.partition, replaced)
 
     def _delete_segments(self, action: DeleteSegments) -> None:
@@ -376,7 +385,7 @@ class Draft:
         self._update_checksums(
             action.topic, segment_checksum.EMPTY, segment_checksum.from_text(action.removed.checksum)
         )
-        deleted = partition_fold.apply_deletion(partition, action, self._state.version + 1)
+        deleted = partition_fold.apply_deletion(partition, action, self.base.version + 1)
         self._put_partition(action.topic, action.partition, deleted)
 
     def _delete_records(self, action: DeleteRecords) -> None:
@@ -394,8 +403,8 @@ class Draft:
 
     def _remove_files(self, action: RemoveFiles) -> None:
         removed = RemovedFiles(
-            version=self._state.version + 1,
-            delete_at_ms=self._timestamp_ms + action.delay_ms,
+            version=self.base.version + 1,
+            delete_at_ms=self.timestamp_ms + action.delay_ms,
             files=action.files,
             size_bytes=action.size_bytes,
         )
@@ -406,9 +415,9 @@ class Draft:
             self._drop("removed_files", listing)
 
     def _fence_writers(self, action: FenceWriters) -> None:
-        if action.version > self._state.version:
+        if action.version > self.base.version:
             raise self._refuse(f"it fences writers at version {action.version}, which does not exist yet")
-        self._fields["writer_fence"] = max(action.version, self._state.writer_fence)
+        self._fields["writer_fence"] = max(action.version, self.base.writer_fence)
 
     def _move_cluster(self, action: MoveCluster) -> None:
         self._fields["moved_to"] = action.url
@@ -422,7 +431,7 @@ class Draft:
                     self.touched.add(("offsets", name, key))
             self._put("groups", name, group)
         for listing, removed in log_time.reset_removed_files(
-            self._field("removed_files"), now_ms, self._state.timestamp_ms
+            self._field("removed_files"), now_ms, self.base.timestamp_ms
         ):
             self._put("removed_files", listing, removed)
         for number, producer in self._field("producers").items():
@@ -444,7 +453,7 @@ class Draft:
     def _application_write(self, action: ApplicationWrite) -> None:
         written = ApplicationState(
             version=action.application_version,
-            commit_version=self._state.version + 1,
+            commit_version=self.base.version + 1,
             ranges=tuple(action.ranges),
             source_digest=action.source_digest,
         )
@@ -468,7 +477,7 @@ class Draft:
             epoch=action.producer_epoch,
             transactional_id=action.transactional_id,
             committed_epoch=action.committed_epoch,
-            timestamp_ms=self._timestamp_ms,
+            timestamp_ms=self.timestamp_ms,
         )
         self._change_producer(action.producer_id, changed)
 
@@ -492,7 +501,7 @@ class Draft:
             if number in producers:
                 producers = producers.delete(number)
                 self.touched.add(("partition_producers", action.topic, action.partition, number))
-        changed = replace(partition, producers=producers, producers_forgotten_at=self._state.version + 1)
+        changed = replace(partition, producers=producers, producers_forgotten_at=self.base.version + 1)
         self._put_partition(action.topic, action.partition, changed)
 
     # -- groups
@@ -507,7 +516,7 @@ class Draft:
                 offset=item.offset,
                 leader_epoch=item.leader_epoch,
                 metadata=item.metadata,
-                timestamp_ms=self._timestamp_ms,
+                timestamp_ms=self.timestamp_ms,
             )
             group = self._put_offset(action.group, group, f"{item.topic_id}:{item.partition}", offset)
         self._change_group(action.group, group)
@@ -525,7 +534,7 @@ class Draft:
 
     def _leave_group(self, action: LeaveGroup) -> None:
         group = self._group(action.group)
-        left = membership.without_members(group, action.members, self._partition_counts(), self._timestamp_ms)
+        left = membership.without_members(group, action.members, self._partition_counts(), self.timestamp_ms)
         self._change_group(action.group, left)
 
     def _acknowledge_revocation(self, action: AcknowledgeRevocation) -> None:

@@ -13,12 +13,11 @@ from functools import partial
 
 import pytest
 
-from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError
-from sparklog.log import elapsed
-from sparklog.log.commits import cleanup, commit_log
+from sparklog.log.commits import cleanup
 from sparklog.log.layout import COMMITS, read_boundary
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from tests.cluster.maintenance.logs import Written, append, records
@@ -26,21 +25,20 @@ from tests.cluster.maintenance.logs import Written, append, records
 SECONDS = 4.0
 
 
+SETTINGS = LogSettings(
+    checkpoint_interval_commits=10,
+    commits_removed_inline=20,
+    min_commit_age_ms=200,
+    min_commits_kept=0,
+    min_checkpoint_age_ms=300,
+)
+"""A commit is kept for 200 ms, and 100 ms without a read count as long."""
+
+
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    """A cluster that keeps a commit for 200 ms, and where 100 ms without a read count as long."""
-    for name, value in {
-        "CHECKPOINT_INTERVAL_COMMITS": 10,
-        "COMMITS_REMOVED_INLINE": 20,
-        "MIN_COMMIT_AGE_MS": 200,
-        "MIN_COMMITS_KEPT": 0,
-        "MIN_CHECKPOINT_AGE_MS": 300,
-    }.items():
-        monkeypatch.setattr(limits, name, value)
-    monkeypatch.setattr(elapsed, "AWAY_SECONDS", 0.1)
-    monkeypatch.setattr(commit_log, "_REBASE_AFTER_COMMITS", 40)
+def store() -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
-    coordinator = create_cluster(store)
+    coordinator = create_cluster(store, settings=SETTINGS)
     coordinator.create_topic("orders")
     coordinator.submit(
         partial(
@@ -62,7 +60,7 @@ def test_racing_writers_lose_nothing_to_clean_ups(store: MemoryStore) -> None:
 
     def write(name: int) -> None:
         chance = random.Random(seed + name)
-        coordinator = open_cluster(store)
+        coordinator = open_cluster(store, settings=SETTINGS)
         number = 0
         while time.monotonic() < until:
             value = b"%d-%d" % (name, number)
@@ -78,9 +76,9 @@ def test_racing_writers_lose_nothing_to_clean_ups(store: MemoryStore) -> None:
                 values(coordinator)
 
     def clean() -> None:
-        coordinator = open_cluster(store)
+        coordinator = open_cluster(store, settings=SETTINGS)
         while time.monotonic() < until:
-            cleanup.clean_up(store, coordinator.log.clock, coordinator.refresh().configs)
+            cleanup.clean_up(store, coordinator.log.clock, coordinator.refresh().configs, SETTINGS)
             time.sleep(0.05)
 
     def noting_errors(work: Callable[[], None]) -> Callable[[], None]:

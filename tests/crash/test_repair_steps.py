@@ -11,7 +11,7 @@ import pytest
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import SparklogError
 from sparklog.log.broker_files import encode_identity
-from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.maintenance.fsck.check import check_cluster

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pytest
 
-from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
@@ -19,6 +18,7 @@ from sparklog.log.commits import cleanup
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.layout import COMMITS, segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.segments.retention import retain
@@ -29,6 +29,7 @@ from tests.cluster.maintenance.logs import Written, append, batch_of, records
 
 MINUTE = 60.0
 DAY = 86_400.0
+NO_COMMITS_KEPT = LogSettings(min_commits_kept=0)
 
 
 class Prepared(NamedTuple):
@@ -49,7 +50,7 @@ def prepared() -> Prepared:
     topic whose files are due, an orphan of a writer that died, and old commits behind a checkpoint."""
     clock = ManualClock(0)
     store = MemoryStore(uuid.uuid4().hex, clock)
-    coordinator = create_cluster(store, clock=clock)
+    coordinator = create_cluster(store, clock=clock, settings=NO_COMMITS_KEPT)
     small = {"internal.segment.bytes": "1", "file.delete.delay.ms": "1000"}
     coordinator.create_topic("orders", 2, configs={**small, "retention.ms": str(8 * 86_400_000)})
     coordinator.create_topic("audit", configs={**small, "retention.ms": "-1"})
@@ -73,7 +74,8 @@ def prepared() -> Prepared:
 
 
 def opened(store: MemoryStore | FaultyStore, clock: ManualClock) -> Coordinator:
-    return open_cluster(store, clock=ManualClock(clock.now_ms()))  # back-off does not move the storage's time
+    """Its back-off does not move the storage's time."""
+    return open_cluster(store, clock=ManualClock(clock.now_ms()), settings=NO_COMMITS_KEPT)
 
 
 class Operation(NamedTuple):
@@ -88,7 +90,9 @@ OPERATIONS = {
         lambda coordinator: vacuum(coordinator, dry_run=False), lambda state, seen: state.writer_fence >= 0
     ),
     "clean-up": Operation(
-        lambda coordinator: cleanup.clean_up(coordinator.store, coordinator.log.clock, coordinator.state.configs),
+        lambda coordinator: cleanup.clean_up(
+            coordinator.store, coordinator.log.clock, coordinator.state.configs, NO_COMMITS_KEPT
+        ),
         lambda state, seen: True,
     ),
     "all": Operation(lambda coordinator: _everything(coordinator), lambda state, seen: True),
@@ -99,7 +103,7 @@ def _everything(coordinator: Coordinator) -> None:
     retain(coordinator)
     sweep(coordinator)
     vacuum(coordinator, dry_run=False)
-    cleanup.clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs)
+    cleanup.clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs, NO_COMMITS_KEPT)
 
 
 def seen(store: MemoryStore, clock: ManualClock) -> Contents:
@@ -133,10 +137,7 @@ def faults_of(operation: Operation) -> list[Fault]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_fault_at_any_step_leaves_a_log_that_reads_and_a_second_run_ends_the_same(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+def test_a_fault_at_any_step_leaves_a_log_that_reads_and_a_second_run_ends_the_same(name: str) -> None:
     operation = OPERATIONS[name]
     clean, clock = prepared()
     before = seen(clean, clock)

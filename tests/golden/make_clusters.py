@@ -27,7 +27,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog import limits
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, controller, create_cluster
@@ -41,6 +40,7 @@ from sparklog.ids import SeededIds
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.replicas.reassignment import reassign
@@ -60,6 +60,8 @@ FOLDER = Path(__file__).parent
 BROKER_1 = "memory://golden-broker-1"
 START_MS = 1_790_000_000_000
 DAY_SECONDS = 86_400.0
+SETTINGS = LogSettings(min_commits_kept=4)
+"""Else a boundary takes more than a hundred commits."""
 
 Record = tuple["bytes | None", "bytes | None", "Sequence[tuple[str, bytes | None]] | None"]
 """(key, value, headers); the timestamp is the number of the record, in milliseconds from ``START_MS``."""
@@ -71,7 +73,9 @@ class World:
     def __init__(self, name: str, seed: int) -> None:
         self.clock = ManualClock(START_MS)
         self.store = MemoryStore(f"golden-{name}", self.clock)
-        self.coordinator: Coordinator = create_cluster(self.store, clock=self.clock, ids=SeededIds(seed))
+        self.coordinator: Coordinator = create_cluster(
+            self.store, clock=self.clock, ids=SeededIds(seed), settings=SETTINGS
+        )
 
     def tick(self, seconds: float = 1.0) -> None:
         self.clock.advance(seconds)
@@ -215,7 +219,7 @@ def maintained() -> World:
     vacuum(coordinator, dry_run=False)  # fences writers
     world.tick(8 * DAY_SECONDS)
     coordinator.log.write_checkpoint()
-    clean_up(coordinator.store, world.clock, coordinator.refresh().configs)
+    clean_up(coordinator.store, world.clock, coordinator.refresh().configs, SETTINGS)
     write_again(world, first=100)
     for first in range(200, 230, 5):
         world.write("rolled", {0: rows_of("rolled", 5, first)}, "lz4")
@@ -299,7 +303,6 @@ def main(folder: Path) -> None:
     if folder.exists():
         sys.exit(f"{folder} exists: a level is written once; remove it to write it again")
     controller.writer_name = lambda: "golden/1"  # else it says which machine this was
-    limits.MIN_COMMITS_KEPT = 4  # else a boundary takes more than a hundred commits
     for make in (written, maintained, replicated):
         world = make()
         place = folder / make.__name__

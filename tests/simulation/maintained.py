@@ -32,6 +32,7 @@ from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
@@ -92,6 +93,10 @@ CLUSTER_CONFIGS = {"metadata.max.retention.ms": "60000"}
 KEYS = [b"a", b"b", b"c", b"d"]
 
 
+SETTINGS = LogSettings(checkpoint_interval_commits=5, min_commits_kept=0)
+"""Many checkpoints, and commits that go as soon as they are old enough."""
+
+
 class World:
     """One run: the storage, the truth about it, and the actors. ``busy`` are those whose work has an end."""
 
@@ -107,7 +112,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.machines = some_machines(self.simulation, MACHINES)
         self.store = WatchedStore(self.name, self.simulation)
-        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
+        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=SETTINGS)
         cluster.submit(partial(alter_configs, topic="", changes=CLUSTER_CONFIGS))
         self.stamped = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
         for topic in TOPICS:
@@ -123,7 +128,9 @@ class World:
         self.lives.append(store)
         while True:
             try:
-                return Coordinator(CommitLog.open(store, self.simulation.clock, self.simulation.ids()))
+                return Coordinator(
+                    CommitLog.open(store, self.simulation.clock, self.simulation.ids(), settings=SETTINGS)
+                )
             except StorageUnavailableError:
                 continue
 
@@ -167,7 +174,9 @@ class World:
     def later(self, seconds: float) -> Coordinator:
         """Return the cluster without faults and stops, once all actors are done, that many seconds later."""
         self.simulation.advance(seconds)
-        return Coordinator(CommitLog.open(self.store, _Later(self.simulation), self.simulation.ids()))
+        return Coordinator(
+            CommitLog.open(self.store, _Later(self.simulation), self.simulation.ids(), settings=SETTINGS)
+        )
 
 
 class _Later:

@@ -50,7 +50,8 @@ def vacuum_all(world: World, coordinator: Coordinator) -> None:
 
 
 def clean_up_all(world: World, coordinator: Coordinator) -> None:
-    clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs)
+    configs = coordinator.refresh().configs
+    clean_up(coordinator.store, coordinator.log.expiry_clock, configs, coordinator.log.settings)
 
 
 def delete_records(world: World, coordinator: Coordinator) -> None:

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 
-import pytest
-
-from sparklog import limits
 from sparklog.errors import SparklogError
 from tests.simulation.maintained import NOTHING_FAILS, STOP_RATE, Holder, Seeker, Tail, World, Writer, places
 from tests.simulation.maintainers import JOBS, Maintainer, last_of_all
 from tests.simulation.truth import LISTED
-
-
-def prepare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many checkpoints, and commits that go as soon as they are old enough."""
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
 
 
 def build(seed: int, stop_rate: float) -> World:

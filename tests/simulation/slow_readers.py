@@ -10,6 +10,7 @@ from collections.abc import Callable
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import CommitConflictError, IndeterminateCommitError
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore, forget_space
@@ -32,10 +33,14 @@ class RemoteStore(MemoryStore):
     parallel_requests = 16
 
 
+SETTINGS = LogSettings(checkpoint_interval_commits=50)
+
+
 class SlowReaders:
     """One run: steady writers, a slow reader and a slow writer. ``slow`` are the operations that took too long."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, settings: LogSettings = SETTINGS) -> None:
+        self.settings = settings
         self.simulation = Simulation(seed)
         self.name = f"slow-readers-{seed}"
         self.store = RemoteStore(self.name, self.simulation)
@@ -43,7 +48,8 @@ class SlowReaders:
         self.writing = WRITERS
         self.slow: list[str] = []
         self.looks = 0
-        create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids()).create_topic("t")
+        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=settings)
+        cluster.create_topic("t")
         for number in range(WRITERS):
             self.simulation.spawn(f"w{number}", lambda number=number: self.write(number))  # type: ignore[misc]
         self.simulation.spawn("reader", self.follow)
@@ -58,7 +64,7 @@ class SlowReaders:
 
     def open(self, latency: float) -> Coordinator:
         store: FaultyStore = self.simulation.store(self.store, {}, latency=latency)
-        return Coordinator(CommitLog.open(store, self.simulation, self.simulation.ids()))
+        return Coordinator(CommitLog.open(store, self.simulation, self.simulation.ids(), settings=self.settings))
 
     def write(self, number: int) -> None:
         try:

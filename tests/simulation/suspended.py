@@ -10,9 +10,6 @@ import random
 from contextlib import suppress
 from functools import partial
 
-import pytest
-
-from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import (
     CommitConflictError,
@@ -24,12 +21,16 @@ from sparklog.errors import (
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import BOUNDARY_KEY, COMMITS
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call
 from sparklog.testing.simulation import Machine, Simulation
+
+SETTINGS = LogSettings(checkpoint_interval_commits=3, min_commits_kept=0)
+"""Many checkpoints, and commits that go as soon as they are old enough."""
 
 APPENDS = 14
 CONFIGS = {"metadata.max.retention.ms": "0"}
@@ -55,7 +56,7 @@ class SuspendedWorld:
         self.late = 0
         self.acknowledged: dict[str, int] = {}
         self.findings: list[str] = []
-        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
+        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=SETTINGS)
         cluster.create_topic("t")
         cluster.submit(partial(alter_configs, topic="", changes=CONFIGS))
         for number in range(2):
@@ -67,7 +68,7 @@ class SuspendedWorld:
 
     def open(self) -> Coordinator:
         store = self.simulation.store(self.store, {}, self._stop)
-        return Coordinator(CommitLog.open(store, self.simulation.clock, self.simulation.ids()))
+        return Coordinator(CommitLog.open(store, self.simulation.clock, self.simulation.ids(), settings=SETTINGS))
 
     def _stop(self, call: Call) -> float:
         if call.operation not in ("put", "put_if_absent"):
@@ -104,7 +105,7 @@ class SuspendedWorld:
         while self.writing:
             self.simulation.sleep(self.random.uniform(0, 200))
             try:
-                clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs)
+                clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs, SETTINGS)
             except RootReplacedError:
                 coordinator = self.open()
 
@@ -119,12 +120,6 @@ class SuspendedWorld:
         for path, offset in self.acknowledged.items():
             if found.get(path) != offset:
                 self.findings.append(f"{path} was acknowledged at {offset}, and is at {found.get(path)}")
-
-
-def prepare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many checkpoints, and commits that go as soon as they are old enough."""
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 3)
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
 
 
 def append(coordinator: Coordinator, path: str) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog import limits
 from tests.simulation import restored, suspended
 from tests.simulation.seeds import name, shards
 from tests.simulation.slow_readers import SlowReaders
@@ -15,9 +14,8 @@ from tests.simulation.slow_readers import SlowReaders
 
 @pytest.mark.parametrize("shard", shards(60), ids=name)
 def test_what_is_acknowledged_after_a_root_was_replaced_is_there(
-    shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shard: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
     noticed = mended = 0
     for seed in shard:
         try:
@@ -35,10 +33,7 @@ def test_what_is_acknowledged_after_a_root_was_replaced_is_there(
 
 
 @pytest.mark.parametrize("shard", shards(100), ids=name)
-def test_a_slow_reader_reaches_the_end(
-    shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 50)
+def test_a_slow_reader_reaches_the_end(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     looks = 0
     for seed in shard[::10]:  # each takes as long as ten others
         try:
@@ -54,10 +49,7 @@ def test_a_slow_reader_reaches_the_end(
 
 
 @pytest.mark.parametrize("shard", shards(40), ids=name)
-def test_machines_that_sleep_lose_nothing(
-    shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    suspended.prepare(monkeypatch)
+def test_machines_that_sleep_lose_nothing(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     late = 0
     for seed in shard:
         try:
@@ -72,8 +64,7 @@ def test_machines_that_sleep_lose_nothing(
     assert late > 0 or len(shard) == 1
 
 
-def test_the_same_seed_runs_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    suspended.prepare(monkeypatch)
+def test_the_same_seed_runs_the_same_way() -> None:
     traces = []
     for _ in range(2):
         roots, readers = restored.build(7), SlowReaders(7)

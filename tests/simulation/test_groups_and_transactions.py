@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from sparklog import limits
+from sparklog.log.settings import LogSettings
 from sparklog.testing.checks import assert_clean
 from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE, LOST_ANSWER
 from sparklog.testing.history import READ, History
@@ -18,15 +18,15 @@ from sparklog.types import TopicPartition
 from tests.simulation.group_members import GroupMemberLife
 from tests.simulation.members import Life, Member
 from tests.simulation.seeds import name, shards
-from tests.simulation.world import TOPICS, IdempotentProducer, Janitor, TransactionalProducer, World
+from tests.simulation.world import MANY_CHECKPOINTS, TOPICS, IdempotentProducer, Janitor, TransactionalProducer, World
 
 EAGER = ("range", "roundrobin")
 COOPERATIVE = ("cooperative-sticky",)
 
 
-def build(seed: int, life: type[Life] = Life) -> World:
+def build(seed: int, life: type[Life] = Life, settings: LogSettings = MANY_CHECKPOINTS) -> World:
     """Members of one kind; odd seeds have those that give up everything first in a rebalance."""
-    world = World(seed)
+    world = World(seed, settings=settings)
     assignors = EAGER if seed % 2 else COOPERATIVE
     facts = {"assignors": assignors, "life": life}
     world.spawn("p1", IdempotentProducer(world, "p1", 6).work)
@@ -70,10 +70,7 @@ def check_settled(world: World) -> None:
 
 @pytest.mark.parametrize("shard", shards(50), ids=name)
 @pytest.mark.parametrize("life", [Life, GroupMemberLife])
-def test_no_seed_gives_a_finding(
-    life: type[Life], shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+def test_no_seed_gives_a_finding(life: type[Life], shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes: Counter[str] = Counter()
     injected: Counter[str] = Counter()
     copies = 0

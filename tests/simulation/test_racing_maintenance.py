@@ -11,16 +11,11 @@ from collections import Counter
 import pytest
 
 from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE
-from tests.simulation.racing import prepare, simulate
+from tests.simulation.racing import simulate
 from tests.simulation.seeds import name, shards
 
 DEFAULT_SEEDS = 50
 """Some 15 seconds; ``make test-simulation`` runs thousands."""
-
-
-@pytest.fixture(autouse=True)
-def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(monkeypatch)
 
 
 @pytest.mark.parametrize("shard", shards(DEFAULT_SEEDS), ids=name)

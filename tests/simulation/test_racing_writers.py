@@ -9,10 +9,11 @@ import time
 
 import pytest
 
-from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, StorageError
+from sparklog.ids import SeededIds
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import Append, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore
@@ -30,6 +31,9 @@ from tests.simulation.seeds import name, shards
 WRITERS = 4
 APPENDS = 6
 RATES = {UNAVAILABLE: 0.03, LOST_ANSWER: 0.05, CRASH_BEFORE: 0.01, CRASH_AFTER: 0.01}
+
+
+SETTINGS = LogSettings(checkpoint_interval_commits=5)
 
 
 class Writer:
@@ -54,7 +58,7 @@ class Writer:
         simulation = self.simulation
         store = simulation.store(self.store, RATES)
         self.lives.append(store)
-        coordinator = Coordinator(CommitLog.open(store, simulation, simulation.ids()))
+        coordinator = Coordinator(CommitLog.open(store, simulation, simulation.ids(), settings=SETTINGS))
         while self.next < APPENDS:
             path = f"w{self.number}-{self.next}.log"
             try:
@@ -85,7 +89,7 @@ class Writer:
 def simulate(seed: int) -> tuple[Simulation, MemoryStore, list[Writer]]:
     simulation = Simulation(seed)
     store = MemoryStore(f"simulation-{seed}-{time.monotonic_ns()}")
-    create_cluster(store).create_topic("t", partitions=2)
+    create_cluster(store, ids=SeededIds(seed), settings=SETTINGS).create_topic("t", partitions=2)
     writers = [Writer(simulation, store, number) for number in range(WRITERS)]
     for writer in writers:
         simulation.spawn(f"writer-{writer.number}", writer.work)
@@ -111,9 +115,8 @@ def check(seed: int, store: MemoryStore, writers: list[Writer]) -> None:
 
 @pytest.mark.parametrize("shard", shards(150), ids=name)
 def test_every_acknowledged_append_is_there_once_and_nothing_else(
-    shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shard: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
     kills = lost = 0
     for seed in shard:
         try:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sparklog import limits
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError
 from sparklog.protocol.commits import commit_key
@@ -39,7 +38,7 @@ from sparklog.testing.findings import (
 from sparklog.types import TopicPartition
 from tests.simulation import members, world
 from tests.simulation.test_groups_and_transactions import build
-from tests.simulation.world import Sent, World
+from tests.simulation.world import NO_CHECKPOINTS, Sent, World
 
 Patch = pytest.MonkeyPatch
 SEEDS = 60
@@ -191,7 +190,7 @@ BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
 
 def run(seed: int) -> tuple[list[Finding], list[str]]:
     """Return the findings of a broken run. An actor that fails on the damage ends, and the others continue."""
-    world = build(seed)
+    world = build(seed, settings=NO_CHECKPOINTS)
     findings = check(world.run(strict=False))
     return findings, world.simulation.trace
 
@@ -200,7 +199,6 @@ def run(seed: int) -> tuple[list[Finding], list[str]]:
 def test_a_broken_component_is_found_and_its_seed_runs_the_same_way_again(
     bug: Callable[[Patch], None], kinds: tuple[str, ...], first: int, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10_000)
     bug(monkeypatch)
     missing = set(kinds)
     for seed in range(first, first + SEEDS):

@@ -33,7 +33,7 @@ from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.store.base import Store
 from tests.simulation import truth
-from tests.simulation.racing import prepare, simulate
+from tests.simulation.racing import simulate
 
 Patch = pytest.MonkeyPatch
 SEEDS = 60
@@ -279,7 +279,6 @@ BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
 def test_a_broken_rule_is_found(
     bug: Callable[[Patch], None], kinds: tuple[str, ...], first: int, monkeypatch: Patch
 ) -> None:
-    prepare(monkeypatch)
     bug(monkeypatch)
     missing = set(kinds)
     for seed in range(first, first + SEEDS):

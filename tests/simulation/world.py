@@ -19,6 +19,7 @@ from sparklog.coordinator.group_liveness import DeadMembers
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, ProducerFencedError, StorageError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import CommitOffsets, Run
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide.groups import GroupCommit, expire_offsets
@@ -101,6 +102,10 @@ class _Steps:
         raise AssertionError("nobody sleeps on the history's clock")
 
 
+MANY_CHECKPOINTS = LogSettings(checkpoint_interval_commits=5)
+NO_CHECKPOINTS = LogSettings(checkpoint_interval_commits=10_000)
+
+
 class World:
     """One run: the storage, the actors and their logs.
 
@@ -108,7 +113,8 @@ class World:
     storage has worked for some sessions.
     """
 
-    def __init__(self, seed: int, rates: Mapping[str, float] = RATES) -> None:
+    def __init__(self, seed: int, rates: Mapping[str, float] = RATES, settings: LogSettings = MANY_CHECKPOINTS) -> None:
+        self.settings = settings
         self.at_work: set[str] = set()
         self.members = 0
         self.rested: dict[str, float] = {}
@@ -125,7 +131,7 @@ class World:
         self.logs: dict[str, OperationLog] = {}
         self.lives: list[FaultyStore] = []
         self.heartbeats: dict[str, float] = {}
-        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
+        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=settings)
         for topic, partitions in TOPICS.items():
             cluster.create_topic(topic, partitions)
         cluster.commit_offsets(IDLE_GROUP, {("in", 0): 0})
@@ -139,7 +145,9 @@ class World:
         self.lives.append(store)
         while True:
             try:
-                return Coordinator(CommitLog.open(store, self.simulation.clock, self.simulation.ids()))
+                return Coordinator(
+                    CommitLog.open(store, self.simulation.clock, self.simulation.ids(), settings=self.settings)
+                )
             except StorageError:
                 continue
 
@@ -439,7 +447,9 @@ class Janitor:
             self.left -= 1
             self.world.simulation.sleep(self.world.random.uniform(0, 2 * SESSION_SECONDS))
             with suppress(IndeterminateCommitError, *NOTHING_WRITTEN):
-                clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs)
+                clean_up(
+                    coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs, self.world.settings
+                )
                 coordinator.submit(partial(expire_offsets, now_ms=coordinator.log.expiry_clock.now_ms()))
                 if self.dead_members:
                     dead.expire()

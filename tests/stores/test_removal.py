@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
-from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import COMMITS
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.segments.retention import retain
@@ -25,10 +23,12 @@ def sweep_once_due(coordinator: Coordinator) -> int:
     return 0
 
 
-def test_what_is_not_needed_any_more_goes_and_the_rest_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MIN_COMMIT_AGE_MS", -60_000)  # also where the storage's host and this one differ
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
-    coordinator = create_cluster(store)
+AT_ONCE = LogSettings(min_commits_kept=0, min_commit_age_ms=-60_000)
+"""Commits go at once, also where the storage's host and this one differ."""
+
+
+def test_what_is_not_needed_any_more_goes_and_the_rest_stays(store: Store) -> None:
+    coordinator = create_cluster(store, settings=AT_ONCE)
     configs = {"retention.ms": "1000", "file.delete.delay.ms": "0", "internal.segment.bytes": "1"}
     coordinator.create_topic("orders", configs=configs)
     in_an_hour = coordinator.log.clock.now_ms() // 60_000 + 60
@@ -41,7 +41,7 @@ def test_what_is_not_needed_any_more_goes_and_the_rest_stays(store: Store, monke
     assert retain(coordinator).segments == 4
     assert sweep_once_due(coordinator) == 4
     assert [found.size for found in vacuum(coordinator, 0, dry_run=False, force=True).files] == [1]
-    found = cleanup.clean_up(store, coordinator.log.clock, {"metadata.max.retention.bytes": "0"})
+    found = cleanup.clean_up(store, coordinator.log.clock, {"metadata.max.retention.bytes": "0"}, AT_ONCE)
     assert found.commits == found.boundary + 1
     assert len(list(store.list(COMMITS))) == coordinator.refresh().version - found.boundary
     opened = open_cluster(store)

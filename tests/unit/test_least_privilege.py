@@ -19,10 +19,11 @@ from sparklog.client.admin.types import NewPartitions, NewTopic
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
-from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator import coordinator as coordinators
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.reader_leases import take_reader_lease
 from sparklog.errors import StoragePermissionError
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
@@ -119,6 +120,13 @@ class ProbedStore(MemoryStore):
         return "http://127.0.0.1:1"
 
 
+MANY_CHECKPOINTS = LogSettings(checkpoint_interval_commits=3)
+"""Whoever commits meets one."""
+
+create_cluster = partial(coordinators.create_cluster, settings=MANY_CHECKPOINTS)
+open_cluster = partial(coordinators.open_cluster, settings=MANY_CHECKPOINTS)
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
@@ -127,7 +135,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """A root that its owner made, with a topic, records and a group."""
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 3)  # whoever commits meets a checkpoint
     monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS", WIDTH - 1)  # and a flush to many partitions has actions beside it
     store = ProbedStore(uuid.uuid4().hex, clock)
     owner = create_cluster(store, clock=clock)

@@ -40,18 +40,18 @@ from sparklog.ids import Ids
 from sparklog.log.checkpoints import format_v1 as format_v1
 from sparklog.log.checkpoints import heads, lists
 from sparklog.log.checkpoints.files import (
-    MEND,
     AnyReference,
     FileReference,
     read_file,
     read_segments_file,
+    translate_damage,
     write_file,
     write_segments_file,
 )
 from sparklog.log.checkpoints.lists import NO_LISTS, ListCache, Lists, TopicList
-from sparklog.log.checkpoints.tiers import PartReference, Plan, Rows, merged, plan
+from sparklog.log.checkpoints.tiers import PartReference, Plan, Rows, merge_rows, plan
 from sparklog.log.layout import CHECKPOINTS, manifest_version, read_certain_boundary
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
 from sparklog.protocol import levels
 from sparklog.protocol.commits import commit_key
@@ -203,27 +203,21 @@ def _hinted_key(store: Store) -> str | None:
 
 def read_manifest(store: Store, key: str) -> Manifest:
     """Read a checkpoint's manifest. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
-    path = f"{store.root}/{key}"
     data = store.get(key, limits.MAX_MANIFEST_BYTES)
-    try:
+    with translate_damage(store, key):
         stored_format = _HEADER_DECODER.decode(data).format
         if stored_format <= FORMAT:
             return _MANIFEST_DECODER.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {MEND}", path=path) from error
-    raise levels.newer(path, stored_format)
+    raise levels.newer(f"{store.root}/{key}", stored_format)
 
 
 def read_heads(store: Store, manifest: Manifest) -> State:
     """Read the state of a checkpoint. Raises CorruptMetadataError."""
-    path = f"{store.root}/{manifest.heads.key}"
-    try:
+    with translate_damage(store, manifest.heads.key):
         if manifest.format == 1:
             return format_v1.read_state(store, manifest.heads)
-        parts = each(partial(read_file, store), manifest.head_parts, store.parallel_requests)
+        parts = map_parallel(partial(read_file, store), manifest.head_parts, store.parallel_requests)
         return heads.assemble(_drain(parts))
-    except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
-        raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {MEND}", path=path) from error
 
 
 def _drain(parts: list[pa.Buffer]) -> Iterator[BytesLike]:
@@ -241,11 +235,11 @@ def read_digest(store: Store, manifest: Manifest) -> str:
 def read_lists(store: Store, manifest: Manifest, cache: ListCache | None = None) -> Lists:
     """Read the lists of segments of all topics. Raises CorruptMetadataError."""
     if manifest.format == 1:
-        return NO_LISTS.changed({topic_id: lists.as_list(files) for topic_id, files in manifest.segments.items()})
+        return NO_LISTS.changed({topic_id: TopicList(tuple(files)) for topic_id, files in manifest.segments.items()})
     return (cache or ListCache(store)).read(manifest.lists)
 
 
-def files_of(store: Store, manifest: Manifest, cache: ListCache | None = None) -> list[AnyReference]:
+def list_files(store: Store, manifest: Manifest, cache: ListCache | None = None) -> list[AnyReference]:
     """Return every file that a checkpoint names in its manifest or lists. Raises CorruptMetadataError."""
     return [*manifest.head_parts, *manifest.lists, *read_lists(store, manifest, cache).files()]
 
@@ -254,17 +248,12 @@ def is_whole(store: Store, manifest: Manifest, cache: ListCache | None = None) -
     """Return whether all files of a checkpoint exist, by listing."""
     sizes = {info.key: info.size for info in store.list(CHECKPOINTS)}
     try:
-        named = files_of(store, manifest, cache)
+        named = list_files(store, manifest, cache)
     except CorruptMetadataError as error:
         if error.missing:
             return False
         raise
     return all(sizes.get(file.key) == file.size for file in named)
-
-
-def read_segments(store: Store, files: Sequence[FileReference]) -> list[pa.RecordBatch]:
-    """Read the parts of one topic, oldest first. Raises CorruptMetadataError."""
-    return each(partial(read_segments_file, store), files, store.parallel_requests)
 
 
 # -- writing
@@ -293,7 +282,7 @@ def write_checkpoint(
     now = before.changed(changes)
     write_heads = partial(_write_heads, store, stem, state, base, touched)
     write_lists = partial(_write_lists, store, stem, base, before, changes, now)
-    (head_parts, _), (list_parts, added) = each(_call, (write_heads, write_lists), store.parallel_requests)
+    (head_parts, _), (list_parts, added) = map_parallel(_call, (write_heads, write_lists), store.parallel_requests)
     manifest = Manifest(
         format=FORMAT,
         version=state.version,
@@ -327,17 +316,15 @@ def _write_heads(
     if planned.whole:
         rows: Rows = heads.all_rows(state)
     else:
-        parts = each(partial(_read_raw_heads, store), planned.merged, store.parallel_requests)
-        rows = merged([*parts, heads.raw_rows(heads.encode_rows(changed))], whole=False) if parts else changed
+        parts = map_parallel(partial(_read_raw_heads, store), planned.merged, store.parallel_requests)
+        rows = merge_rows([*parts, heads.decode_rows(heads.encode_rows(changed))]) if parts else changed
     return _write_part(store, f"{stem}.heads", planned, rows, heads.encode_rows(rows))
 
 
 def _read_raw_heads(store: Store, part: PartReference) -> Rows:
-    data, path = read_file(store, part), f"{store.root}/{part.key}"
-    try:
-        return heads.raw_rows(memoryview(data))
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
+    data = read_file(store, part)
+    with translate_damage(store, part.key):
+        return heads.decode_rows(memoryview(data))
 
 
 def _write_lists(
@@ -351,13 +338,13 @@ def _write_lists(
     if planned.whole:
         rows: Rows = now.all_rows()
     elif planned.merged:
-        parts = each(partial(lists.read_rows, store), planned.merged, store.parallel_requests)
-        rows = merged([*parts, lists.raw_rows(lists.encode_rows(changed))], whole=False)
+        parts = map_parallel(partial(lists.read_rows, store), planned.merged, store.parallel_requests)
+        rows = merge_rows([*parts, lists.decode_rows(lists.encode_rows(changed))])
     else:
         rows = changed
     data = lists.encode_rows(rows)
     list_parts, _ = _write_part(store, f"{stem}.lists", planned, rows, data)
-    return list_parts, {list_parts[-1].key: lists.raw_rows(data)}
+    return list_parts, {list_parts[-1].key: lists.decode_rows(data)}
 
 
 def _count(rows: Rows) -> int:
@@ -383,16 +370,16 @@ def _write_changed_lists(
         events = recent[topic_id]
         added = [event for event in events if isinstance(event, Segment)]
         if len(added) < len(events):
-            work.append(partial(_rewritten, store, key, live[topic_id], topic_list, events, state.version))
+            work.append(partial(_rewrite_list, store, key, live[topic_id], topic_list, events, state.version))
         elif lists.needs_file(topic_id, topic_list.waiting + len(added)):
             work.append(partial(_write_list_file, store, key, topic_list, added))
         else:
-            work.append(partial(lists.with_tail, topic_list, state.version, added))
-    new_lists = each(lambda function: function(), work, store.parallel_requests)
+            work.append(partial(lists.add_tail, topic_list, state.version, added))
+    new_lists = map_parallel(lambda function: function(), work, store.parallel_requests)
     return {**changes, **dict(zip(grown, new_lists, strict=True))}
 
 
-def _rewritten(
+def _rewrite_list(
     store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], version: int
 ) -> TopicList:
     """Rewrite the list of a topic in which segments were replaced or deleted."""
@@ -401,7 +388,7 @@ def _rewritten(
     if lists.needs_file(topic.topic_id, table.num_rows):
         return TopicList((write_segments_file(store, key, table),))
     segments = [segment for number in range(len(topic.partitions)) for segment in listed.partition(number)]
-    return lists.with_tail(TopicList(), version, segments) if segments else TopicList()
+    return lists.add_tail(TopicList(), version, segments) if segments else TopicList()
 
 
 def _write_list_file(store: Store, key: str, before: TopicList, added: Sequence[Segment]) -> TopicList:

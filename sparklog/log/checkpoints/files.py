@@ -7,6 +7,9 @@ Nothing is decompressed: these files are never compressed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 import pyarrow as pa
 
@@ -56,6 +59,16 @@ def read_file(store: Store, file: AnyReference) -> pa.Buffer:
     return data
 
 
+@contextmanager
+def translate_damage(store: Store, key: str) -> Iterator[None]:
+    """Raise CorruptMetadataError, which names this file, for content that cannot be decoded."""
+    try:
+        yield
+    except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
+        path = f"{store.root}/{key}"
+        raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
+
+
 def write_file(store: Store, file: AnyReference, data: BytesLike) -> None:
     """Store the bytes of a reference, and read them back."""
     output = store.open_output(file.key)
@@ -81,7 +94,7 @@ def read_segments_file(store: Store, file: FileReference) -> pa.RecordBatch:
 def read_columns(store: Store, file: AnyReference, schema: pa.Schema, defaults: dict[str, object]) -> pa.RecordBatch:
     """Read the rows of an Arrow file; columns in ``defaults`` may be absent. Raises as ``read_segments_file``."""
     data, path = read_file(store, file), f"{store.root}/{file.key}"
-    try:
+    with translate_damage(store, file.key):
         stored, rows = read_arrow_file(data, 0)
         unknown = sorted(set(stored.names) - set(schema.names))
         if unknown:
@@ -91,8 +104,6 @@ def read_columns(store: Store, file: AnyReference, schema: pa.Schema, defaults: 
                 path=path,
             )
         return with_columns(rows, schema, defaults)
-    except ValueError as error:
-        raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
 
 
 def write_segments_file(store: Store, key: str, batch: pa.RecordBatch) -> FileReference:

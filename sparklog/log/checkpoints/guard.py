@@ -7,21 +7,15 @@ that, others check as well before they use one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 from sparklog.clock import Clock
-from sparklog.errors import CorruptMetadataError, StorageUnavailableError
+from sparklog.errors import CorruptMetadataError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.commits.commit_files import not_there, read_log_end, read_mounted_log_end
+from sparklog.log.commits.commit_files import read_log_end, read_mounted_log_end, refuse_other_history
 from sparklog.log.layout import read_certain_boundary
 from sparklog.protocol.state import State
+from sparklog.retry import retry_read
 from sparklog.store.base import Store
-
-Result = TypeVar("Result")
-
-_ATTEMPTS = 5
 
 
 def is_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
@@ -91,19 +85,9 @@ def withdraw_unless_of_log(store: Store, clock: Clock, manifest: checkpoint.Mani
 
     Raises RootReplacedError then.
     """
-    end = _retry(clock, lambda: read_mounted_log_end(store, state.version, with_boundary=True))
+    end = retry_read(lambda: read_mounted_log_end(store, state.version, with_boundary=True), clock)
     if end.digest == state.digest or end.removed_up_to >= state.version:
         return
-    if _retry(clock, lambda: read_certain_boundary(store)) < state.version:
-        _retry(clock, lambda: checkpoint.withdraw(store, manifest))
-        raise not_there(store, state.version, end)
-
-
-def _retry(clock: Clock, request: Callable[[], Result]) -> Result:
-    """Send a request, with retries if the storage does not answer. Raises StorageError."""
-    for attempt in range(_ATTEMPTS - 1):
-        try:
-            return request()
-        except StorageUnavailableError:
-            clock.sleep(0.05 * 2**attempt)
-    return request()
+    if retry_read(lambda: read_certain_boundary(store), clock) < state.version:
+        retry_read(lambda: checkpoint.withdraw(store, manifest), clock)
+        raise refuse_other_history(store, state.version, end)

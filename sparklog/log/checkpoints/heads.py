@@ -168,7 +168,7 @@ def encode_rows(rows: Rows) -> bytes:
 # -- from rows
 
 
-def raw_rows(data: BytesLike) -> dict[str, list[Row]]:
+def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
     """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
     return cast("dict[str, list[Row]]", msgspec.structs.asdict(_RAW_DECODER.decode(data)))
 

@@ -25,9 +25,9 @@ import pyarrow as pa
 from immutables import Map
 
 from sparklog.errors import CorruptMetadataError
-from sparklog.log.checkpoints.files import MEND, FileReference, read_file, read_segments_file
+from sparklog.log.checkpoints.files import MEND, FileReference, read_file, read_segments_file, translate_damage
 from sparklog.log.checkpoints.tiers import PartReference, Row, Rows
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.log.segments import to_part
 from sparklog.protocol.segments import Segment
 from sparklog.store.base import BytesLike, Store
@@ -114,7 +114,7 @@ NO_LISTS = Lists(Map())
 
 def read_list(store: Store, listed: TopicList) -> list[pa.RecordBatch]:
     """Read the parts of a topic's list, oldest first. Raises CorruptMetadataError, UnsupportedVersionError."""
-    parts = each(lambda file: read_segments_file(store, file), listed.files, store.parallel_requests)
+    parts = map_parallel(lambda file: read_segments_file(store, file), listed.files, store.parallel_requests)
     return [*parts, to_part(tail_segments(listed))] if listed.tails else parts
 
 
@@ -126,7 +126,7 @@ def tail_segments(listed: TopicList) -> list[Segment]:
         raise CorruptMetadataError(f"a checkpoint's list of segments cannot be read: {error}; {MEND}") from error
 
 
-def with_tail(listed: TopicList, version: int, segments: Sequence[Segment]) -> TopicList:
+def add_tail(listed: TopicList, version: int, segments: Sequence[Segment]) -> TopicList:
     """Return the list with the segments that this version's checkpoint adds."""
     body = _ENCODER.encode([msgspec.structs.astuple(segment) for segment in segments])
     return TopicList(listed.files, (*listed.tails, (version, body)), listed.waiting + len(segments))
@@ -141,7 +141,7 @@ def encode_rows(rows: Rows) -> bytes:
     return _ENCODER.encode(rows)
 
 
-def raw_rows(data: BytesLike) -> dict[str, list[Row]]:
+def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
     """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
     return cast("dict[str, list[Row]]", msgspec.structs.asdict(_ROWS_DECODER.decode(data)))
 
@@ -184,15 +184,10 @@ class ListCache:
                 return self._newest[1]
             rows_by_key = {part.key: self._parts[part.key] for part in parts if part.key in self._parts}
             absent = [part for part in parts if part.key not in rows_by_key]
-            read = each(lambda part: read_rows(self._store, part), absent, self._store.parallel_requests)
+            read = map_parallel(lambda part: read_rows(self._store, part), absent, self._store.parallel_requests)
             rows_by_key.update((part.key, rows) for part, rows in zip(absent, read, strict=True))
-            try:
+            with translate_damage(self._store, keys[-1] if keys else ""):
                 lists = _from_rows(rows_by_key[key] for key in keys)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise CorruptMetadataError(
-                    f"the lists of segments of a checkpoint in {self._store.root} cannot be read: {error}; {MEND}",
-                    path=f"{self._store.root}/{keys[-1]}",
-                ) from error
             self._parts = rows_by_key
             self._newest = (keys, lists)
             return lists
@@ -208,13 +203,6 @@ class ListCache:
 
 def read_rows(store: Store, part: PartReference) -> dict[str, list[Row]]:
     """Read a part of the lists. Raises CorruptMetadataError, StorageError."""
-    data, path = read_file(store, part), f"{store.root}/{part.key}"
-    try:
-        return raw_rows(memoryview(data))
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
-
-
-def as_list(files: Sequence[FileReference]) -> TopicList:
-    """Return a list without tails."""
-    return TopicList(tuple(files))
+    data = read_file(store, part)
+    with translate_damage(store, part.key):
+        return decode_rows(memoryview(data))

@@ -26,9 +26,6 @@ BOTTOM = 1_000_000
 SMALL_ROWS = 256
 """rows up to which all are written each time: they cost less than another file."""
 
-GONE = b"null"
-"""The body of a row of a deleted entry."""
-
 Row = tuple[Any, ...]
 """The fields of a key, then a body."""
 
@@ -86,17 +83,10 @@ def _is_stale(total: int, bottom: int, count: Callable[[], int]) -> bool:
     return total >= 2 * count()
 
 
-def merged(parts: Iterable[Rows], whole: bool) -> dict[str, list[Row]]:
-    """Merge the rows of several parts, oldest first; bodies are ``msgspec.Raw``.
-
-    ``whole``: no older part is left, so deleted rows are dropped.
-    """
+def merge_rows(parts: Iterable[Rows]) -> dict[str, list[Row]]:
+    """Merge the rows of several parts, oldest first, of which older ones are left: deleted rows stay."""
     newest: dict[str, dict[Row, Row]] = {}
     for part in parts:
         for kind, rows in part.items():
             newest.setdefault(kind, {}).update((row[:-1], row) for row in rows)
-    if whole:
-        newest = {
-            kind: {key: row for key, row in rows.items() if bytes(row[-1]) != GONE} for kind, rows in newest.items()
-        }
     return {kind: [rows[key] for key in sorted(rows)] for kind, rows in newest.items() if rows}

@@ -11,13 +11,13 @@ Rules:
   by listing.
 * The boundary never passes the newest checkpoint. Its files were read back when they were written, before a manifest
   named them; that all of them still exist is checked right before the boundary moves.
-* Commits are kept for ``limits.MIN_COMMIT_AGE_MS`` at least, by their timestamp and by the time at which they were
+* Commits are kept for ``LogSettings.min_commit_age_ms`` at least, by their timestamp and by the time at which they were
   stored: a machine that slept between the two stores a commit that looks old. The newest ones are always kept. A
   process that was away for longer than half of that does not trust the boundary, which a stalled clean-up may have set
   back, but looks for the newest checkpoint by listing (``CommitLog``). The next clean-up detects and repairs a boundary
   that went back.
-* A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after the next one was
-  written. Ages are differences of the storage's own times. Manifests are deleted before the files they name. A file
+* A checkpoint is kept while it is one of the newest, and for ``LogSettings.min_checkpoint_age_ms`` after the next one
+  was written. Ages are differences of the storage's own times. Manifests are deleted before the files they name. A file
   that no manifest names is deleted only once there is a newer checkpoint: its writer may be about to name it, however
   old it is. A process that still finds a file of its checkpoint missing continues from the newest one.
 
@@ -51,7 +51,8 @@ from sparklog.log.layout import (
     read_boundary_file,
     write_boundary,
 )
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
+from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
 from sparklog.store.base import ObjectInfo, Store
@@ -71,7 +72,7 @@ class Times(Protocol):
     def now_ms(self) -> int: ...
 
 
-def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
+def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: LogSettings = DEFAULTS) -> CleanUp:
     """Remove all commits beyond the limits, leftovers of earlier clean-ups, and old checkpoints.
 
     Lists the commits, so its cost grows with those kept. ``configs`` are the cluster's. Raises StorageError,
@@ -88,8 +89,8 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     boundary = _repair_boundary(store, oldest - 1, newest.version)
     kept = [commit for commit in stored if commit.version > boundary.boundary]
     excess = sum(commit.size for commit in kept) - _bytes_limit(configs)
-    stored_before_ms = clock.now_ms() - limits.MIN_COMMIT_AGE_MS
-    last_due = newest.version - limits.MIN_COMMITS_KEPT
+    stored_before_ms = clock.now_ms() - settings.min_commit_age_ms
+    last_due = newest.version - settings.min_commits_kept
     due = [
         commit.version
         for commit in takewhile(lambda commit: commit.modified_ms < stored_before_ms, kept)
@@ -111,18 +112,20 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
     _delete(store, map(commit_key, removed))
     _delete_actions(store, boundary.boundary)
-    return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store))
+    return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings))
 
 
-def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
-    """Remove at most ``limits.COMMITS_REMOVED_INLINE`` commits, right after this checkpoint was stored.
+def remove_some_commits(
+    store: Store, clock: Times, configs: Mapping[str, str], newest: checkpoint.Manifest, settings: LogSettings
+) -> int:
+    """Remove at most ``settings.commits_removed_inline`` commits, right after this checkpoint was stored.
 
     Returns how many. Three small reads if none is due. Raises StorageError, CorruptMetadataError.
     """
     current = read_boundary_file(store)
     start = current.boundary + 1
-    most = current.boundary + limits.COMMITS_REMOVED_INLINE
-    for end in _steps(start, min(newest.version - limits.MIN_COMMITS_KEPT, most)):
+    most = current.boundary + settings.commits_removed_inline
+    for end in _steps(start, min(newest.version - settings.min_commits_kept, most)):
         try:
             data = store.get(commit_key(end), limits.MAX_COMMIT_BYTES)
         except ObjectNotFoundError:  # removed by another clean-up; a late one may have set the boundary back
@@ -131,10 +134,11 @@ def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], 
         timestamp_ms = decode_commit(data, end)[0].timestamp
         age_ms = clock.now_ms() - timestamp_ms
         too_many = newest.commit_bytes - current.removed_bytes > _bytes_limit(configs)
-        is_due = age_ms > limits.MIN_COMMIT_AGE_MS and (age_ms > _age_limit_ms(configs) or too_many)
-        if is_due and _is_stored_for_long(store, end, clock) and checkpoint.is_whole(store, newest):
+        is_due = age_ms > settings.min_commit_age_ms and (age_ms > _age_limit_ms(configs) or too_many)
+        is_due = is_due and _is_stored_for_long(store, end, clock, settings.min_commit_age_ms)
+        if is_due and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
-            size = sum(each(lambda key: _size(store, key), keys))
+            size = sum(map_parallel(lambda key: _size(store, key), keys))
             _advance(store, _boundary_after(current, end, size, timestamp_ms))
             _delete(store, keys)
             _delete_actions(store, end)
@@ -158,13 +162,13 @@ def _list_commits(store: Store) -> list[_StoredCommit]:
     )
 
 
-def _is_stored_for_long(store: Store, version: int, clock: Times) -> bool:
-    """Whether a commit, and so all before it, was stored longer than ``limits.MIN_COMMIT_AGE_MS`` ago."""
+def _is_stored_for_long(store: Store, version: int, clock: Times, age_ms: int) -> bool:
+    """Whether a commit, and so all before it, was stored longer than this ago."""
     try:
         modified_ms = store.info(commit_key(version)).modified_ms
     except ObjectNotFoundError:  # another clean-up is at work
         return False
-    return clock.now_ms() - modified_ms > limits.MIN_COMMIT_AGE_MS
+    return clock.now_ms() - modified_ms > age_ms
 
 
 def _delete_actions(store: Store, boundary: int) -> None:
@@ -254,13 +258,13 @@ def _size(store: Store, key: str) -> int:
 
 
 def _delete(store: Store, keys: Iterable[str]) -> None:
-    each(store.delete, keys)
+    map_parallel(store.delete, keys)
 
 
 # -- checkpoints
 
 
-def remove_checkpoints(store: Store) -> int:
+def remove_checkpoints(store: Store, settings: LogSettings) -> int:
     """Delete checkpoints replaced long ago, and files that no kept checkpoint names.
 
     Returns how many files were deleted. Raises StorageError, CorruptMetadataError.
@@ -269,7 +273,7 @@ def remove_checkpoints(store: Store) -> int:
     manifests = [info for info in files if manifest_version(info.key) is not None]
     if len(manifests) <= limits.CHECKPOINTS_KEPT:
         return 0
-    old_ms = max(info.modified_ms for info in files) - limits.MIN_CHECKPOINT_AGE_MS
+    old_ms = max(info.modified_ms for info in files) - settings.min_checkpoint_age_ms
     kept = _keep_newest(sorted(manifests, reverse=True), old_ms)
     named = {info.key for info in kept}
     named.add(boundary_mark_key(marked_boundary(info.key for info in files)))
@@ -277,7 +281,7 @@ def remove_checkpoints(store: Store) -> int:
     for info in kept:
         try:
             manifest = checkpoint.read_manifest(store, info.key)
-            named.update(file.key for file in checkpoint.files_of(store, manifest, lists))
+            named.update(file.key for file in checkpoint.list_files(store, manifest, lists))
         except ObjectNotFoundError:  # deleted by another clean-up since the listing
             return 0
         except CorruptMetadataError as error:

@@ -2,8 +2,10 @@
 
 Rules:
 
-* If the response to a conditional write is not a plain success, the object is read back and its write id compared,
-  since a writer can lose to its own retried request. If the outcome stays unknown: IndeterminateCommitError.
+* If the response to a conditional write is not a plain success, the object is read back and its bytes compared, since a
+  writer can lose to its own retried request. If the outcome stays unknown: IndeterminateCommitError.
+* A commit is folded once: its bytes and the state after it are made from one draft before the create, and that state
+  holds only if exactly these bytes are stored.
 * After the create the previous commit and the boundary are read again. A number at or below the boundary was removed
   before, so the create was that of a stalled writer and is not part of the log. If the previous commit is missing, the
   root was restored from a copy or created again: RootReplacedError, and this commit is withdrawn.
@@ -18,11 +20,12 @@ import contextlib
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.errors import (
+    CorruptMetadataError,
     IndeterminateCommitError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -32,11 +35,21 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.commits.commit_files import LogEnd, check_mounted, not_there, read_mounted_log_end
+from sparklog.log.commits.commit_files import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import read_boundary, read_certain_boundary
-from sparklog.protocol.commit_bytes import EncodedCommit, actions_key, decode_commit, stored_digest
-from sparklog.protocol.commits import Commit, commit_key
+from sparklog.protocol import levels
+from sparklog.protocol.commit_bytes import (
+    FORMAT,
+    EncodedCommit,
+    actions_key,
+    decode_commit,
+    encode_to_store,
+    stored_digest,
+)
+from sparklog.protocol.commits import Commit, ResetTime, commit_key
+from sparklog.protocol.fold import Draft, Folded, check_follows
+from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -47,31 +60,70 @@ READ_BACK_ATTEMPTS = 5
 """tries to read back a commit whose outcome is unknown."""
 
 
-class Fate(Enum):
-    """The outcome of an attempt; the fourth, outcome unknown, is an error."""
+class Outcome(Enum):
+    """The outcome of an attempt to commit; outcome unknown is an error."""
 
     WON = "won"
     LOST = "lost"
     """Another commit has its number."""
     REMOVED = "removed"
-    """Its number was removed long before: this process had stalled."""
+    """Its number was removed long before, since this process had stalled; a log reports it as LOST."""
+
+
+class PreparedCommit(NamedTuple):
+    """A commit as it is to be stored, and the state after it, which follows from the state ``base`` alone."""
+
+    base: State
+    commit: Commit
+    encoded: EncodedCommit
+    folded: Folded
+
+    @property
+    def size(self) -> int:
+        """The bytes it takes in storage."""
+        return len(self.encoded.data) + len(self.encoded.spilled)
+
+
+def prepare_commit(draft: Draft, write_id: str, writer: str) -> PreparedCommit:
+    """Return the commit of a draft. Its time is the draft's; if it resets the log's time, the time that it resets to.
+
+    Pure. Raises RecordListTooLargeError, InvalidRequestError, CorruptMetadataError as ``Draft.apply``.
+    """
+    reset = next((action.time_ms for action in draft.actions if isinstance(action, ResetTime)), draft.timestamp_ms)
+    if reset != draft.timestamp_ms:
+        draft = Draft(draft.base, reset, draft.actions)
+    commit = Commit(
+        format=FORMAT,
+        needs=levels.NEEDS,
+        version=draft.base.version + 1,
+        write_id=write_id,
+        timestamp=draft.timestamp_ms,
+        previous=draft.base.digest,
+        checksum=draft.checksum,
+        writer=writer,
+        actions=list(draft.actions),
+    )
+    check_follows(draft.base, commit)
+    encoded = encode_to_store(commit)
+    state = draft.finish(commit.version, encoded.digest, commit.format)
+    return PreparedCommit(draft.base, commit, encoded, Folded(state, draft.touched))
 
 
 class CommitAttempt:
     """One commit in flight. Used once, by one thread."""
 
-    def __init__(
-        self, store: Store, clock: Clock, elapsed: ElapsedTime, commit: Commit, encoded: EncodedCommit
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, elapsed: ElapsedTime, prepared: PreparedCommit) -> None:
         self._store = store
         self._clock = clock
         self._elapsed = elapsed
-        self._commit = commit
-        self._encoded = encoded
+        self._commit = prepared.commit
+        self._encoded = prepared.encoded
 
-    def make(self, seen: Moment, anchor: tuple[int, str]) -> Fate:
-        """Create the commit. ``seen`` is when this process last read the end of the log; ``anchor`` is version and
-        digest of the commit before the newest one, if the newest was read and may itself follow a missing commit.
+    def make(self, seen: Moment, anchor: tuple[int, str]) -> Outcome:
+        """Create the commit. WON: exactly its bytes are stored, and part of the log.
+
+        ``seen`` is when this process last read the end of the log; ``anchor`` is version and digest of the commit
+        before the newest one, if the newest was read and may itself follow a missing commit.
 
         Raises StorageError with nothing written, IndeterminateCommitError, RootReplacedError.
         """
@@ -80,7 +132,7 @@ class CommitAttempt:
             self._store.put(actions_key(self._commit.version, self._commit.write_id), self._encoded.spilled)
         if not self._create():
             self._delete_spilled()
-            return Fate.LOST
+            return Outcome.LOST
         try:
             is_part = self._is_part_of_log(seen, began, anchor)
         except RootReplacedError as error:
@@ -88,9 +140,9 @@ class CommitAttempt:
                 raise self._indeterminate(error) from error
             raise
         if is_part:
-            return Fate.WON
+            return Outcome.WON
         self._withdraw()
-        return Fate.REMOVED
+        return Outcome.REMOVED
 
     def _withdraw(self) -> None:
         """Delete a commit that is not part of the log: only this process can have created it, and no commit follows."""
@@ -145,16 +197,16 @@ class CommitAttempt:
             at_anchor = self._read_after(lambda: read_mounted_log_end(self._store, anchor[0], with_boundary=True))
             removed = at_anchor.digest == anchor[1] or at_anchor.removed_up_to >= anchor[0]
             if not removed and self._read_after(lambda: read_certain_boundary(self._store)) < anchor[0]:
-                raise not_there(self._store, anchor[0], at_anchor)
+                raise refuse_other_history(self._store, anchor[0], at_anchor)
         stopped = self._elapsed.is_away_since(began)
         if not stopped and (boundary >= commit.version or not self._elapsed.is_away_since(seen)):
             if is_over_hole:
-                raise not_there(self._store, commit.version - 1, end)
+                raise refuse_other_history(self._store, commit.version - 1, end)
             return boundary < commit.version
         newest = self._read_after(lambda: checkpoint.read_newest_listed(self._store))
         if boundary < commit.version and (newest is None or newest.version < commit.version):
             if is_over_hole:
-                raise not_there(self._store, commit.version - 1, end)
+                raise refuse_other_history(self._store, commit.version - 1, end)
             return True
         if newest is not None and newest.version == commit.version:
             manifest = newest
@@ -220,12 +272,16 @@ class CommitAttempt:
 
         def is_ours() -> bool:
             stored = self._store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
+            if stored == self._encoded.data:
+                return True
             try:
-                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
-            except (
-                UnsupportedVersionError
-            ):  # written by a newer sparklog: the next refresh says which version is needed
+                write_id = decode_commit(stored, commit.version)[0].write_id
+            except UnsupportedVersionError:  # by a newer sparklog: the next refresh says which version is needed
                 return False
+            if write_id == commit.write_id:
+                path = f"{self._store.root}/{commit_key(commit.version)}"
+                raise CorruptMetadataError(f"{path} was changed after it was written", path=path)
+            return False
 
         return self._read_after(is_ours, failure)
 

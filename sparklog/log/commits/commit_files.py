@@ -26,7 +26,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.log.layout import CHECKPOINTS, read_boundary, read_cluster_file
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest, with_actions
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
 from sparklog.store.base import Store
@@ -80,7 +80,7 @@ def read_ahead(store: Store, first: int, count: int) -> list[bytes]:
             return None
 
     if store.parallel_requests > 1:
-        answers: Iterable[bytes | None] = each(get, range(first, first + count), count)
+        answers: Iterable[bytes | None] = map_parallel(get, range(first, first + count), count)
     else:
         answers = map(get, range(first, first + count))
     return list(takewhile(lambda data: data is not None, answers))  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
         return LogEnd(None, read_boundary(store))
 
     reads = [read_stored, read_stored_boundary] if with_boundary else [read_stored]
-    answers = each(lambda read: read(), reads, store.parallel_requests)
+    answers = map_parallel(lambda read: read(), reads, store.parallel_requests)
     if len(answers) == 1 and answers[0].digest is None:
         answers.append(read_stored_boundary())
     return LogEnd(answers[0].digest, answers[-1].boundary)
@@ -132,7 +132,7 @@ def read_next_and_end(store: Store, version: int, with_boundary: bool) -> tuple[
         lambda: read_ahead(store, version + 1, 1),
         lambda: read_log_end(store, version, with_boundary),
     ]
-    stored, end = each(lambda read: read(), reads, store.parallel_requests)
+    stored, end = map_parallel(lambda read: read(), reads, store.parallel_requests)
     assert isinstance(stored, list)
     assert isinstance(end, LogEnd)
     return stored, end
@@ -170,7 +170,7 @@ def read_mounted_log_end(store: Store, version: int, with_boundary: bool) -> Log
     return end
 
 
-def lost_after_checkpoint(store: Store, boundary: int, version: int) -> CorruptMetadataError:
+def report_lost_commits(store: Store, boundary: int, version: int) -> CorruptMetadataError:
     """Return the error if no checkpoint includes all removed commits."""
     path = f"{store.root}/{CHECKPOINTS}"
     return CorruptMetadataError(
@@ -180,7 +180,7 @@ def lost_after_checkpoint(store: Store, boundary: int, version: int) -> CorruptM
     )
 
 
-def end_not_reached(store: Store, version: int) -> StorageUnavailableError:
+def report_end_not_reached(store: Store, version: int) -> StorageUnavailableError:
     """Return the error if a log grows faster than it can be read."""
     return StorageUnavailableError(
         f"the end of the log in {store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at version "
@@ -189,13 +189,13 @@ def end_not_reached(store: Store, version: int) -> StorageUnavailableError:
     )
 
 
-def not_there(store: Store, version: int, end: LogEnd) -> RootReplacedError:
+def refuse_other_history(store: Store, version: int, end: LogEnd) -> RootReplacedError:
     """Return the error if the newest commit that a client has read is missing or another one."""
     what = "is missing" if end.digest is None else "is another one now"
-    return replaced(store, f"commit {version}, the newest one that this client has read, {what}")
+    return refuse_replaced_root(store, f"commit {version}, the newest one that this client has read, {what}")
 
 
-def replaced(store: Store, why: str) -> RootReplacedError:
+def refuse_replaced_root(store: Store, why: str) -> RootReplacedError:
     """Return the error if a root holds another history than before."""
     return RootReplacedError(
         f"{store.root} holds another history than the one that this client has read: {why}. It was restored from a "

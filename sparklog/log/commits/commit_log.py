@@ -6,20 +6,18 @@ processes.
 
 Rules:
 
-* If the response to a conditional write is not a plain success, the object is read back and its write id compared,
-  since a writer can lose to its own retried request. If the outcome stays unknown: IndeterminateCommitError.
-* After each create the boundary is read again. A number at or below it was removed before, so the create was that of a
-  stalled writer and is not part of the log.
+* A commit of this process is not read and folded again: the state after it was made before its create, from the state
+  that it was decided on, and is taken over once the commit is won. See ``commit_attempt``, also for the outcomes.
 * An absent next number means the end of the log only if the newest commit known here still exists: a root that was
   restored from a copy, or created again, holds another history, which a client of the former one must not extend. Both
   are read together, before each commit and after it; now and then the boundary is, too.
 * Commits are read ahead, several at a time, and a reader that is far behind starts over from a newer checkpoint; so it
   reaches the end however much faster the writers are.
-* Commits are removed only when they are ``limits.MIN_COMMIT_AGE_MS`` old. A process that was away for half of that, by
-  either of its clocks, looks for the newest checkpoint by listing before it trusts the boundary or its own create
-  (see ``cleanup``).
-* Checkpoints are written every ``limits.CHECKPOINT_INTERVAL_COMMITS`` commits, by the process that commits that number,
-  in the background: no commit, read or lock waits for one. A failure to write one is logged and harmless.
+* Commits are removed only when they are ``LogSettings.min_commit_age_ms`` old. A process that was away for half of
+  that, by either of its clocks, looks for the newest checkpoint by listing before it trusts the boundary or its own
+  create (see ``cleanup``).
+* Checkpoints are written every ``checkpoint_interval_commits``, by the process that commits that number, in the
+  background: no commit, read or lock waits for one. A failure to write one is logged and harmless.
 * The time of a commit is that of the storage's clock if the machine's own is far off (``StorageClock``).
 
 Not for: deciding what to commit, waiting or retrying (``coordinator``).
@@ -31,7 +29,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from enum import Enum
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
@@ -43,32 +40,25 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.ids import Ids, RandomIds
-from sparklog.log.background import BackgroundTask
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.checkpoints.guard import (
-    check_whole,
-    is_of_log,
-    read_newest_of_log,
-    withdraw_unless_of_log,
-    withdraw_unless_whole,
-)
+from sparklog.log.checkpoints.checkpointer import Checkpointer, Snapshot
+from sparklog.log.checkpoints.guard import is_of_log, read_newest_of_log
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.commits import cleanup
-from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate
+from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Outcome, prepare_commit
 from sparklog.log.commits.commit_files import (
     LogEnd,
     complete_commit,
-    end_not_reached,
     holds_commit,
     is_withdrawn,
-    lost_after_checkpoint,
-    not_there,
     read_ahead,
     read_commit,
     read_log_end,
     read_mounted_log_end,
     read_next_and_end,
-    replaced,
+    refuse_other_history,
+    refuse_replaced_root,
+    report_end_not_reached,
+    report_lost_commits,
 )
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
@@ -83,20 +73,13 @@ from sparklog.log.layout import (
     read_cluster_file,
 )
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import FORMAT, EncodedCommit, encode_to_store
-from sparklog.protocol.commits import Action, Commit, RegisterBroker, ResetTime
-from sparklog.protocol.fold import Draft, fold
+from sparklog.log.settings import DEFAULTS, LogSettings
+from sparklog.protocol.commits import Action, Commit, RegisterBroker
+from sparklog.protocol.fold import Draft, Folded, fold
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
-
-_REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
-"""commits after which a process that only reads looks for a checkpoint, to bound its memory."""
-
-CHECKPOINTS_PER_CLEANUP = 10
-"""checkpoints that a process writes between two removals of old ones, each of which needs a listing."""
 
 MAX_READ_AHEAD = 64
 """Maximum of commits read in parallel. Reading starts with one and doubles while there are more."""
@@ -111,36 +94,35 @@ BOUNDARY_SECONDS = 60.0
 """seconds between two reads of the boundary by a process whose newest known commit is unchanged."""
 
 
-class Outcome(Enum):
-    """The outcome of an attempt to commit; the third, outcome unknown, is an error."""
-
-    WON = "won"
-    LOST = "lost"
-
-
 class CommitLog:
     """The commits of one cluster, tailed into a state. Thread-safe: one lock around tail and create.
 
     Readers may keep ``state``; ``refresh`` never changes a returned state.
     """
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, writer: str = "", moved: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        writer: str = "",
+        moved: bool = False,
+        settings: LogSettings = DEFAULTS,
+    ) -> None:
         """``moved``: work although the cluster has moved to another root, for the process that moves it."""
         self._moved = moved
         self.store = store
         self.clock = clock
         self.ids = ids
         self._writer = writer
-        self._elapsed = ElapsedTime(clock)
+        self.settings = settings
+        self._elapsed = ElapsedTime(clock, settings.away_seconds)
         self._lock = threading.RLock()
         self._incomplete: set[str] = set()
-        self._complete_heads = ""
-        self._checkpoints_written = 0
         self.storage_clock = StorageClock(store, clock)
         self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
-        self._checkpointing = threading.Lock()
         self._list_cache = ListCache(store)
-        self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
+        self._checkpointer = Checkpointer(self, clock, ids, settings, self._elapsed, self._list_cache)
         self._cluster_id = ""
         self._torn = False
         self._anchor: tuple[int, str] = (-1, "")
@@ -151,7 +133,12 @@ class CommitLog:
 
     @classmethod
     def create(
-        cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, cluster_id: str | None = None
+        cls,
+        store: Store,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        cluster_id: str | None = None,
+        settings: LogSettings = DEFAULTS,
     ) -> CommitLog:
         """Create a cluster at the store's root, with broker 0 registered.
 
@@ -170,15 +157,22 @@ class CommitLog:
                     f"{store.root} already holds cluster {log.state.cluster_id}; use it, or choose an empty location",
                     path=store.root,
                 )
-        return cls.open(store, clock, ids)
+        return cls.open(store, clock, ids, settings=settings)
 
     @classmethod
-    def open(cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, writer: str = "") -> CommitLog:
+    def open(
+        cls,
+        store: Store,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        writer: str = "",
+        settings: LogSettings = DEFAULTS,
+    ) -> CommitLog:
         """Open an existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
 
         Completes a creation that was interrupted after cluster.json: the first commit registers broker 0.
         """
-        log = cls(store, clock or SystemClock(), ids or RandomIds(), writer)
+        log = cls(store, clock or SystemClock(), ids or RandomIds(), writer, settings=settings)
         log._catch_up()
         if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)]) is Outcome.LOST:
             log.refresh()
@@ -204,7 +198,7 @@ class CommitLog:
         """Start over from the newest checkpoint, or from the empty state."""
         cluster = read_cluster_file(self.store)
         if self._cluster_id not in ("", cluster.cluster_id):
-            raise replaced(self.store, f"it holds cluster {cluster.cluster_id} now")
+            raise refuse_replaced_root(self.store, f"it holds cluster {cluster.cluster_id} now")
         self._cluster_id = cluster.cluster_id
         loaded_at = self._elapsed.now()
         manifest, state = read_newest_of_log(self.store, listed, self._incomplete)
@@ -213,7 +207,7 @@ class CommitLog:
         self._state, self._seen = state or State(cluster_id=cluster.cluster_id), loaded_at
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
-        self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+        self._rebase_at = self._state.version + self.settings.rebase_after_commits
         self._torn = False
 
     def _load_unlinked(self, listed: bool) -> None:
@@ -258,7 +252,7 @@ class CommitLog:
     def _check_in_time(self, deadline: float) -> None:
         self._rounds += 1
         if self.clock.monotonic() > deadline and self._rounds > MAX_ROUNDS:  # else this process was stopped in between
-            raise end_not_reached(self.store, self._state.version)
+            raise report_end_not_reached(self.store, self._state.version)
 
     def _read_to_end(self, window: int, deadline: float) -> bool:
         """Read all new commits; return False if a checkpoint was loaded instead, because commits were removed or many.
@@ -308,8 +302,7 @@ class CommitLog:
             return True
         for attempt, look in enumerate([read_log_end] * READ_BACK_ATTEMPTS + [read_mounted_log_end]):
             if end.removed_up_to >= state.version:
-                self._reload_after(end.removed_up_to)
-                return self._state.version == state.version and self._state.digest == state.digest
+                return self._reload_after(end.removed_up_to)
             if end.digest == state.digest:
                 return True
             self.clock.sleep(0.05 * 2**attempt)  # one read while a copy is being restored proves nothing
@@ -320,17 +313,16 @@ class CommitLog:
         # a stalled writer have its number.
         removed = read_certain_boundary(self.store)
         if removed >= state.version:
-            self._reload_after(removed)
-            return self._state.version == state.version and self._state.digest == state.digest
+            return self._reload_after(removed)
         newest, _ = read_newest_of_log(self.store, True, set(self._incomplete))
         is_other = end.digest is not None and (newest is None or newest.version != state.version)
         if newest is None or newest.version < state.version or is_other:
-            raise not_there(self.store, state.version, end)
+            raise refuse_other_history(self.store, state.version, end)
         if newest.version > state.version:
             self._load_unlinked(listed=True)
             return False
         if checkpoint.read_digest(self.store, newest) != state.digest:
-            raise not_there(self.store, state.version, end)
+            raise refuse_other_history(self.store, state.version, end)
         return True
 
     def _jump_to_checkpoint(self) -> bool:
@@ -362,12 +354,9 @@ class CommitLog:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
             if end.digest == self._state.digest and end.removed_up_to < self._state.version:
                 load = self._load
-            is_other = end.digest not in (
-                None,
-                self._state.digest,
-            )  # if absent, it may have been removed in the meantime
+            is_other = end.digest not in (None, self._state.digest)  # if absent, it may have been removed
             if is_other and read_certain_boundary(self.store) < self._state.version:  # else it is a stalled writer's
-                raise not_there(self.store, self._state.version, end)
+                raise refuse_other_history(self.store, self._state.version, end)
         load(listed=True)
 
     def _take_read(self, data: bytes) -> bool:
@@ -379,17 +368,16 @@ class CommitLog:
         version = self._state.version + 1
         before = (self._state.version, self._state.digest)
         try:
-            self._advance(*complete_commit(self.store, data, version))
+            stored = complete_commit(self.store, data, version)
+            self._advance(stored.commit, fold(self._state, stored.commit, stored.digest), stored.size)
             self._anchor = before
         except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_certain_boundary(self.store)
-            if not from_commits or boundary < max(
-                self._state.version, 0
-            ):  # nothing was removed that the state is based on
+            if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed that it is based on
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
-                    raise not_there(self.store, self._state.version, end) from error  # another history
+                    raise refuse_other_history(self.store, self._state.version, end) from error  # another history
                 if is_withdrawn(self.store, self.clock, version, data):
                     return False
                 raise
@@ -397,18 +385,20 @@ class CommitLog:
             return False
         return True
 
-    def _reload_after(self, boundary: int) -> None:
-        """Load the newest checkpoint, in place of a removed next commit.
+    def _reload_after(self, boundary: int) -> bool:
+        """Load the newest checkpoint, in place of a removed next commit; return whether it is that of the same commit.
 
         By listing: a process that stalled may have set back both the boundary and the hint.
         """
+        before = self._state
         self._load_unlinked(listed=True)
         if self._state.version < boundary:
-            raise lost_after_checkpoint(self.store, boundary, self._state.version)
+            raise report_lost_commits(self.store, boundary, self._state.version)
+        return (self._state.version, self._state.digest) == (before.version, before.digest)
 
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
-            self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+            self._rebase_at = self._state.version + self.settings.rebase_after_commits
             self._rebase_quietly()
 
     def _rebase_quietly(self) -> None:
@@ -421,13 +411,12 @@ class CommitLog:
             if newer is not None:
                 self._rebase(newer)
 
-    def _advance(self, commit: Commit, digest: str, size: int) -> None:
-        """Advance the state by one commit that takes ``size`` bytes in storage."""
-        state, touched = fold(self._state, commit, digest)
+    def _advance(self, commit: Commit, folded: Folded, size: int) -> None:
+        """Advance to the state after one commit, which takes ``size`` bytes in storage."""
         self._torn = True
-        self._lists.take(commit, touched)
+        self._lists.take(commit, folded.touched)
         self._commit_bytes += size
-        self._state = state
+        self._state = folded.state
         self._torn = False
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
@@ -506,135 +495,78 @@ class CommitLog:
         """
         return max(self.storage_clock.now_ms(), self._state.timestamp_ms + 1)
 
+    def draft(self, actions: Sequence[Action] = ()) -> Draft:
+        """Return a draft of the next commit, on the newest state read. Raises as ``Draft.apply``."""
+        return Draft(self._state, self.next_timestamp_ms(), actions)
+
     def attempt(self, actions: Sequence[Action]) -> Outcome:
-        """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh, decide again.
+        """Try to commit these actions, decided on ``state``; as ``commit``."""
+        with self._lock:
+            return Outcome.LOST if self._torn else self.commit(self.draft(actions))
+
+    def commit(self, draft: Draft) -> Outcome:
+        """Try to commit a draft as the next version. WON: ``state`` includes it. LOST: refresh, decide again.
 
         Raises RecordListTooLargeError, InvalidRequestError or StorageError if nothing was written,
         IndeterminateCommitError if the outcome is unknown.
         """
         with self._lock:
-            if self._torn:  # the decision is based on a state that has to be loaded again
+            if self._torn or draft.base is not self._state:  # decided on a state that was replaced since
                 return Outcome.LOST
-            commit, encoded = self._prepare(actions)
-            version = commit.version
-            fate = CommitAttempt(self.store, self.clock, self._elapsed, commit, encoded).make(self._seen, self._anchor)
-            if fate is Fate.REMOVED:
+            prepared = prepare_commit(draft, self.ids.write_id(), self._writer)
+            version = prepared.commit.version
+            outcome = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)
+            if outcome is Outcome.REMOVED:
                 self._reload_after(version)
-            if fate is not Fate.WON:
+            if outcome is not Outcome.WON:
                 return Outcome.LOST
-            self._advance(commit, encoded.digest, len(encoded.data) + len(encoded.spilled))
+            if self._state is not prepared.base:  # a signal handler read commits, perhaps this one
+                self._refresh_quietly()
+                return Outcome.WON
+            self._advance(prepared.commit, prepared.folded, prepared.size)
             self._anchor = (-1, "")
             if self._checkpoint_is_due(version):
-                self._request_checkpoint()
+                self._checkpointer.request()
             return Outcome.WON
-
-    def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, EncodedCommit]:
-        state = self._state
-        reset = next((action.time_ms for action in actions if isinstance(action, ResetTime)), None)
-        timestamp = self.next_timestamp_ms() if reset is None else reset
-        draft = Draft(state, timestamp)
-        for action in actions:
-            draft.apply(action)
-        commit = Commit(
-            format=FORMAT,
-            needs=levels.NEEDS,
-            version=state.version + 1,
-            write_id=self.ids.write_id(),
-            timestamp=timestamp,
-            previous=state.digest,
-            checksum=draft.finish(state.version + 1, "").checksum,
-            writer=self._writer,
-            actions=list(actions),
-        )
-        return commit, encode_to_store(commit)
 
     # -- checkpoints
 
     def _checkpoint_is_due(self, version: int) -> bool:
         """Return whether to write a checkpoint: after many commits or many segments, as both make opening slow."""
-        if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
+        if self._lists.recent_count >= self.settings.checkpoint_interval_segments:
             self._rebase_quietly()
-            if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
+            if self._lists.recent_count >= self.settings.checkpoint_interval_segments:
                 return True
-        return version > 0 and version % limits.CHECKPOINT_INTERVAL_COMMITS == 0
-
-    def _checkpoint_quietly(self) -> None:
-        try:
-            manifest = self.write_checkpoint()
-        except Exception as error:  # of any kind: the commit has happened and is to be acknowledged
-            logger.warning(
-                "could not write a checkpoint at version %d: %s; opening the cluster is slower until one is written",
-                self._state.version,
-                error,
-            )
-        else:
-            self._clean_up_quietly(manifest)
-
-    def _clean_up_quietly(self, manifest: checkpoint.Manifest) -> None:
-        """Remove a bounded part of the old commits and checkpoints, best effort; maintenance removes the rest."""
-        self._checkpoints_written += 1
-        try:
-            cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest)
-            if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
-                cleanup.remove_checkpoints(self.store)
-        except Exception as error:  # as above
-            logger.warning("old commits and checkpoints of %s are not cleaned up: %s", self.store.root, error)
-
-    def _request_checkpoint(self) -> None:
-        if self.store.is_private:  # requests that cost nothing need no thread
-            self._checkpoint_quietly()
-        else:
-            self._background.request()
+        return version > 0 and version % self.settings.checkpoint_interval_commits == 0
 
     def wait_for_checkpoint(self) -> None:
         """Wait for the checkpoint that is being written for a commit of this process, if any."""
-        self._background.wait()
+        self._checkpointer.wait()
 
     def write_checkpoint(self) -> checkpoint.Manifest:
         """Write a checkpoint of the newest state read, and rebase on it. Commits and reads do not wait for it.
 
-        Raises StorageError, CorruptMetadataError.
+        Raises StorageError, CorruptMetadataError, RootReplacedError.
         """
-        with self._checkpointing:
-            while True:
-                try:
-                    return self._write_checkpoint()
-                except CorruptMetadataError as error:
-                    if not error.missing or not self._avoid_base(str(error.context.get("heads", ""))):
-                        raise
+        return self._checkpointer.write()
 
-    def _write_checkpoint(self) -> checkpoint.Manifest:
-        newest = checkpoint.read_newest(self.store)
-        if newest is not None and not is_of_log(self.store, newest):  # a request, so before the lock is taken
-            newest = None
+    def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot:
+        """Return what a checkpoint is to hold now, built on ``newest`` if that is possible; for the checkpointer."""
         with self._lock:
             if self._torn or self._elapsed.is_away_since(self._seen):
                 self.refresh()
             base = newest if newest is not None and self._may_build_on(newest) else self._base
-            state, commit_bytes = self._state, self._commit_bytes
-            changed, touched = self._lists.changes_since(base.version if base is not None else -1)
-        began = self._elapsed.now()
-        try:
-            if base is not None and base.heads.key != self._complete_heads:
-                check_whole(self.store, base, self._list_cache)
-            manifest = checkpoint.write_checkpoint(
-                self.store, self.ids, state, base, changed, commit_bytes, touched, self._list_cache
-            )
-        except CorruptMetadataError as error:
-            if error.missing and base is not None:
-                error.context["heads"] = base.heads.key
-            raise
-        if self._elapsed.seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
-            withdraw_unless_whole(self.store, manifest, self._list_cache)
-        withdraw_unless_of_log(self.store, self.clock, manifest, state)
-        self._complete_heads = manifest.heads.key
-        with self._lock:
-            if self._base is None or self._base.version < manifest.version <= self._state.version:
-                self._rebase(manifest)
-        return manifest
+            events, touched = self._lists.changes_since(base.version if base is not None else -1)
+            return Snapshot(self._state, base, events, touched, self._commit_bytes)
 
-    def _avoid_base(self, heads: str) -> bool:
-        """Stop building on a checkpoint with missing files; return False if that was known before."""
+    def follow_checkpoint(self, written: checkpoint.Manifest) -> None:
+        """Rebase on a checkpoint that this process wrote, unless the log has a newer base; for the checkpointer."""
+        with self._lock:
+            if self._base is None or self._base.version < written.version <= self._state.version:
+                self._rebase(written)
+
+    def avoid_base(self, heads: str) -> bool:
+        """Stop building on a checkpoint with missing files, return False if that was known; for the checkpointer."""
         with self._lock:
             if not heads or heads in self._incomplete:
                 return False

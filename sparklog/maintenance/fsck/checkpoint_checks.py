@@ -17,7 +17,7 @@ from sparklog import limits
 from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY, Manifest
-from sparklog.log.checkpoints.files import AnyReference, FileReference
+from sparklog.log.checkpoints.files import AnyReference, FileReference, read_segments_file
 from sparklog.log.checkpoints.lists import ListCache, Lists, tail_segments
 from sparklog.log.layout import CHECKPOINTS, checkpoint_version, is_boundary_mark, manifest_version
 from sparklog.log.segments import TopicSegments, to_part
@@ -99,7 +99,7 @@ class Checkpoints:
             kept.files = [*kept.manifest.head_parts, *kept.manifest.lists]
             kept.state = checkpoint.read_heads(self._store, kept.manifest)
             kept.lists = checkpoint.read_lists(self._store, kept.manifest, self._cache)
-            kept.files = checkpoint.files_of(self._store, kept.manifest, self._cache)
+            kept.files = checkpoint.list_files(self._store, kept.manifest, self._cache)
             if kept.state.version != kept.version:
                 kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} holds a state of version {kept.state.version}")
         except UnsupportedVersionError as error:
@@ -130,7 +130,7 @@ class Checkpoints:
         for file in files:
             part = self._parts.pop(file.key, None)
             if part is None:
-                part = checkpoint.read_segments(self._store, [file])[0]
+                part = read_segments_file(self._store, file)
                 self._rows += part.num_rows
             self._parts[file.key] = part
             parts.append(part)

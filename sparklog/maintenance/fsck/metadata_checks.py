@@ -44,7 +44,7 @@ from sparklog.log.layout import (
     read_boundary,
     read_cluster_file,
 )
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.checkpoint_checks import Checkpoints, KeptCheckpoint, newer_version
@@ -272,7 +272,9 @@ _Stored = bytes | CorruptMetadataError | ObjectNotFoundError
 def _read_ahead(store: Store, versions: Sequence[int]) -> Iterator[_Stored]:
     """Return the commits of these versions, in order, many fetched at a time where that pays off."""
     for first in range(0, len(versions), _FETCHED_TOGETHER):
-        yield from each(partial(_fetch, store), versions[first : first + _FETCHED_TOGETHER], store.parallel_requests)
+        yield from map_parallel(
+            partial(_fetch, store), versions[first : first + _FETCHED_TOGETHER], store.parallel_requests
+        )
 
 
 def _fetch(store: Store, version: int) -> _Stored:

@@ -33,7 +33,7 @@ from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.retired_files import REMOVED, RemovedFile, read_removed
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.retired_files import SweepResult, due_files, remove_expired_reader_leases, sweep
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.protocol.commits import FenceWriters
@@ -185,7 +185,7 @@ def _vacuum_broker(
         store = coordinator.store_of(broker)
         orphans = list(_find_orphans(store, broker, needed, result))
         if not result.dry_run:
-            each(lambda orphan: store.delete(orphan.path), orphans)
+            map_parallel(lambda orphan: store.delete(orphan.path), orphans)
             result.unfinished += store.remove_unfinished(before_ms)
         result.files += orphans
         surplus = remove_surplus_replicas(coordinator, broker, result.dry_run)
@@ -223,7 +223,7 @@ def _vacuum_root(coordinator: Coordinator, state: State, now_ms: int, older_than
         *(GarbageFile(0, info.key, info.size, OLD_LEASE) for info in old_leases),
     ]
     if not result.dry_run:
-        each(lambda file: store.delete(file.path), garbage)
+        map_parallel(lambda file: store.delete(file.path), garbage)
         result.reader_leases += remove_expired_reader_leases(store, now_ms, older_than_ms)
     result.files += garbage
 

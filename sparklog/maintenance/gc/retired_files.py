@@ -31,7 +31,7 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.segments import index_path
@@ -226,14 +226,14 @@ def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) 
             return error
         return None
 
-    return each(delete, files)
+    return map_parallel(delete, files)
 
 
 def _finish_listings(coordinator: Coordinator, listings: Sequence[str], result: SweepResult) -> None:
     """Commit that all files of these listings are deleted, then delete the listings."""
     if listings:
         coordinator.submit(partial(_forget_listings, listings=listings))
-        each(coordinator.store.delete, listings)
+        map_parallel(coordinator.store.delete, listings)
         result.listings += len(listings)
 
 
@@ -249,5 +249,5 @@ def remove_expired_reader_leases(store: Store, now_ms: int, older_than_ms: int) 
 
 def _remove_leases(store: Store, readers: StoredReaderLeases, before_ms: int) -> int:
     old = [lease.key for lease in readers.expired if lease.until_ms < before_ms]
-    each(store.delete, old)
+    map_parallel(store.delete, old)
     return len(old)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from sparklog.coordinator.brokers import cordon_broker
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import BrokerNotAvailableError
-from sparklog.log.parallel import each
+from sparklog.log.parallel import map_parallel
 from sparklog.protocol.decide.brokers import find_broker
 from sparklog.protocol.segments import index_path
 from sparklog.protocol.state import State
@@ -37,7 +37,7 @@ def remove_surplus_replicas(coordinator: Coordinator, broker: int, dry_run: bool
     cordoned = cordon_broker(coordinator, broker)
     try:
         surplus = _find_surplus(coordinator, store, broker)  # as of a state in which no replica can be added to it
-        each(store.delete, [info.key for info in surplus])
+        map_parallel(store.delete, [info.key for info in surplus])
         return surplus
     finally:
         if cordoned:

@@ -242,7 +242,7 @@ class _Copier:
         lists = checkpoint.read_lists(self._root, manifest)
         for topic_id in lists.topic_ids():
             read_list(self._root, lists.of(topic_id))
-        for file in checkpoint.files_of(self._root, manifest):
+        for file in checkpoint.list_files(self._root, manifest):
             self.object(file.key)
         self.object(manifest.heads.key.removesuffix(".heads") + ".json")
         try:

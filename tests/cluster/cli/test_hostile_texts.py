@@ -15,7 +15,7 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.membership import expire
 from sparklog.errors import InvalidRequestError
 from sparklog.format.schema import record_schema
-from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import (

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -31,9 +31,12 @@ from sparklog.errors import (
 )
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints import checkpoint, lists
-from sparklog.log.commits.commit_log import CommitLog, Outcome
-from sparklog.protocol.commits import Action, AlterConfig, commit_key
+from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.settings import LogSettings
+from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.protocol.decide.append import Decision
+from sparklog.protocol.fold import Draft
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 
@@ -381,9 +384,8 @@ def test_the_same_seed_and_clock_write_the_same_bytes() -> None:
     assert run("seed-a") == run("seed-b")
 
 
-def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_SEGMENTS", 10)
-    coordinator = create_cluster(root)
+def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str) -> None:
+    coordinator = create_cluster(root, settings=LogSettings(checkpoint_interval_segments=10))
     coordinator.create_topic("orders")
     for _ in range(4):
         coordinator.append(type_request([write_values(coordinator, "orders", 0, [b"x"]) for _ in range(6)]))
@@ -453,18 +455,18 @@ def test_a_mistake_in_one_request_is_raised_to_its_caller_alone(root: str) -> No
 
 def test_no_request_is_acknowledged_when_committing_one_by_one_is_interrupted(root: str) -> None:
     coordinator = create_cluster(root)
-    attempt = coordinator.log.attempt
+    commit = coordinator.log.commit
     tries: list[int] = []
 
-    def interrupted(actions: Sequence[Action]) -> Outcome:
-        tries.append(len(actions))
+    def interrupted(draft: Draft) -> Outcome:
+        tries.append(len(draft.actions))
         if len(tries) == 1:
             raise RecordListTooLargeError("together they are too large")
         if len(tries) == 3:
             raise KeyboardInterrupt
-        return attempt(actions)
+        return commit(draft)
 
-    coordinator.log.attempt = interrupted  # type: ignore[method-assign]
+    coordinator.log.commit = interrupted  # type: ignore[method-assign]
     outcomes = submit_together(coordinator, [lambda n=n: coordinator.create_topic(n) for n in "abcd"])
     assert tries == [4, 1, 1]
     assert not any(isinstance(outcome, str) for outcome in outcomes[1:])
@@ -496,8 +498,7 @@ def test_no_error_but_indeterminate_follows_a_commit_that_is_stored(kind: str) -
 def test_a_commit_is_acknowledged_whatever_becomes_of_its_checkpoint(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 1)
-    coordinator = create_cluster(root)
+    coordinator = create_cluster(root, settings=LogSettings(checkpoint_interval_commits=1))
 
     def broken(*_: object) -> None:
         raise pa.ArrowInvalid("too large for a checkpoint")
@@ -507,12 +508,9 @@ def test_a_commit_is_acknowledged_whatever_becomes_of_its_checkpoint(
     assert "orders" in open_cluster(root).state.topics
 
 
-def test_a_damaged_checkpoint_of_others_does_not_stop_a_process_that_runs(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_SEGMENTS", 1)
-    coordinator = create_cluster(root)
+def test_a_damaged_checkpoint_of_others_does_not_stop_a_process_that_runs(root: str) -> None:
+    settings = LogSettings(checkpoint_interval_commits=5, checkpoint_interval_segments=1)
+    coordinator = create_cluster(root, settings=settings)
     coordinator.create_topic("orders")
     damaged = Path(root, f"meta/checkpoints/{1:020d}-x.json")
     damaged.parent.mkdir()

@@ -7,18 +7,15 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
-
-from sparklog import limits
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.log.background import BackgroundTask
 from sparklog.log.checkpoints import checkpoint
+from sparklog.log.settings import LogSettings
 from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 
 
-def test_commits_go_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+def test_commits_go_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     root = LocalStore(str(tmp_path))
     create_cluster(root)
     begun, go_on = threading.Event(), threading.Event()
@@ -28,7 +25,9 @@ def test_commits_go_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch
             begun.set()
             assert go_on.wait(60)
 
-    coordinator = open_cluster(FaultyStore(root, before=hold_checkpoints))
+    coordinator = open_cluster(
+        FaultyStore(root, before=hold_checkpoints), settings=LogSettings(checkpoint_interval_commits=5)
+    )
     try:
         for number in range(6):
             coordinator.create_topic(f"t{number}")
@@ -47,9 +46,8 @@ def test_commits_go_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch
 def test_a_process_that_ends_at_once_still_writes_the_checkpoint_it_owes(tmp_path: Path) -> None:
     program = f"""
 from sparklog.coordinator import create_cluster
-from sparklog import limits
-limits.CHECKPOINT_INTERVAL_COMMITS = 3
-cluster = create_cluster({str(tmp_path)!r})
+from sparklog.log.settings import LogSettings
+cluster = create_cluster({str(tmp_path)!r}, settings=LogSettings(checkpoint_interval_commits=3))
 for number in range(3):
     cluster.create_topic(f"t{{number}}")
 """

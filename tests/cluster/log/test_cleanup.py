@@ -10,15 +10,15 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+import sparklog.coordinator as coordinators
 from sparklog import limits
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator import Coordinator
 from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import read_list
 from sparklog.log.commits import cleanup
-from sparklog.log.commits.commit_log import Outcome
-from sparklog.log.elapsed import AWAY_SECONDS
+from sparklog.log.commits.commit_attempt import Outcome, PreparedCommit, prepare_commit
 from sparklog.log.layout import (
     BOUNDARY_KEY,
     CHECKPOINTS,
@@ -31,6 +31,7 @@ from sparklog.log.layout import (
 )
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commit_bytes import FORMAT, encode_commit
 from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
 from sparklog.protocol.decide.append import AppendRequest
@@ -51,9 +52,16 @@ DAY_SECONDS = 86_400.0
 WEEK = 8 * DAY_SECONDS
 
 
-@pytest.fixture(autouse=True)
-def _few_commits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+NONE_KEPT = LogSettings(min_commits_kept=0)
+OFTEN = NONE_KEPT._replace(checkpoint_interval_commits=10, commits_removed_inline=20)
+create_cluster = partial(coordinators.create_cluster, settings=NONE_KEPT)
+open_cluster = partial(coordinators.open_cluster, settings=NONE_KEPT)
+
+
+def prepare_change(coordinator: Coordinator) -> PreparedCommit:
+    """The commit that it would create next."""
+    log = coordinator.log
+    return prepare_commit(log.draft([AlterConfig(set={"num.partitions": "3"})]), log.ids.write_id(), "")
 
 
 def memory(clock: ManualClock | None = None) -> MemoryStore:
@@ -87,9 +95,11 @@ def stored(store: Store) -> list[int]:
     return [int(info.key[len(COMMITS) : -len(".json")]) for info in store.list(COMMITS)]
 
 
-def cluster(store: Store, clock: ManualClock, commits: int = 20, **configs: str) -> Coordinator:
+def cluster(
+    store: Store, clock: ManualClock, commits: int = 20, settings: LogSettings = NONE_KEPT, **configs: str
+) -> Coordinator:
     """``commits`` appends of a day ago each, with a checkpoint of the last."""
-    coordinator = create_cluster(store, clock=clock)
+    coordinator = create_cluster(store, clock=clock, settings=settings)
     coordinator.create_topic("orders")
     if configs:
         coordinator.submit(
@@ -102,7 +112,8 @@ def cluster(store: Store, clock: ManualClock, commits: int = 20, **configs: str)
 
 
 def clean(coordinator: Coordinator) -> cleanup.CleanUp:
-    return cleanup.clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs)
+    configs = coordinator.refresh().configs
+    return cleanup.clean_up(coordinator.store, coordinator.log.clock, configs, coordinator.log.settings)
 
 
 # -- what goes
@@ -171,7 +182,7 @@ def test_a_commit_that_was_stored_just_now_stays_however_old_its_timestamp_is(in
     if inline:
         manifest = checkpoint.read_newest_listed(store)
         assert manifest is not None
-        while cleanup.remove_some_commits(store, clock, coordinator.state.configs, manifest):
+        while cleanup.remove_some_commits(store, clock, coordinator.state.configs, manifest, NONE_KEPT):
             pass
     else:
         clean(coordinator)
@@ -181,10 +192,9 @@ def test_a_commit_that_was_stored_just_now_stays_however_old_its_timestamp_is(in
     assert stored(store) == []
 
 
-def test_the_newest_commits_before_a_checkpoint_stay_however_old_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 15)
+def test_the_newest_commits_before_a_checkpoint_stay_however_old_they_are() -> None:
     store, clock = clocked_memory()
-    coordinator = cluster(store, clock)
+    coordinator = cluster(store, clock, settings=LogSettings(min_commits_kept=15))
     clock.advance(WEEK)
     assert clean(coordinator).boundary == coordinator.state.version - 15
 
@@ -200,13 +210,9 @@ def test_a_second_clean_up_finds_nothing_to_do() -> None:
 # -- what the writer of a checkpoint does by itself
 
 
-def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10)
-    monkeypatch.setattr(limits, "COMMITS_REMOVED_INLINE", 20)
+def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the_last() -> None:
     store, clock = clocked_memory()
-    coordinator = cluster(store, clock, 98)
+    coordinator = cluster(store, clock, 98, OFTEN)
     clock.advance(WEEK)
     for number in range(10):
         append(coordinator, b"more %d" % number)
@@ -217,11 +223,9 @@ def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the
     assert len(values(open_cluster(store, clock=clock))) == 168
 
 
-def test_the_bytes_of_commits_are_known_without_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10)
-    monkeypatch.setattr(limits, "COMMITS_REMOVED_INLINE", 20)
+def test_the_bytes_of_commits_are_known_without_a_listing() -> None:
     store, clock = clocked_memory()
-    coordinator = cluster(store, clock, 7, metadata_max_retention_bytes="20000")
+    coordinator = cluster(store, clock, 7, OFTEN, metadata_max_retention_bytes="20000")
     for number in range(300):
         clock.advance(60)
         append(coordinator, b"%d" % number)
@@ -238,9 +242,8 @@ def test_a_clean_up_that_fails_does_not_fail_the_commit(monkeypatch: pytest.Monk
     def broken(*arguments: object) -> int:
         raise ObjectNotFoundError("gone")
 
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
     monkeypatch.setattr(cleanup, "remove_some_commits", broken)
-    coordinator = cluster(memory(), ManualClock(), 30)
+    coordinator = cluster(memory(), ManualClock(), 30, LogSettings(checkpoint_interval_commits=5))
     assert len(values(coordinator)) == 30
 
 
@@ -297,7 +300,7 @@ def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(ot
             append(other, b"after it")
         if "checkpoint" in others or "remove" in others:
             other.log.write_checkpoint()
-        clock.advance(AWAY_SECONDS + 1)
+        clock.advance(NONE_KEPT.away_seconds + 1)
         if "remove" in others:
             clock.advance(WEEK)
             assert clean(other).boundary == other.state.version
@@ -339,7 +342,7 @@ def test_what_a_stalled_writer_left_below_the_boundary_is_taken_for_no_commit() 
     write_boundary(store, Boundary(boundary))
     for version in range(boundary + 1):
         store.delete(commit_key(version))
-    commit, encoded = twin.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+    _, commit, encoded, _ = prepare_change(twin)
     assert commit.version == boundary
     store.put_if_absent(commit_key(boundary), encoded.data)
     assert reader.refresh() == coordinator.state
@@ -367,13 +370,13 @@ def checkpointed(clock: ManualClock, count: int, topic: str = "orders") -> tuple
 def test_old_checkpoints_go_and_the_newest_stay_with_all_they_name() -> None:
     clock = ManualClock()
     store, _ = checkpointed(clock, 12)
-    assert cleanup.remove_checkpoints(store) > 0
+    assert cleanup.remove_checkpoints(store, NONE_KEPT) > 0
     found = [info.key for info in store.list(CHECKPOINTS)]
     manifests = [key for key in found if key.endswith(".json") and key != checkpoint.LATEST_KEY]
     assert len(manifests) == limits.CHECKPOINTS_KEPT
     assert sum(key.endswith(".heads") for key in found) == limits.CHECKPOINTS_KEPT
     assert values(open_cluster(store, clock=clock)) == [b"%d" % n for n in range(12)]
-    assert cleanup.remove_checkpoints(store) == 0
+    assert cleanup.remove_checkpoints(store, NONE_KEPT) == 0
 
 
 def test_a_checkpoint_whose_lists_are_gone_stops_no_clean_up() -> None:
@@ -385,13 +388,13 @@ def test_a_checkpoint_whose_lists_are_gone_stops_no_clean_up() -> None:
     for file in incomplete.lists:
         store.delete(file.key)
     before = {info.key for info in store.list(CHECKPOINTS)}
-    assert cleanup.remove_checkpoints(store) == 0
+    assert cleanup.remove_checkpoints(store, NONE_KEPT) == 0
     assert {info.key for info in store.list(CHECKPOINTS)} == before
     for _ in range(limits.CHECKPOINTS_KEPT):
         append(coordinator, b"more")
         coordinator.log.write_checkpoint()
         clock.advance(3600)
-    assert cleanup.remove_checkpoints(store) > 0
+    assert cleanup.remove_checkpoints(store, NONE_KEPT) > 0
     assert manifests[-2] not in {info.key for info in store.list(CHECKPOINTS)}
 
 
@@ -402,7 +405,7 @@ def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
         append(coordinator, b"x")
         coordinator.log.write_checkpoint()
         clock.advance(60)
-    cleanup.remove_checkpoints(store)
+    cleanup.remove_checkpoints(store, NONE_KEPT)
     found = [info.key for info in store.list(CHECKPOINTS)]
     assert sum(key.endswith(".heads") for key in found) == 5
 
@@ -421,7 +424,7 @@ def test_files_of_a_checkpoint_that_is_still_being_written_stay_however_old_they
         store.put(key, b"x")
     clock.advance(2 * limits.MIN_CHECKPOINT_AGE_MS / 1000)
     store.put(f"{CHECKPOINTS}{coordinator.state.version:020d}-now.heads", b"x")
-    cleanup.remove_checkpoints(store)
+    cleanup.remove_checkpoints(store, NONE_KEPT)
     left = {info.key for info in store.list(CHECKPOINTS)}
     assert unfinished[0] in left
     assert unfinished[1] not in left
@@ -436,7 +439,7 @@ def test_a_process_whose_checkpoint_is_gone_goes_on_from_the_newest() -> None:
         append(coordinator, b"%d" % number)
         coordinator.log.write_checkpoint()
         clock.advance(3600)
-    assert cleanup.remove_checkpoints(store) > 0
+    assert cleanup.remove_checkpoints(store, NONE_KEPT) > 0
     with suppress(CorruptMetadataError):
         assert reader.log._base is not None
         read_list(store, checkpoint.read_lists(store, reader.log._base).of(old.topic("orders").topic_id))
@@ -456,7 +459,7 @@ def test_a_process_whose_checkpoint_is_gone_can_still_write_one() -> None:
         append(coordinator, b"%d" % number)
         coordinator.log.write_checkpoint()
         clock.advance(3600)
-    assert cleanup.remove_checkpoints(store) > 0
+    assert cleanup.remove_checkpoints(store, NONE_KEPT) > 0
     assert writer.log.write_checkpoint().version == coordinator.state.version
     assert values(writer) == [b"%d" % n for n in range(12)]
 
@@ -483,7 +486,7 @@ def test_no_commit_goes_behind_a_checkpoint_that_lacks_a_file(monkeypatch: pytes
     clock.advance(WEEK)
     store.delete(checkpoint.read_lists(store, manifest).files()[0].key)
     assert clean(coordinator).commits == 0
-    assert cleanup.remove_some_commits(store, clock, {}, manifest) == 0
+    assert cleanup.remove_some_commits(store, clock, {}, manifest, NONE_KEPT) == 0
     assert stored(store)[0] == 0
 
 
@@ -500,13 +503,13 @@ def test_a_clean_up_killed_at_any_step_and_run_again_ends_as_if_nothing_had_been
 
     inner, clock = prepared()
     counted = FaultyStore(inner)
-    cleanup.clean_up(counted, clock, {})
+    cleanup.clean_up(counted, clock, {}, NONE_KEPT)
     assert len(counted.calls) > 20
     for fault in every_crash(counted.calls):
         inner, clock = prepared()
         store = FaultyStore(inner, [fault])
         with suppress(SimulatedCrash, Exception):
-            cleanup.clean_up(store, clock, {})
+            cleanup.clean_up(store, clock, {}, NONE_KEPT)
         opened = open_cluster(inner, clock=clock)
         assert len(values(opened)) == 21, f"{fault}"
         clean(opened)
@@ -549,7 +552,7 @@ def test_opening_after_100_000_commits_costs_as_many_reads_as_after_100(cleaned:
         history(store, commits, clock)
         if cleaned:
             clock.advance(4000)
-            found = cleanup.clean_up(store, clock, {"metadata.max.retention.bytes": "0"})
+            found = cleanup.clean_up(store, clock, {"metadata.max.retention.bytes": "0"}, NONE_KEPT)
             assert found.boundary == commits - 51
             assert len(stored(store)) == 50
         counting = CountingStore(store)
@@ -580,8 +583,8 @@ def test_a_stalled_writers_create_does_not_hide_the_checkpoint_that_stands_for_r
     for number in range(12):
         if number == 11:
             stalled.refresh()
-            commit, prepared = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
-            last, encoded = commit.version, prepared.data
+            prepared = prepare_change(stalled)
+            last, encoded = prepared.commit.version, prepared.encoded.data
         append(coordinator, b"%d" % number)
         if number in (5, 11):
             coordinator.log.write_checkpoint()
@@ -611,7 +614,7 @@ def test_who_wrote_a_checkpoint_and_slept_does_not_withdraw_what_stands_for_remo
     def others_go_on() -> None:
         stalled = open_cluster(inner, clock=clock)
         stalled.log._state = earlier  # as it was before it slept
-        _, create = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+        create = prepare_change(stalled).encoded
         clock.advance(WEEK)
         assert clean(open_cluster(inner, clock=clock)).boundary == slept.state.version
         inner.put(BOUNDARY_KEY, late)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.commits import commit_files
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -27,7 +27,7 @@ class RoundTrips:
         self.after_each: Callable[[], None] = lambda: None
         self._together = 0
         self.store = _Remote(store, before=self._before)
-        monkeypatch.setattr(commit_files, "each", self._each)
+        monkeypatch.setattr(commit_files, "map_parallel", self._each)
 
     def _before(self, number: int, call: Call) -> None:
         if not self._together:
@@ -76,9 +76,8 @@ def test_a_reader_1_000_commits_behind_takes_at_most_30_round_trips(monkeypatch:
 def test_a_reader_1_000_commits_behind_without_a_checkpoint_takes_at_most_30_round_trips(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10_000)
     store = MemoryStore(uuid.uuid4().hex)
-    writer = create_cluster(store)
+    writer = create_cluster(store, settings=LogSettings(checkpoint_interval_commits=10_000))
     trips = RoundTrips(store, monkeypatch)
     reader = open_cluster(trips.store)
     commit(writer, 1000)

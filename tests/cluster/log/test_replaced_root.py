@@ -21,8 +21,8 @@ from sparklog.errors import (
 )
 from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS
 from sparklog.log.commits.segment_lists import SegmentLists
-from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import COMMITS
+from sparklog.log.settings import DEFAULTS
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
@@ -192,7 +192,7 @@ def test_a_reader_that_was_away_notices_another_history() -> None:
     for number in range(3):
         other.create_topic(f"new-{number}")
     other.log.write_checkpoint()
-    clock.advance(AWAY_SECONDS + 1)
+    clock.advance(DEFAULTS.away_seconds + 1)
     with pytest.raises(RootReplacedError):
         client.refresh()
 

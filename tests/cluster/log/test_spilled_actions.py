@@ -10,8 +10,8 @@ import pytest
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError, StorageError
+from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commit
-from sparklog.log.commits.commit_log import Outcome
 from sparklog.protocol.commits import AlterConfig, Append, Run, commit_key
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.base import Store

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.broker_files import encode_identity
-from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import COMMITS
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import INFO
 from sparklog.maintenance.fsck.repair import repair_cluster
@@ -93,11 +93,9 @@ def is_listing(call: Call) -> bool:
     return call.operation == "list" and call.key == ""
 
 
-def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster) -> None:
     """Between the listing of the commits and the reading of each."""
-    monkeypatch.setattr(limits, "MIN_COMMIT_AGE_MS", 0)
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
-    monkeypatch.setattr(limits, "MIN_CHECKPOINT_AGE_MS", 0)
+    at_once = LogSettings(min_commit_age_ms=0, min_commits_kept=0, min_checkpoint_age_ms=0)
     inner = log.coordinator.store
     assert isinstance(inner, MemoryStore)
     log.coordinator.log.write_checkpoint()
@@ -110,7 +108,7 @@ def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster, monk
         if call.operation == "get" and call.key.startswith(COMMITS) and not cleaned:
             cleaned.append(call)
             log.coordinator.log.clock.sleep(10**9)
-            clean_up(inner, log.coordinator.log.clock, {"metadata.max.retention.ms": "1"})
+            clean_up(inner, log.coordinator.log.clock, {"metadata.max.retention.ms": "1"}, at_once)
 
     before = len(list(inner.list(COMMITS)))
     report = check_cluster(FaultyStore(inner, before=clean)).report

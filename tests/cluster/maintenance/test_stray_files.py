@@ -15,8 +15,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits import cleanup
-from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import actions_version, checkpoint_version, commit_version, has_history, manifest_version
+from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.orphans import vacuum
@@ -104,18 +104,15 @@ def test_who_was_away_finds_the_newest_checkpoint(littered: Littered) -> None:
     away = littered.open()
     littered.commit(9)
     littered.coordinator.log.write_checkpoint()
-    littered.clock.advance(AWAY_SECONDS + 1)
+    littered.clock.advance(DEFAULTS.away_seconds + 1)
     assert away.refresh().version == littered.coordinator.state.version
 
 
-def test_commits_and_checkpoints_are_cleaned_up_and_strays_stay(
-    littered: Littered, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+def test_commits_and_checkpoints_are_cleaned_up_and_strays_stay(littered: Littered) -> None:
     littered.clock.advance(WEEK)
     littered.commit(9)
     littered.coordinator.log.write_checkpoint()
-    done = cleanup.clean_up(littered.store, littered.clock, {})
+    done = cleanup.clean_up(littered.store, littered.clock, {}, LogSettings(min_commits_kept=0))
     assert done.commits == littered.coordinator.state.version
     assert done.checkpoint_files > 0
     assert littered.left() == littered.strays

@@ -20,6 +20,7 @@ from sparklog.log.commits import cleanup
 from sparklog.log.commits.retired_files import REMOVED, RemovedFile, write_removed
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import (
     DEFAULT_AGE_MS,
     MIN_AGE_MS,
@@ -231,15 +232,15 @@ def test_every_online_brokers_files_are_looked_at() -> None:
     assert [len(list(store.list("orders-0/"))) for store in others] == [0, 1]
 
 
-def test_the_age_of_versions_is_known_after_their_commits_were_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+def test_the_age_of_versions_is_known_after_their_commits_were_removed() -> None:
+    settings = LogSettings(min_commits_kept=0)
     coordinator, clock = cluster()
     (old,) = written(coordinator)
     for _ in range(40):
         clock.advance(0.5 * DAY)
         append(coordinator, "orders", [Written(value=b"x")])
         coordinator.log.write_checkpoint()
-        cleanup.clean_up(coordinator.store, clock, {"metadata.max.retention.bytes": "0"})
+        cleanup.clean_up(coordinator.store, clock, {"metadata.max.retention.bytes": "0"}, settings)
     (young,) = written(coordinator)
     append(coordinator, "orders", [Written(value=b"x")])
     assert min(info.key for info in coordinator.store.list("meta/commits/")) > "meta/commits/" + "0" * 18 + "40"

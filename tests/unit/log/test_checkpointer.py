@@ -1,0 +1,106 @@
+"""Checkpoints of a log: what is written, on what it is built, and that no failure reaches who asks for one."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+import pytest
+
+from sparklog.errors import CorruptMetadataError, RootReplacedError, StorageError
+from sparklog.log.checkpoints import checkpoint
+from sparklog.protocol.commits import commit_key
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.unit.log.small_log import TOPIC_ID, SmallLog
+
+
+def stored_paths(log: SmallLog, manifest: checkpoint.Manifest) -> list[str]:
+    listed = checkpoint.read_lists(log.store, manifest).of(TOPIC_ID)
+    return [path for part in checkpoint.lists.read_list(log.store, listed) for path in part["path"].to_pylist()]
+
+
+def test_a_checkpoint_holds_the_state_and_the_segments_of_its_version() -> None:
+    log = SmallLog()
+    log.append("orders-0/a.log")
+    state = log.append("orders-0/b.log")
+    manifest = log.checkpointer.write()
+    log.append("orders-0/c.log")
+    assert checkpoint.read_newest_state(log.store) == (manifest, state)
+    assert stored_paths(log, manifest) == ["orders-0/a.log", "orders-0/b.log"]
+
+
+def test_a_checkpoint_is_built_on_the_newest_one_of_any_process() -> None:
+    log = SmallLog()
+    first = log.checkpointer.write()
+    log.append("orders-0/a.log")
+    second = log.checkpointer.write()
+    assert checkpoint.read_heads(log.store, second) == log.state
+    assert stored_paths(log, second) == ["orders-0/a.log"]
+    assert second.version == first.version + 1
+
+
+def test_a_base_with_missing_files_is_avoided_and_the_checkpoint_written_without_it() -> None:
+    log = SmallLog()
+    log.append("orders-0/a.log")
+    first = log.checkpointer.write()
+    log.append("orders-0/b.log")
+    log.checkpointer._complete_heads = ""  # as in a process that did not write the first one
+    for part in first.lists:
+        log.store.delete(part.key)
+    second = log.checkpointer.write()
+    assert log.avoided == [first.heads.key]
+    assert stored_paths(log, second) == ["orders-0/a.log", "orders-0/b.log"]
+
+
+def test_files_that_stay_missing_are_an_error() -> None:
+    log = SmallLog()
+    first = log.checkpointer.write()
+    log.avoided.append(first.heads.key)
+    log.take_snapshot = lambda newest, take=log.take_snapshot: take(newest)._replace(base=first)  # type: ignore[method-assign, misc]
+    log.checkpointer._complete_heads = ""
+    log.store.delete(first.heads.key)
+    log.append("orders-0/a.log")
+    with pytest.raises(CorruptMetadataError, match="missing"):
+        log.checkpointer.write()
+
+
+def test_a_checkpoint_of_a_root_that_was_replaced_meanwhile_is_withdrawn() -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+
+    def replace_root(step: int, call: Call) -> None:
+        if call.operation == "put" and call.key.endswith(".json") and "latest" not in call.key:
+            inner.put(commit_key(log.state.version), b"another history")
+
+    log = SmallLog(FaultyStore(inner, before=replace_root))
+    with pytest.raises(RootReplacedError):
+        log.checkpointer.write()
+    assert checkpoint.read_newest_listed(inner) is None
+
+
+def test_the_check_of_a_written_checkpoint_is_retried_after_any_error_of_the_storage() -> None:
+    failures = [StorageError("the token has expired")]
+
+    def before(step: int, call: Call) -> None:
+        if failures and call.operation == "get" and call.key == commit_key(log.state.version):
+            raise failures.pop()
+
+    log = SmallLog(FaultyStore(MemoryStore(uuid.uuid4().hex), before=before))
+    manifest = log.checkpointer.write()
+    assert checkpoint.read_newest(log.store) == manifest
+    assert failures == []
+
+
+@pytest.mark.parametrize("is_private", [True, False], ids=["in this thread", "in the background"])
+def test_a_failure_is_logged_and_reaches_nobody(is_private: bool, caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(MemoryStore):
+        def open_output(self, key: str) -> object:  # type: ignore[override]
+            raise RuntimeError("an error of any kind")
+
+    Failing.is_private = is_private  # type: ignore[misc]
+    log = SmallLog(Failing(uuid.uuid4().hex))
+    with caplog.at_level(logging.WARNING):
+        log.checkpointer.request()
+        log.checkpointer.wait()
+    assert "an error of any kind" in caplog.text
+    assert checkpoint.read_newest(log.store) is None

@@ -1,0 +1,113 @@
+"""One try to create a commit, without a log: what is stored, what the outcome is, and the state after it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.errors import IndeterminateCommitError, ObjectNotFoundError
+from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, PreparedCommit, prepare_commit
+from sparklog.log.commits.commit_files import read_commit
+from sparklog.log.elapsed import ElapsedTime
+from sparklog.log.layout import Boundary, write_boundary
+from sparklog.log.settings import LogSettings
+from sparklog.protocol.commit_bytes import encode_commit
+from sparklog.protocol.commits import Action, AlterConfig, RegisterBroker, ResetTime, commit_key
+from sparklog.protocol.fold import Draft, fold
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import LOST_ANSWER, UNAVAILABLE, Call, Fault, FaultyStore
+
+NO_ANCHOR = (-1, "")
+
+
+def prepare(base: State, *actions: Action, write_id: str = "mine") -> PreparedCommit:
+    return prepare_commit(Draft(base, base.timestamp_ms + 1, actions), write_id, "host/1")
+
+
+def log_of_one_commit() -> tuple[MemoryStore, State]:
+    store = MemoryStore(uuid.uuid4().hex)
+    prepared = prepare(State(cluster_id="c", timestamp_ms=1_000_000), RegisterBroker(broker=0))
+    assert make(store, prepared) is Outcome.WON
+    return store, prepared.folded.state
+
+
+def make(store: Store, prepared: PreparedCommit) -> Outcome:
+    clock = ManualClock()
+    elapsed = ElapsedTime(clock, LogSettings().away_seconds)
+    return CommitAttempt(store, clock, elapsed, prepared).make(elapsed.now(), NO_ANCHOR)
+
+
+def assert_state_is_that_of_the_stored_commit(store: Store, prepared: PreparedCommit) -> None:
+    commit, digest, size = read_commit(store, prepared.commit.version)
+    assert fold(prepared.base, commit, digest) == prepared.folded
+    assert size == prepared.size
+
+
+def change(value: str = "3") -> AlterConfig:
+    return AlterConfig(set={"num.partitions": value})
+
+
+@pytest.mark.parametrize("kind", [None, LOST_ANSWER])
+def test_a_commit_that_is_stored_is_won_whatever_the_answer(kind: str | None) -> None:
+    inner, base = log_of_one_commit()
+    prepared = prepare(base, change())
+    assert make(FaultyStore(inner, [Fault(0, kind)] if kind else []), prepared) is Outcome.WON
+    assert_state_is_that_of_the_stored_commit(inner, prepared)
+
+
+@pytest.mark.parametrize("kind", [None, LOST_ANSWER, UNAVAILABLE])
+def test_a_number_taken_by_another_commit_is_lost_whatever_the_answer(kind: str | None) -> None:
+    inner, base = log_of_one_commit()
+    others = prepare(base, change("4"), write_id="another")
+
+    def before(step: int, call: Call) -> None:
+        if step == 0:
+            assert make(inner, others) is Outcome.WON
+
+    store = FaultyStore(inner, [Fault(0, kind)] if kind else [], before=before)
+    assert make(store, prepare(base, change())) is Outcome.LOST
+    assert inner.get(commit_key(1)) == others.encoded.data
+
+
+def test_an_object_that_cannot_be_read_back_is_an_unknown_outcome_and_stays() -> None:
+    inner, base = log_of_one_commit()
+    prepared = prepare(base, change())
+    store = FaultyStore(inner, [Fault(0, LOST_ANSWER), *(Fault(step, UNAVAILABLE) for step in range(1, 20))])
+    with pytest.raises(IndeterminateCommitError):
+        make(store, prepared)
+    assert inner.get(commit_key(1)) == prepared.encoded.data
+
+
+def test_other_bytes_under_this_write_id_are_an_unknown_outcome_since_the_state_would_not_be_theirs() -> None:
+    """Some program rewrote the commit: nobody may be told what was decided."""
+    inner, base = log_of_one_commit()
+    rewritten, _ = encode_commit(prepare(base, change("4")).commit)
+
+    def before(step: int, call: Call) -> None:
+        if step == 1:
+            inner.put(commit_key(1), rewritten)
+
+    with pytest.raises(IndeterminateCommitError):
+        make(FaultyStore(inner, [Fault(0, LOST_ANSWER)], before=before), prepare(base, change()))
+    assert inner.get(commit_key(1)) == rewritten
+
+
+def test_nothing_is_left_of_a_commit_below_the_boundary() -> None:
+    store, base = log_of_one_commit()
+    write_boundary(store, Boundary(1))
+    assert make(store, prepare(base, change())) is Outcome.REMOVED
+    with pytest.raises(ObjectNotFoundError):
+        store.get(commit_key(1))
+
+
+def test_a_commit_that_resets_the_time_has_that_time_and_so_have_all_its_actions() -> None:
+    store, base = log_of_one_commit()
+    now_ms = base.timestamp_ms - 1_000
+    prepared = prepare(base, RegisterBroker(broker=1), ResetTime(time_ms=now_ms))
+    assert make(store, prepared) is Outcome.WON
+    assert (prepared.commit.timestamp, prepared.folded.state.timestamp_ms) == (now_ms, now_ms)
+    assert_state_is_that_of_the_stored_commit(store, prepared)
