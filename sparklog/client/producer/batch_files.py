@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,16 +15,15 @@ import pyarrow as pa
 from sparklog.client.producer.record_accumulator import Headers, PendingBatch
 from sparklog.client.producer.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError, SparklogError, StorageError, WriteRefusedError
+from sparklog.errors import InvalidRecordError, SparklogError, WriteRefusedError
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.acks import ACKS_ALL, brokers_to_write, check_copies, needs
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity
-from sparklog.protocol.partition_fold import holders
-from sparklog.protocol.segments import index_path
 
 NO_IDENTITY = ProducerIdentity(-1, -1)
 """The identity of a producer that is not idempotent."""
@@ -76,7 +74,7 @@ def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], 
             needed = needs(coordinator.state, append.topic, append.partition, acks)
             check_copies(needed, append.topic, append.partition, append.run)
     except WriteRefusedError:
-        delete_files(coordinator, appends)
+        discard((append.run for append in appends), coordinator.store_of)
         raise
 
 
@@ -125,14 +123,6 @@ def finish_writer(coordinator: Coordinator, writer: SegmentFileWriter) -> list[P
     for broker in writer.failed:
         coordinator.brokers.failed(broker)
     return appends
-
-
-def delete_files(coordinator: Coordinator, appends: Iterable[PartitionAppend]) -> None:
-    """Delete files that no commit names. Best effort: what cannot be deleted stays as an orphan."""
-    for broker, key in {(broker, append.run.path) for append in appends for broker in holders(append.run)}:
-        for path in (key, index_path(key)):
-            with suppress(StorageError):
-                coordinator.store_of(broker).delete(path)
 
 
 def _write_file(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.producer.batch_files import delete_files, finish_writer, group_by_brokers, open_writer
+from sparklog.client.producer.batch_files import finish_writer, group_by_brokers, open_writer
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
@@ -42,6 +42,7 @@ from sparklog.format.plain_arrays import binary_column, headers_array, timestamp
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.topics import NewTopic, choose_replicas
@@ -184,7 +185,7 @@ def _append_records(
             AppendRequest(appends=appends, new_topics=plan.new_topics, acks=acks, history=history)
         )
     except WriteRefusedError:
-        delete_files(coordinator, appends)
+        discard((append.run for append in appends), coordinator.store_of)
         raise
     if numbering is not None:
         for partition, indexes in rows.items():
