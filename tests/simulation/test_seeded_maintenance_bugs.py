@@ -17,6 +17,7 @@ from sparklog.log.checkpoints.lists import TopicList
 from sparklog.log.commits.retired_files import RemovedFile
 from sparklog.maintenance.gc import orphans as vacuum
 from sparklog.maintenance.gc import retired_files as deletion
+from sparklog.maintenance.live_files import LiveFiles
 from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
 from sparklog.protocol import partition_fold
@@ -88,7 +89,7 @@ def a_vacuum_leaves_indexes(patch: Patch) -> None:
 
 
 def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
-    patch.setattr(deletion, "live_brokers", lambda *_: {})
+    patch.setattr(deletion, "_find_live", lambda *_: LiveFiles([]))
 
 
 def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
