@@ -10,13 +10,14 @@ Files left on a failed broker are orphans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
 from sparklog.errors import SparklogError, StorageError
 from sparklog.format.index import BatchEntry
+from sparklog.log.records.read_order import StoreOf
 from sparklog.protocol.commits import Run
 from sparklog.protocol.partition_fold import holders
 from sparklog.protocol.segments import index_path
@@ -144,13 +145,13 @@ def _abort(output: OutputFile) -> None:
         output.abort()
 
 
-def discard(runs: Iterable[Run], store_of: Callable[[int], Store]) -> None:
+def discard(runs: Iterable[Run], store_of: StoreOf) -> None:
     """Delete files that certainly no commit names, or ever will. Best effort: what remains is a harmless orphan."""
     for broker, path in sorted({(broker, run.path) for run in runs for broker in holders(run)}):
         delete_copy(broker, path, store_of)
 
 
-def delete_copy(broker: int, path: str, store_of: Callable[[int], Store]) -> None:
+def delete_copy(broker: int, path: str, store_of: StoreOf) -> None:
     """Delete a ``.log`` and its ``.index`` at a broker. As ``discard``."""
     try:
         store = store_of(broker)

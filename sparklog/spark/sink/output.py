@@ -17,7 +17,7 @@ orphans, which readers never see. Not for: choosing partitions (``routing``) and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -27,12 +27,12 @@ from sparklog.errors import SparklogError
 from sparklog.ids import Ids
 from sparklog.log.records.append import SegmentFileWriter
 from sparklog.log.records.batches import join_small
+from sparklog.log.records.read_order import StoreOf
 from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.acks import check_copies
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.spark.sink.routing import Routed
 from sparklog.spark.sink.topic_targets import TopicTarget
-from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +47,6 @@ MAX_OPEN_FILES_REMOTE = 8
 """files that one task keeps open; a remote file buffers a few MiB until they are sent."""
 FINISH_THREADS = 4
 """files that are made durable in parallel when a task ends."""
-
-StoreOf = Callable[[int], Store]
 
 
 class _File:
