@@ -94,37 +94,6 @@ def group_by_brokers(
     return list(groups.values())
 
 
-def open_writer(
-    coordinator: Coordinator,
-    key: str,
-    brokers: Sequence[int],
-    *,
-    codec: str,
-    level: int | None,
-    has_key: bool,
-    has_headers: bool,
-) -> SegmentFileWriter:
-    """Open a new segment file on these brokers. Raises StorageError."""
-    return SegmentFileWriter(
-        coordinator.store_of(brokers[0]),
-        key,
-        codec=codec,
-        level=level,
-        has_key=has_key,
-        has_headers=has_headers,
-        broker=brokers[0],
-        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
-    )
-
-
-def finish_writer(coordinator: Coordinator, writer: SegmentFileWriter) -> list[PartitionAppend]:
-    """Make a file durable, and record which brokers failed. Raises StorageError."""
-    appends = writer.finish()
-    for broker in writer.failed:
-        coordinator.brokers.failed(broker)
-    return appends
-
-
 def _write_file(
     coordinator: Coordinator,
     topic: TopicMetadata,
@@ -136,14 +105,15 @@ def _write_file(
     has_key = any("key" in columns.schema.names for columns in batches)
     has_headers = any("headers" in columns.schema.names for columns in batches)
     names = columns_present(has_key, has_headers)
-    writer = open_writer(
-        coordinator,
+    writer = SegmentFileWriter(
+        coordinator.store_of(brokers[0]),
         _key(coordinator, topic, runs[0].partition),
-        brokers,
         codec=topic.codec,
         level=topic.level,
         has_key=has_key,
         has_headers=has_headers,
+        broker=brokers[0],
+        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
     )
     try:
         for run in runs:
@@ -162,7 +132,10 @@ def _write_file(
     except (SparklogError, pa.ArrowException, ValueError):
         writer.abort()
         raise
-    return finish_writer(coordinator, writer)
+    appends = writer.finish()
+    for broker in writer.failed:
+        coordinator.brokers.failed(broker)
+    return appends
 
 
 def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:

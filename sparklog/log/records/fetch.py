@@ -203,20 +203,7 @@ class Fetcher:
 
     def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Result]) -> Result:
         """Run an action on a segment's open files, or else on the files of one broker after another."""
-        with self._open.lock:
-            return self._attempt_with(topic, segment, action)
-
-    def _attempt_with(self, topic: str, segment: Segment, action: Callable[[_Open], Result]) -> Result:
         failures: dict[int, SparklogError] = {}
-        opened = self._open.get(segment.path)
-        if opened is not None:
-            try:
-                result = action(opened)
-                self.last_broker = opened.broker
-                return result
-            except REPLICA_FAILED as error:
-                failures[opened.broker] = error
-                self._open.drop(segment.path)
 
         def attempt(broker: int) -> Result:
             try:
@@ -225,10 +212,20 @@ class Fetcher:
                 self._open.drop(segment.path)
                 raise
 
-        brokers = self._read_order.brokers_for(topic, segment)
-        self.last_broker, result = read_any(topic, segment, brokers, attempt, self._store_of, failures)
-        self._read_order.penalize(failed for failed, error in failures.items() if isinstance(error, StorageError))
-        return result
+        with self._open.lock:
+            opened = self._open.get(segment.path)
+            if opened is not None:
+                try:
+                    result = action(opened)
+                    self.last_broker = opened.broker
+                    return result
+                except REPLICA_FAILED as error:
+                    failures[opened.broker] = error
+                    self._open.drop(segment.path)
+            brokers = self._read_order.brokers_for(topic, segment)
+            self.last_broker, result = read_any(topic, segment, brokers, attempt, self._store_of, failures)
+            self._read_order.penalize(failed for failed, error in failures.items() if isinstance(error, StorageError))
+            return result
 
     def _open_copy(self, segment: Segment, broker: int) -> _Open:
         self._open.make_room()

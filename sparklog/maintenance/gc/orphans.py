@@ -32,7 +32,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.log.commits.cleanup import newest_version_before
-from sparklog.log.commits.retired_files import REMOVED, RemovedFile, read_removed
+from sparklog.log.commits.retired_files import REMOVED, read_removed
 from sparklog.log.parallel import each
 from sparklog.maintenance.gc.retired_files import SweepResult, due_files, remove_expired_reader_leases, sweep
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
@@ -161,16 +161,16 @@ class _NeededFiles:
         self._retired: set[str] = set()
         for key in sorted(state.removed_files):
             with suppress(ObjectNotFoundError):  # the files of a lost listing are found and deleted by this vacuum
-                files = retry_read(partial(_read_listing, coordinator.store, key), coordinator.log.clock)
-                self._retired.update(file.path for file in files)
+                read = partial(_read_paths, coordinator.store, key)
+                self._retired.update(retry_read(read, coordinator.log.clock))
 
     def has(self, key: str) -> bool:
         path = log_path_of(key)
         return path in self._live or path in self._retired
 
 
-def _read_listing(store: Store, key: str) -> list[RemovedFile]:
-    return list(read_removed(store, key))
+def _read_paths(store: Store, key: str) -> list[str]:
+    return [file.path for file in read_removed(store, key)]
 
 
 def _vacuum_broker(

@@ -15,8 +15,8 @@ from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> Replicas:
-    """Partition 0 on brokers 1 and 2, partition 1 on broker 2 alone; broker 3 has nothing."""
-    replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2], [2]])
+    """Partition 0 on brokers 1 and 2, partition 1 on 2 and 3."""
+    replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2], [2, 3]])
     replicas.produce(2, 0)
     replicas.produce(1, 1)
     return replicas
@@ -34,9 +34,10 @@ def test_a_file_may_be_needed_at_the_replicas_of_its_partition(replicas: Replica
     first, second = replicas.live_paths(0)
     (other,) = replicas.live_paths(1)
     files = live(replicas)
-    assert [needed_at(files, path) for path in (first, second, other)] == [[1, 2], [1, 2], [2]]
+    assert [needed_at(files, path) for path in (first, second, other)] == [[1, 2], [1, 2], [2, 3]]
     assert files.without_replica(1) == {other}
-    assert files.without_replica(3) == {first, second, other}
+    assert files.without_replica(2) == set()
+    assert files.without_replica(3) == {first, second}
     assert first in files
     assert "orders-0/other.log" not in files
 
@@ -53,6 +54,7 @@ def test_only_the_files_asked_for_are_found(replicas: Replicas) -> None:
 def test_a_file_may_be_needed_at_a_replica_that_is_being_added(replicas: Replicas) -> None:
     replicas.cluster.submit(lambda state: alter_reassignments(state, {(TOPIC, 0): [3]}))
     (first, _), files = replicas.live_paths(0), live(replicas)
+    assert replicas.partition(0).adding == (3,)
     assert needed_at(files, first) == [1, 2, 3]
     assert first not in files.without_replica(3)
 
