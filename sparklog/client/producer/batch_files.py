@@ -7,7 +7,7 @@ if its columns would exceed the size of an Arrow column. Not for: commits and re
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparklog.client.producer.record_accumulator import Headers, PendingBatch
 from sparklog.client.producer.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError, SparklogError, WriteRefusedError
+from sparklog.errors import InvalidRecordError, SparklogError
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
@@ -49,33 +49,25 @@ def write_files(
 
     The files are durable on return, and not visible before a commit names them. ``skipped`` as in ``brokers_to_write``.
     Sets the sizes of the batches, which the records' metadata need. Raises StorageError, the errors of
-    ``brokers_to_write``, and InvalidRecordError for values that cannot be stored.
+    ``brokers_to_write`` and ``check_copies``, and InvalidRecordError for values that cannot be stored; the files are
+    deleted then.
     """
     groups = group_by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
             _to_columns(batch, topic.name)
     appends: dict[int, PartitionAppend] = {}
-    for brokers, partitions in groups:
-        runs_of_file = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
-        written = _write_file(coordinator, topic, runs_of_file, identity, brokers)
-        appends.update(zip((run.partition for run in runs_of_file), written, strict=True))
-    _check_copies(coordinator, appends.values(), acks)
-    return [appends[run.partition] for run in runs]
-
-
-def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], acks: int) -> None:
-    """Delete files that too few brokers hold, and raise WriteRefusedError.
-
-    The commit would refuse them too, but possibly when the records are no longer in memory.
-    """
     try:
-        for append in appends:
-            needed = needs(coordinator.state, append.topic, append.partition, acks)
-            check_copies(needed, append.topic, append.partition, append.run)
-    except WriteRefusedError:
-        discard((append.run for append in appends), coordinator.store_of)
+        for brokers, partitions in groups:
+            runs_of_file = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
+            written = _write_file(coordinator, topic, runs_of_file, identity, brokers)
+            appends.update(zip((run.partition for run in runs_of_file), written, strict=True))
+        for partition, append in appends.items():  # as the commit would, which may be after the records were released
+            check_copies(needs(coordinator.state, topic.name, partition, acks), topic.name, partition, append.run)
+    except SparklogError:
+        discard((append.run for append in appends.values()), coordinator.store_of)
         raise
+    return [appends[run.partition] for run in runs]
 
 
 def group_by_brokers(

@@ -254,11 +254,6 @@ class SegmentOutput:
             has_offsets=layout.has_offsets,
         )
 
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of one copy of the ``.log`` so far, without the batches that are still being gathered."""
-        return self._writer.bytes_written
-
     def add(self, batch: pa.RecordBatch, producer: Producer = Producer()) -> None:  # noqa: B008
         """Append records, with exactly the file's columns."""
         size = batch.nbytes
