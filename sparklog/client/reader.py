@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.newest import newest_segments, records_deleted
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, StorageError, UnknownTopicOrPartitionError
+from sparklog.coordinator.record_reader import RecordReader
+from sparklog.errors import DataLossError, StorageError, UnknownTopicOrPartitionError
 from sparklog.log.records.batches import positions_of
-from sparklog.log.records.fetch import Fetcher, TimedOffset
-from sparklog.log.records.ranges import read_range
-from sparklog.log.records.read_order import replicas_in_sync
+from sparklog.log.records.fetch import TimedOffset
 from sparklog.log.records.records import Records
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
-from sparklog.store.base import Store
 from sparklog.types import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -82,7 +79,7 @@ class LogReader:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._fetcher = Fetcher(self._store_of, self._replicas_of, self.clock)
+        self._reader = RecordReader(lambda: coordinator, self.clock)
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +89,7 @@ class LogReader:
 
     def close(self) -> None:
         """Close open files."""
-        self._fetcher.close()
+        self._reader.close()
 
     @property
     def clock(self) -> Clock:
@@ -107,12 +104,12 @@ class LogReader:
     @property
     def bytes_read(self) -> int:
         """Bytes of ``.log`` and ``.index`` read so far."""
-        return self._fetcher.bytes_read
+        return self._reader.fetcher.bytes_read
 
     @property
     def last_broker(self) -> int:
         """The broker whose location was read last, -1 before the first read."""
-        return self._fetcher.last_broker
+        return self._reader.fetcher.last_broker
 
     def refresh(self) -> State:
         """Read and return the newest state."""
@@ -185,7 +182,7 @@ class LogReader:
                 return None
             end, start = partition_state.high_watermark, partition_state.log_start_offset
             try:
-                return self._fetcher.find_timestamp(topic, segments, target_us, end, start)
+                return self._reader.fetcher.find_timestamp(topic, segments, target_us, end, start)
             except (DataLossError, StorageError):
                 if self._has_not_changed(topic, partition, partition_state):
                     raise
@@ -217,13 +214,7 @@ class LogReader:
         state = state or self.state
         start = max(start, state.partition(topic, partition).log_start_offset)
         end = min(end, state.partition(topic, partition).high_watermark)
-        try:
-            segments = self._segments(state, topic, partition).between(start, end)
-        except OffsetOutOfRangeError as error:
-            log_start = self.state.partition(topic, partition).log_start_offset
-            raise records_deleted(topic, partition, start, log_start) from error
-        newest = newest_segments(self._coordinator, topic, state.topic(topic).topic_id, partition)
-        for segment, records in read_range(self._fetcher, topic, segments, start, end, columns, newest):
+        for segment, records in self._reader.read(topic, partition, start, end, columns, state):
             yield Fetched(records, segment.leader_epoch)
 
     def positions(
@@ -249,13 +240,6 @@ class LogReader:
 
     def _segments(self, state: State, topic: str, partition: int) -> PartitionSegments:
         return self._coordinator.segments(topic, state).partition(partition)
-
-    def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
-        topic_state = self.state.topics.get(topic)
-        return () if topic_state is None else replicas_in_sync(topic_state.partitions[partition])
-
-    def _store_of(self, broker: int) -> Store:
-        return self._coordinator.brokers.store_of(self.state, broker)
 
 
 def to_records(topic: str, partition: int, fetched: Fetched) -> Iterator[ConsumerRecord]:

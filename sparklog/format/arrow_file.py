@@ -15,11 +15,9 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from sparklog.format.columns import decompressed_size
-from sparklog.format.message import NOT_COMPRESSED, parse_footer, parse_record_batch, prefix
+from sparklog.format.message import MAGIC, NOT_COMPRESSED, TAIL_LENGTH, parse_footer, parse_record_batch, prefix
 from sparklog.format.plain_arrays import plain_array
 
-_MAGIC = b"ARROW1"
-_TAIL = 4 + len(_MAGIC)
 _NONE: Mapping[str, object] = MappingProxyType({})
 
 
@@ -69,13 +67,13 @@ def with_columns(rows: pa.RecordBatch, schema: pa.Schema, defaults: Mapping[str,
 def _check_size(data: pa.Buffer, limit: int) -> None:
     """Check the sum of the decompressed sizes that compressed buffers claim."""
     size = data.size
-    if size < 2 * len(_MAGIC) + 6 or data.slice(size - len(_MAGIC)).to_pybytes() != _MAGIC:
+    if size < 2 * len(MAGIC) + 6 or data.slice(size - len(MAGIC)).to_pybytes() != MAGIC:
         raise ValueError("it does not end like an Arrow file")
-    (length,) = struct.unpack("<i", data.slice(size - _TAIL, 4).to_pybytes())
-    if not 0 < length <= size - _TAIL:
+    (length,) = struct.unpack("<i", data.slice(size - TAIL_LENGTH, 4).to_pybytes())
+    if not 0 < length <= size - TAIL_LENGTH:
         raise ValueError(f"its footer claims {length} bytes")
     total = 0
-    for block in parse_footer(data.slice(size - _TAIL - length, length)):
+    for block in parse_footer(data.slice(size - TAIL_LENGTH - length, length)):
         if block.position < 0 or block.position + 8 > size:
             raise ValueError(f"a message at {block.position} in a file of {size} bytes")
         metadata = data.slice(block.position, prefix(data.slice(block.position, 8)))

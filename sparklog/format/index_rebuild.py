@@ -27,14 +27,22 @@ from sparklog.format.columns import decode_column, decompressed_size, layout, se
 from sparklog.format.index import _ENTRY as ENTRY
 from sparklog.format.index import _HEADER as HEADER
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
-from sparklog.format.message import NOT_COMPRESSED, Block, Message, parse_footer, parse_record_batch, prefix
+from sparklog.format.message import (
+    END_OF_STREAM,
+    MAGIC,
+    NOT_COMPRESSED,
+    TAIL_LENGTH,
+    Block,
+    Message,
+    parse_footer,
+    parse_record_batch,
+    prefix,
+)
+from sparklog.format.scan import read_header
 from sparklog.format.segment_reader import ReadAt
 from sparklog.limits import MAX_BATCHES_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-_MAGIC = b"ARROW1\x00\x00"
-_TAIL = 10
-_END_OF_STREAM = 8
 _CRC_BYTES = 4
 _CHECKSUM_FIELDS = [name for name in BatchEntry._fields if name.endswith("_crc32c")]
 _MAX_FOOTER_BYTES = 64 * MAX_BATCHES_PER_FILE
@@ -85,8 +93,7 @@ class _Rebuild:
         self._size = size
 
     def index(self, producer_of: ProducerOf) -> bytes:
-        header = self._header()
-        stored = pa.ipc.read_schema(header.slice(len(_MAGIC)))
+        stored, header = read_header(self._read_at, self._size)
         codec = (stored.metadata or {})[b"sparklog.codec"].decode()
         codecs.codec_number(codec)
         present = self._columns(stored, codec)
@@ -118,14 +125,6 @@ class _Rebuild:
         )
         return encode_index(summary, entries)
 
-    def _header(self) -> pa.Buffer:
-        if self._read_at(0, len(_MAGIC)).to_pybytes() != _MAGIC:
-            raise ValueError("its first bytes are not ARROW1")
-        length = prefix(self._read_at(len(_MAGIC), 8))
-        if length > self._size:
-            raise ValueError(f"it states a schema of {length} bytes")
-        return self._read_at(0, len(_MAGIC) + length)
-
     def _columns(self, stored: pa.Schema, codec: str) -> tuple[str, ...]:
         names = _record_schema(stored, codec).names
         present = schema.columns_present(*(name in names for name in (schema.KEY, schema.HEADERS, schema.OFFSET)))
@@ -137,12 +136,12 @@ class _Rebuild:
         return present
 
     def _footer(self, header_length: int) -> tuple[list[Block], int]:
-        tail = self._read_at(max(self._size - _TAIL, 0), _TAIL).to_pybytes()
+        tail = self._read_at(max(self._size - TAIL_LENGTH, 0), TAIL_LENGTH).to_pybytes()
         length = int.from_bytes(tail[:4], "little")
-        position = self._size - _TAIL - length - _END_OF_STREAM
-        if tail[4:] != _MAGIC[:6] or not header_length <= position or length > _MAX_FOOTER_BYTES:
+        position = self._size - TAIL_LENGTH - length - len(END_OF_STREAM)
+        if tail[4:] != MAGIC or not header_length <= position or length > _MAX_FOOTER_BYTES:
             raise ValueError("it does not end like an Arrow file: it is truncated")
-        blocks = parse_footer(self._read_at(position + _END_OF_STREAM, length))
+        blocks = parse_footer(self._read_at(position + len(END_OF_STREAM), length))
         at = header_length
         for block in blocks:
             if block.position != at or block.metadata_length < 8 or block.body_length < 0:

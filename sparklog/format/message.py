@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 else:
     Buffer = object
 
+MAGIC = b"ARROW1"
+"""the first and the last bytes of an Arrow file."""
+MAGIC_LENGTH = 8
+"""bytes before the schema message: ``MAGIC`` and two zeros."""
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""bytes after the last message, before the footer's flatbuffer."""
+TAIL_LENGTH = 10
+"""bytes after the footer's flatbuffer: its length and ``MAGIC``."""
 PREFIX_LENGTH = 8
 """bytes before the flatbuffer: the continuation marker and the flatbuffer's length."""
 NOT_COMPRESSED = -1

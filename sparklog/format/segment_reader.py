@@ -22,18 +22,20 @@ from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import ColumnLayout, decode_column, layout, offsets_rise, section_bounds
 from sparklog.format.index import BatchEntry, Index
-from sparklog.format.message import Block, Message, parse_footer, parse_record_batch, prefix
+from sparklog.format.message import (
+    END_OF_STREAM,
+    MAGIC,
+    MAGIC_LENGTH,
+    TAIL_LENGTH,
+    Block,
+    Message,
+    parse_footer,
+    parse_record_batch,
+    prefix,
+)
 
 ReadAt = Callable[[int, int], pa.Buffer]
 """(position, length) -> the bytes there, fewer only at the end of the file."""
-
-_MAGIC = b"ARROW1"
-_MAGIC_LENGTH = 8
-_FOOTER_TAIL = 10
-"""bytes at the very end: the footer's length and ``ARROW1``."""
-_END_OF_STREAM = 8
-"""bytes before the footer: Arrow's end-of-stream marker."""
-
 
 _ENVELOPE_LAYOUT = layout(pa.schema([pa.field(schema.ENVELOPE, pa.binary())]))
 
@@ -195,19 +197,19 @@ class SegmentReader:
         return data
 
     def _header_fault(self, header: pa.Buffer) -> str | None:
-        if header.slice(0, len(_MAGIC)).to_pybytes() != _MAGIC:
+        if header.slice(0, len(MAGIC)).to_pybytes() != MAGIC:
             return "it does not start as an Arrow file"
-        found = pa.ipc.read_schema(header.slice(_MAGIC_LENGTH))
+        found = pa.ipc.read_schema(header.slice(MAGIC_LENGTH))
         summary = self._index.summary
         expected = schema.file_schema(*summary[:4])
         return None if found.equals(expected, check_metadata=True) else f"its schema is {found}, not {expected}"
 
     def _footer_fault(self, footer: pa.Buffer) -> str | None:
-        tail = footer.slice(max(footer.size - _FOOTER_TAIL, 0)).to_pybytes()
+        tail = footer.slice(max(footer.size - TAIL_LENGTH, 0)).to_pybytes()
         length = int.from_bytes(tail[:4], "little")
-        if tail[4:] != _MAGIC or length + _FOOTER_TAIL + _END_OF_STREAM != footer.size:
+        if tail[4:] != MAGIC or length + TAIL_LENGTH + len(END_OF_STREAM) != footer.size:
             return "it does not end as an Arrow file"
-        blocks = parse_footer(footer.slice(_END_OF_STREAM, length))
+        blocks = parse_footer(footer.slice(len(END_OF_STREAM), length))
         if len(blocks) != len(self._index):
             return f"its footer lists {len(blocks)} record batches, the index {len(self._index)}"
         for block, entry in zip(blocks, self._index.entries, strict=True):

@@ -23,8 +23,11 @@ from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decompressed_size, layout, offsets_rise, section_bounds
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
 from sparklog.format.message import (
+    END_OF_STREAM,
+    MAGIC_LENGTH,
     NOT_COMPRESSED,
     PREFIX_LENGTH,
+    TAIL_LENGTH,
     Block,
     Message,
     parse_record_batch,
@@ -35,10 +38,6 @@ from sparklog.format.plain_arrays import plain_array
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-_MAGIC_LENGTH = 8
-"""bytes before the schema message: ``ARROW1`` and two zeros."""
-_END_OF_STREAM, _FOOTER_TAIL = 8, 10
-"""bytes before the footer's flatbuffer and after it: Arrow's marker; the footer's length and ``ARROW1``."""
 _SMALL = 4096
 """bytes. Pieces below it are joined with their neighbours before they go to the sink."""
 
@@ -160,7 +159,8 @@ class SegmentWriter:
         """Return the footer with the positions of all record batches, including copied ones."""
         if not self._copied:
             return footer
-        head, flatbuffer, tail = footer[:_END_OF_STREAM], footer[_END_OF_STREAM:-_FOOTER_TAIL], footer[-_FOOTER_TAIL:]
+        start, end = len(END_OF_STREAM), len(footer) - TAIL_LENGTH
+        head, flatbuffer, tail = footer[:start], footer[start:end], footer[end:]
         blocks = [
             Block(entry.position, entry.metadata_length, entry.length - entry.metadata_length) for entry in self.entries
         ]
@@ -176,7 +176,7 @@ class SegmentWriter:
         pieces = self._pieces.take()
         if self._header_length:
             return pieces
-        magic, pieces = _split(pieces, _MAGIC_LENGTH)
+        magic, pieces = _split(pieces, MAGIC_LENGTH)
         message, pieces = _split_message(pieces)
         header = magic + message
         self._header_length, self._header_crc32c = len(header), crc32c(header)

@@ -63,6 +63,11 @@ def index_path(log_path: str) -> str:
     return log_path.removesuffix(".log") + ".index"
 
 
+def log_path_of(path: str) -> str:
+    """Return the path of the ``.log`` that a ``.log`` or ``.index`` belongs to."""
+    return path.removesuffix(".index") + ".log" if path.endswith(".index") else path
+
+
 def segment_of(append: Append, commit: Commit) -> Segment:
     """Return the segment that an append adds, with its commit's time if the topic has LogAppendTime."""
     run = append.run

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from sparklog.client import reader
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.record_reader import RecordReader
 from sparklog.errors import SparklogError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import TopicList
 from sparklog.log.commits.retired_files import RemovedFile
-from sparklog.log.records import ranges
 from sparklog.maintenance.gc import orphans as vacuum
 from sparklog.maintenance.gc import retired_files as deletion
+from sparklog.maintenance.live_files import LiveFiles
 from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
 from sparklog.protocol import partition_fold
@@ -90,7 +90,7 @@ def a_vacuum_leaves_indexes(patch: Patch) -> None:
 
 
 def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
-    patch.setattr(deletion, "live_brokers", lambda *_: {})
+    patch.setattr(deletion, "_find_live", lambda *_: LiveFiles([]))
 
 
 def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
@@ -137,28 +137,31 @@ def a_log_without_segments_begins_again(patch: Patch) -> None:
 
 
 def a_reader_does_not_look_where_records_went(patch: Patch) -> None:
-    def newest_segments(*_: object) -> Callable[[int, int, SparklogError], list[Segment]]:
-        def newest(start: int, end: int, happened: SparklogError) -> list[Segment]:
-            raise happened
+    def find_segments(*arguments: Any) -> list[Segment]:
+        raise arguments[-1]
 
-        return newest
-
-    patch.setattr(reader, "newest_segments", newest_segments)
+    patch.setattr(RecordReader, "_find_segments", find_segments)
 
 
 def a_reader_goes_on_behind_the_file_that_is_gone(patch: Patch) -> None:
-    def read_range(
-        fetcher: Any, topic: str, segments: Sequence[Segment], start: int, end: int, columns: Any, newest: Any
+    def read_segments(
+        self: RecordReader,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        segments: Sequence[Segment],
+        start: int,
+        end: int,
+        columns: Any,
     ) -> Iterator[object]:
         for segment in segments:
             try:
-                for records in fetcher.read(topic, [segment], start, end, columns):
+                for records in self.fetcher.read(topic, [segment], start, end, columns):
                     yield segment, records
             except SparklogError:
                 continue
 
-    patch.setattr(reader, "read_range", read_range)
-    assert ranges.read_range is not read_range
+    patch.setattr(RecordReader, "read_segments", read_segments)
 
 
 # -- what is written again

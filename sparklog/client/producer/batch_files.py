@@ -7,8 +7,7 @@ if its columns would exceed the size of an Arrow column. Not for: commits and re
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,16 +15,15 @@ import pyarrow as pa
 from sparklog.client.producer.record_accumulator import Headers, PendingBatch
 from sparklog.client.producer.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError, SparklogError, StorageError, WriteRefusedError
+from sparklog.errors import InvalidRecordError, SparklogError
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.acks import ACKS_ALL, brokers_to_write, check_copies, needs
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity
-from sparklog.protocol.partition_fold import holders
-from sparklog.protocol.segments import index_path
 
 NO_IDENTITY = ProducerIdentity(-1, -1)
 """The identity of a producer that is not idempotent."""
@@ -51,33 +49,25 @@ def write_files(
 
     The files are durable on return, and not visible before a commit names them. ``skipped`` as in ``brokers_to_write``.
     Sets the sizes of the batches, which the records' metadata need. Raises StorageError, the errors of
-    ``brokers_to_write``, and InvalidRecordError for values that cannot be stored.
+    ``brokers_to_write`` and ``check_copies``, and InvalidRecordError for values that cannot be stored; the files are
+    deleted then.
     """
     groups = group_by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
             _to_columns(batch, topic.name)
     appends: dict[int, PartitionAppend] = {}
-    for brokers, partitions in groups:
-        runs_of_file = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
-        written = _write_file(coordinator, topic, runs_of_file, identity, brokers)
-        appends.update(zip((run.partition for run in runs_of_file), written, strict=True))
-    _check_copies(coordinator, appends.values(), acks)
-    return [appends[run.partition] for run in runs]
-
-
-def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], acks: int) -> None:
-    """Delete files that too few brokers hold, and raise WriteRefusedError.
-
-    The commit would refuse them too, but possibly when the records are no longer in memory.
-    """
     try:
-        for append in appends:
-            needed = needs(coordinator.state, append.topic, append.partition, acks)
-            check_copies(needed, append.topic, append.partition, append.run)
-    except WriteRefusedError:
-        delete_files(coordinator, appends)
+        for brokers, partitions in groups:
+            runs_of_file = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
+            written = _write_file(coordinator, topic, runs_of_file, identity, brokers)
+            appends.update(zip((run.partition for run in runs_of_file), written, strict=True))
+        for partition, append in appends.items():  # as the commit would, which may be after the records were released
+            check_copies(needs(coordinator.state, topic.name, partition, acks), topic.name, partition, append.run)
+    except SparklogError:
+        discard((append.run for append in appends.values()), coordinator.store_of)
         raise
+    return [appends[run.partition] for run in runs]
 
 
 def group_by_brokers(
@@ -96,45 +86,6 @@ def group_by_brokers(
     return list(groups.values())
 
 
-def open_writer(
-    coordinator: Coordinator,
-    key: str,
-    brokers: Sequence[int],
-    *,
-    codec: str,
-    level: int | None,
-    has_key: bool,
-    has_headers: bool,
-) -> SegmentFileWriter:
-    """Open a new segment file on these brokers. Raises StorageError."""
-    return SegmentFileWriter(
-        coordinator.store_of(brokers[0]),
-        key,
-        codec=codec,
-        level=level,
-        has_key=has_key,
-        has_headers=has_headers,
-        broker=brokers[0],
-        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
-    )
-
-
-def finish_writer(coordinator: Coordinator, writer: SegmentFileWriter) -> list[PartitionAppend]:
-    """Make a file durable, and record which brokers failed. Raises StorageError."""
-    appends = writer.finish()
-    for broker in writer.failed:
-        coordinator.brokers.failed(broker)
-    return appends
-
-
-def delete_files(coordinator: Coordinator, appends: Iterable[PartitionAppend]) -> None:
-    """Delete files that no commit names. Best effort: what cannot be deleted stays as an orphan."""
-    for broker, key in {(broker, append.run.path) for append in appends for broker in holders(append.run)}:
-        for path in (key, index_path(key)):
-            with suppress(StorageError):
-                coordinator.store_of(broker).delete(path)
-
-
 def _write_file(
     coordinator: Coordinator,
     topic: TopicMetadata,
@@ -146,14 +97,15 @@ def _write_file(
     has_key = any("key" in columns.schema.names for columns in batches)
     has_headers = any("headers" in columns.schema.names for columns in batches)
     names = columns_present(has_key, has_headers)
-    writer = open_writer(
-        coordinator,
+    writer = SegmentFileWriter(
+        coordinator.store_of(brokers[0]),
         _key(coordinator, topic, runs[0].partition),
-        brokers,
         codec=topic.codec,
         level=topic.level,
         has_key=has_key,
         has_headers=has_headers,
+        broker=brokers[0],
+        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
     )
     try:
         for run in runs:
@@ -172,7 +124,10 @@ def _write_file(
     except (SparklogError, pa.ArrowException, ValueError):
         writer.abort()
         raise
-    return finish_writer(coordinator, writer)
+    appends = writer.finish()
+    for broker in writer.failed:
+        coordinator.brokers.failed(broker)
+    return appends
 
 
 def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.producer.batch_files import delete_files, finish_writer, group_by_brokers, open_writer
+from sparklog.client.producer.batch_files import group_by_brokers
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
@@ -41,7 +41,8 @@ from sparklog.format.codecs import CODECS
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.producers import init_producer
@@ -185,7 +186,7 @@ def _append_records(
             AppendRequest(appends=appends, new_topics=plan.new_topics, acks=acks, history=history)
         )
     except WriteRefusedError:
-        delete_files(coordinator, appends)
+        discard((append.run for append in appends), coordinator.store_of)
         raise
     if numbering is not None:
         for partition, indexes in rows.items():
@@ -386,8 +387,15 @@ def _write(
     first = min(rows)
     key = segment_key(plan.name, first, plan.expected_offsets[first], plan.version, coordinator.log.ids.write_id())
     stamped = plan.config.message_timestamp_type == "LogAppendTime"
-    writer = open_writer(
-        coordinator, key, brokers, codec=codec[0], level=codec[1], has_key=has_key, has_headers=has_headers
+    writer = SegmentFileWriter(
+        coordinator.store_of(brokers[0]),
+        key,
+        codec=codec[0],
+        level=codec[1],
+        has_key=has_key,
+        has_headers=has_headers,
+        broker=brokers[0],
+        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
     )
     try:
         for partition in sorted(rows):
@@ -398,7 +406,10 @@ def _write(
     except (SparklogError, pa.ArrowException, ValueError):
         writer.abort()
         raise
-    return finish_writer(coordinator, writer)
+    appends = writer.finish()
+    for broker in writer.failed:
+        coordinator.brokers.failed(broker)
+    return appends
 
 
 def _codec(config: TopicConfig, compression: str, level: int | None) -> tuple[str, int | None]:

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from sparklog.client.producer.batch_files import PartitionRun, delete_files, write_files
+from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.metrics import ProducerMetrics
@@ -54,6 +54,7 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity
@@ -524,7 +525,8 @@ class Transactions:
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
         if not self._outcome_unknown and not self._keeps_files and self._state != FATAL_ERROR:
-            delete_files(self._coordinator, [entry.append for entry in self._in_flight if entry.append is not None])
+            runs = [entry.append.run for entry in self._in_flight if entry.append is not None]
+            discard(runs, self._coordinator.store_of)
         self._reset()
 
     def _retry_until_deadline(

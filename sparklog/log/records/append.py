@@ -15,9 +15,7 @@ import pyarrow as pa
 from sparklog.errors import InvalidRecordError, SparklogError
 from sparklog.format.segment_writer import SegmentWriter
 from sparklog.log.records.replicated_file import ReplicatedFile
-from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import PartitionAppend
-from sparklog.protocol.segments import index_path
 from sparklog.store.base import Store
 
 
@@ -58,9 +56,7 @@ class SegmentFileWriter:
         replicas: Sequence[tuple[int, Store]] = (),
     ) -> None:
         self.key = key
-        self._store = store
-        self._broker = broker
-        self._output = ReplicatedFile(key, [(broker, store), *replicas]) if replicas else store.open_output(key)
+        self._output = ReplicatedFile(key, [(broker, store), *replicas])
         self._writer = SegmentWriter(
             self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers, has_offsets=has_offsets
         )
@@ -76,7 +72,7 @@ class SegmentFileWriter:
     @property
     def failed(self) -> Sequence[int]:
         """Brokers without the file, because their location failed."""
-        return self._output.failed if isinstance(self._output, ReplicatedFile) else ()
+        return self._output.failed
 
     def start_run(self, target: RunTarget) -> None:
         """Start a run: the following batches are for this partition."""
@@ -108,13 +104,7 @@ class SegmentFileWriter:
         Raises StorageError; nothing is visible then.
         """
         try:
-            index = self._writer.finish()
-            if isinstance(self._output, ReplicatedFile):
-                self._output.finish(index)
-            else:
-                output = self._store.open_output(index_path(self.key))
-                output.write(index)
-                self._output.close_with(output)
+            self._output.finish(self._writer.finish())
         except SparklogError:
             self.abort()
             raise
@@ -132,25 +122,11 @@ class SegmentFileWriter:
     def _to_append(self, number: int) -> PartitionAppend:
         target = self._starts[number][0]
         batches = self._batches(number)
-        entries = self._writer.entries[batches.start : batches.stop]
-        brokers = self._output.brokers if isinstance(self._output, ReplicatedFile) else [self._broker]
-        run = Run(
-            path=self.key,
-            broker=brokers[0],
-            replicas=brokers if len(brokers) > 1 else [],
-            first_batch=batches.start,
-            batches=len(batches),
-            first_row=entries[0].first_row,
-            records=sum(entry.count for entry in entries),
-            size_bytes=sum(entry.length for entry in entries),
-            min_timestamp_us=min(entry.min_timestamp_us for entry in entries),
-            max_timestamp_us=max(entry.max_timestamp_us for entry in entries),
-        )
         return PartitionAppend(
             topic=target.topic,
             topic_id=target.topic_id,
             partition=target.partition,
-            run=run,
+            run=self._output.run(self._writer.entries[batches.start : batches.stop], batches.start),
             log_append_time=target.log_append_time,
             producer_id=target.producer_id,
             producer_epoch=target.producer_epoch,

@@ -9,21 +9,21 @@ If a replica fails (its storage fails, a file is missing or damaged), the next o
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import CorruptIndexError, CorruptionError, SparklogError, StorageError, UnsupportedStoreError
+from sparklog.errors import SparklogError, StorageError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.segment_reader import SegmentReader, find_first_row
+from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.open_files import OPEN_SEGMENTS, OpenFiles
-from sparklog.log.records.read_order import ReadOrder, ReplicasOf, StoreOf, read_failure
+from sparklog.log.records.read_order import REPLICA_FAILED, ReadOrder, ReplicasOf, Result, StoreOf, read_any
 from sparklog.log.records.records import Records, without_columns
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
@@ -33,14 +33,7 @@ from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 
 __all__ = ["OPEN_SEGMENTS", "Fetcher", "Records", "TimedOffset"]
 
-logger = logging.getLogger(__name__)
-
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
-
-_REPLICA_FAILED = (StorageError, CorruptionError, UnsupportedStoreError)
-"""Errors of one replica that another may not have."""
-
-Result = TypeVar("Result")
 
 
 class TimedOffset(NamedTuple):
@@ -112,7 +105,7 @@ class Fetcher:
         self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
     ) -> Iterator[Records]:
         first, last = segment.row_of(start), segment.row_of(end)
-        start_batch = self._attempt(topic, segment, lambda opened: _check_index(opened, segment).find_row(first))
+        start_batch = self._attempt(topic, segment, lambda opened: check_run(segment, opened.entries).find_row(first))
         for number in range(start_batch, segment.first_batch + segment.batches):
             entry, batch = self._read_batch(topic, segment, number, columns)
             lower, upper = max(first - entry.first_row, 0), min(last - entry.first_row, entry.count)
@@ -132,7 +125,7 @@ class Fetcher:
 
         def batches(opened: _Open) -> range:
             run = (segment.first_batch, segment.batches)
-            index = _check_index(opened, segment)
+            index = check_run(segment, opened.entries)
             return range(index.find_offset(*run, lower), index.find_offset(*run, upper - 1) + 1)
 
         for number in self._attempt(topic, segment, batches):
@@ -186,7 +179,9 @@ class Fetcher:
 
     def _batch_at_time(self, topic: str, segment: Segment, first: int, batches: int, timestamp_us: int) -> int | None:
         return self._attempt(
-            topic, segment, lambda opened: _check_index(opened, segment).find_timestamp(first, batches, timestamp_us)
+            topic,
+            segment,
+            lambda opened: check_run(segment, opened.entries).find_timestamp(first, batches, timestamp_us),
         )
 
     def _find_in_batch(
@@ -208,39 +203,29 @@ class Fetcher:
 
     def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Result]) -> Result:
         """Run an action on a segment's open files, or else on the files of one broker after another."""
-        with self._open.lock:
-            return self._attempt_with(topic, segment, action)
-
-    def _attempt_with(self, topic: str, segment: Segment, action: Callable[[_Open], Result]) -> Result:
         failures: dict[int, SparklogError] = {}
-        opened = self._open.get(segment.path)
-        if opened is not None:
-            try:
-                result = action(opened)
-                self.last_broker = opened.broker
-                return result
-            except _REPLICA_FAILED as error:
-                failures[opened.broker] = error
-                self._open.drop(segment.path)
-        for broker in self._read_order.of(topic, segment):
-            if broker in failures:
-                continue
-            try:
-                result = action(self._open_copy(segment, broker))
-            except _REPLICA_FAILED as error:
-                failures[broker] = error
-                self._open.drop(segment.path)
-                continue
-            self._note_failures(segment, broker, failures)
-            self.last_broker = broker
-            return result
-        raise read_failure(topic, segment, failures, self._store_of)
 
-    def _note_failures(self, segment: Segment, broker: int, failures: dict[int, SparklogError]) -> None:
-        """Log the failed brokers, and try those whose storage failed last for a while."""
-        for failed, error in failures.items():
-            logger.warning("%s is read from broker %d, since broker %d failed: %s", segment.path, broker, failed, error)
-        self._read_order.avoid(failed for failed, error in failures.items() if isinstance(error, StorageError))
+        def attempt(broker: int) -> Result:
+            try:
+                return action(self._open_copy(segment, broker))
+            except REPLICA_FAILED:
+                self._open.drop(segment.path)
+                raise
+
+        with self._open.lock:
+            opened = self._open.get(segment.path)
+            if opened is not None:
+                try:
+                    result = action(opened)
+                    self.last_broker = opened.broker
+                    return result
+                except REPLICA_FAILED as error:
+                    failures[opened.broker] = error
+                    self._open.drop(segment.path)
+            brokers = self._read_order.brokers_for(topic, segment)
+            self.last_broker, result = read_any(topic, segment, brokers, attempt, self._store_of, failures)
+            self._read_order.penalize(failed for failed, error in failures.items() if isinstance(error, StorageError))
+            return result
 
     def _open_copy(self, segment: Segment, broker: int) -> _Open:
         self._open.make_room()
@@ -265,25 +250,6 @@ class Fetcher:
         opened = _Open(broker, index, SegmentReader(file.read_at, index, path), file, self._count)
         self._open.add(segment.path, opened)
         return opened
-
-
-def _check_index(opened: _Open, segment: Segment) -> Index:
-    """Return the index. Raises CorruptIndexError unless it holds the run that the commit names."""
-    index = opened.entries
-    last = segment.first_batch + segment.batches - 1
-    if last < len(index) and (index.summary.has_offsets or not segment.has_gaps):
-        first = index.entry(segment.first_batch)
-        final = first if segment.batches == 1 else index.entry(last)
-        if (first.first_row, final.end_row) == (segment.first_row, segment.first_row + segment.records):
-            return index
-    raise CorruptIndexError(
-        f"{index.path} does not hold the run the commit log names: batches {segment.first_batch} to {last} with "
-        f"{segment.records} records from row {segment.first_row}{', and their offsets' if segment.has_gaps else ''}; "
-        "restore the file and its .log from a copy",
-        path=index.path,
-        partition=segment.partition,
-        offset=segment.base_offset,
-    )
 
 
 def _rows_before(offsets: pa.Array, offset: int) -> int:

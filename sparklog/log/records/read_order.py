@@ -1,15 +1,16 @@
-"""The order in which the replicas of a segment are read.
+"""The order in which the replicas of a segment are read, and the read from the first that is intact.
 
 All replicas in sync hold every live segment under the same path: local ones come first, then the leader, then the
 others. A broker that has just failed comes last for a while.
 
-Not for: reading (``fetch``), the ISR (the commit log).
+Not for: what is read of a file (``fetch``), the ISR (the commit log).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.errors import (
@@ -19,14 +20,21 @@ from sparklog.errors import (
     SparklogError,
     StorageError,
     StorageUnavailableError,
+    UnsupportedStoreError,
 )
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState
 from sparklog.store.base import Store
 
+logger = logging.getLogger(__name__)
+
 AVOID_SECONDS = 10.0
 """seconds for which a broker that failed is tried last; then one read finds out whether it has recovered."""
 
+REPLICA_FAILED = (StorageError, CorruptionError, UnsupportedStoreError)
+"""Errors of one replica that another may not have."""
+
+Result = TypeVar("Result")
 StoreOf = Callable[[int], Store]
 ReplicasOf = Callable[[str, int], Sequence[int]]
 """(topic, partition) -> the brokers in sync, leader first."""
@@ -48,7 +56,7 @@ class ReadOrder:
         self._avoided_until: dict[int, float] = {}
         self._local: dict[int, bool] = {}
 
-    def of(self, topic: str, segment: Segment) -> list[int]:
+    def brokers_for(self, topic: str, segment: Segment) -> list[int]:
         """Return the brokers to read a segment from, in order. At least one: the one that the segment names."""
         in_sync = [] if self._replicas_of is None else self._replicas_of(topic, segment.partition)
         brokers = list(dict.fromkeys([*in_sync, segment.broker]))
@@ -57,7 +65,7 @@ class ReadOrder:
             brokers.sort(key=lambda broker: (self._avoided_until.get(broker, now) > now, not self._is_local(broker)))
         return brokers
 
-    def avoid(self, brokers: Iterable[int]) -> None:
+    def penalize(self, brokers: Iterable[int]) -> None:
         """Try these brokers last for a while: they failed a read that another one served."""
         until = self._clock.monotonic() + AVOID_SECONDS
         self._avoided_until.update(dict.fromkeys(brokers, until))
@@ -71,11 +79,35 @@ class ReadOrder:
         return self._local[broker]
 
 
-def read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogError], store_of: StoreOf) -> Exception:
-    """Return the error for a segment that no broker could serve, with the error of each.
+def read_any(
+    topic: str,
+    segment: Segment,
+    brokers: Iterable[int],
+    read: Callable[[int], Result],
+    store_of: StoreOf,
+    failures: dict[int, SparklogError],
+) -> tuple[int, Result]:
+    """Return the first broker at which ``read`` succeeds, with its result. Brokers in ``failures`` have failed before;
+    the others that fail are added.
 
-    StorageUnavailableError if a retry may help, DataLossError if no broker has the file.
+    If all fail, raises their error: DataLossError if none has the file, StorageUnavailableError if a retry may help.
     """
+    for broker in brokers:
+        if broker in failures:
+            continue
+        try:
+            result = read(broker)
+        except REPLICA_FAILED as error:
+            failures[broker] = error
+            continue
+        for failed, why in failures.items():
+            logger.warning("%s is read from broker %d, since broker %d failed: %s", segment.path, broker, failed, why)
+        return broker, result
+    raise _read_failure(topic, segment, failures, store_of)
+
+
+def _read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogError], store_of: StoreOf) -> Exception:
+    """Return the error for a segment that no broker could serve, with the error of each."""
     errors = list(failures.values())
     missing = [error for error in errors if isinstance(error, ObjectNotFoundError)]
     if len(errors) == 1 and not missing:

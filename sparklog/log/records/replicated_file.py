@@ -1,7 +1,7 @@
-"""Writes one segment file to several brokers at the same time.
+"""Writes one segment file to one broker, or to several at the same time, and deletes one that no commit names.
 
 Every write goes to all brokers; nothing is read back or encoded twice. A broker that fails is dropped, and the write
-continues while one is left: the decision of the append tells which brokers may be missing.
+continues while enough are left: for an append one, since its decision tells which brokers may be missing.
 
 Rules: as for one file: nothing is visible before the end, and a broker counts only once both files are durable there.
 Files left on a failed broker are orphans.
@@ -10,12 +10,16 @@ Files left on a failed broker are orphans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
-from sparklog.errors import StorageError
+from sparklog.errors import SparklogError, StorageError
+from sparklog.format.index import BatchEntry
+from sparklog.log.records.read_order import StoreOf
+from sparklog.protocol.commits import Run
+from sparklog.protocol.partition_fold import holders
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import BytesLike, OutputFile, Store
 
@@ -29,14 +33,15 @@ class _Copy(NamedTuple):
 
 
 class ReplicatedFile:
-    """The ``.log`` of one key, open on several brokers. Not thread-safe.
+    """The ``.log`` of one key, open on its brokers, the leader first. Not thread-safe.
 
-    ``failed`` are the dropped brokers. Raises the first broker's StorageError if none can be written.
+    ``failed`` are the dropped brokers. When fewer than ``least`` are left, the first of their StorageErrors is raised.
     """
 
-    def __init__(self, key: str, targets: Sequence[tuple[int, Store]]) -> None:
+    def __init__(self, key: str, targets: Sequence[tuple[int, Store]], least: int = 1) -> None:
         self.failed: list[int] = []
         self._key = key
+        self._spare = len(targets) - least
         self._error: StorageError | None = None
         self._copies: list[_Copy] = []
         for broker, store in targets:
@@ -47,26 +52,21 @@ class ReplicatedFile:
             except BaseException:
                 self.abort()
                 raise
-        self._check_any()
-
-    @property
-    def brokers(self) -> list[int]:
-        """The brokers that have not failed, in the given order."""
-        return [copy.broker for copy in self._copies]
+        self._check_enough()
 
     def write(self, data: BytesLike) -> None:
-        """Append to every copy. Raises StorageError if none is left."""
+        """Append to every copy. Raises StorageError if too few are left."""
         for copy in list(self._copies):
             try:
                 copy.output.write(data)
             except StorageError as error:
                 self._drop_copy(copy, error)
-        self._check_any()
+        self._check_enough()
 
     def finish(self, index: bytes) -> None:
         """Make the ``.log`` and its ``.index`` durable on every broker, all at the same time.
 
-        Raises StorageError if it fails on all; the files are aborted then.
+        Raises StorageError if too few brokers are left; some may have the files then.
         """
         first, *others = self._copies
         with ThreadPoolExecutor(max(len(others), 1), "sparklog-replica") as threads:
@@ -86,7 +86,23 @@ class ReplicatedFile:
                         future.result()
                 except StorageError as error:
                     self._drop_copy(copy, error)
-        self._check_any()
+        self._check_enough()
+
+    def run(self, entries: Sequence[BatchEntry], first_batch: int = 0) -> Run:
+        """Return the run of these batches, as a commit names it: on the brokers that have not failed."""
+        brokers = [copy.broker for copy in self._copies]
+        return Run(
+            path=self._key,
+            broker=brokers[0],
+            replicas=brokers if len(brokers) > 1 else [],
+            first_batch=first_batch,
+            batches=len(entries),
+            first_row=entries[0].first_row,
+            records=sum(entry.count for entry in entries),
+            size_bytes=sum(entry.length for entry in entries),
+            min_timestamp_us=min(entry.min_timestamp_us for entry in entries),
+            max_timestamp_us=max(entry.max_timestamp_us for entry in entries),
+        )
 
     def abort(self) -> None:
         """Delete the unfinished copies, best effort."""
@@ -110,10 +126,14 @@ class ReplicatedFile:
     def _drop_broker(self, broker: int, error: StorageError) -> None:
         self.failed.append(broker)
         self._error = self._error or error
-        logger.warning("broker %d: write of %s failed, continuing without this replica: %s", broker, self._key, error)
+        if len(self.failed) <= self._spare:
+            logger.warning(
+                "broker %d: write of %s failed, continuing without this replica: %s", broker, self._key, error
+            )
 
-    def _check_any(self) -> None:
-        if not self._copies:
+    def _check_enough(self) -> None:
+        if len(self.failed) > self._spare:
+            self.abort()
             assert self._error is not None
             raise self._error
 
@@ -122,3 +142,19 @@ def _abort(output: OutputFile) -> None:
     """Abort a copy, best effort: a failed location may fail at this too, which leaves an orphan."""
     with suppress(StorageError):
         output.abort()
+
+
+def discard(runs: Iterable[Run], store_of: StoreOf) -> None:
+    """Delete files that certainly no commit names, or ever will. Best effort: what remains is a harmless orphan."""
+    for broker, path in sorted({(broker, run.path) for run in runs for broker in holders(run)}):
+        delete_copy(broker, path, store_of)
+
+
+def delete_copy(broker: int, path: str, store_of: StoreOf) -> None:
+    """Delete a ``.log`` and its ``.index`` at a broker. As ``discard``."""
+    try:
+        store = store_of(broker)
+        store.delete(index_path(path))
+        store.delete(path)
+    except SparklogError as error:
+        logger.warning("broker %d: deleting %s failed, leaving it as an orphan: %s", broker, path, error)

@@ -38,6 +38,7 @@ from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, st
 from sparklog.maintenance.fsck.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.segments import log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -204,7 +205,7 @@ def _try_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
     updated: list[Finding] = []
     for finding in findings:
         if finding.kind in OF_INDEX and not finding.repairable:
-            path = finding.path.removesuffix(".index") + ".log"
+            path = log_path_of(finding.path)
             if path not in rebuilt and path in runs:
                 rebuilt[path] = _rebuild(check, path, runs[path])
             finding = with_rebuild(finding, *rebuilt.get(path, Rebuilt(b"", "it is missing too")))
@@ -275,10 +276,6 @@ def _drop_outdated(check: Check, findings: list[Finding]) -> list[Finding]:
     return [
         finding
         for finding in findings
-        if still_unaccounted(finding, accounted) and (finding.start_offset < 0 or _is_live(finding, accounted))
+        if still_unaccounted(finding, accounted)
+        and (finding.start_offset < 0 or log_path_of(finding.path) in accounted.live)
     ]
-
-
-def _is_live(finding: Finding, accounted: Accounted) -> bool:
-    path = finding.path
-    return accounted.is_live(path.removesuffix(".index") + ".log" if path.endswith(".index") else path)

@@ -25,6 +25,7 @@ from sparklog.format.checksum import crc32c
 from sparklog.format.index import Index, decode_index
 from sparklog.format.segment_reader import ReadAt, SegmentReader
 from sparklog.format.verification import Damage, Verification, verify
+from sparklog.log.records.index_checks import find_run_fault
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Finding
 from sparklog.protocol.segments import Segment, index_path
@@ -199,16 +200,10 @@ class Reads:
 
 def run_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]]) -> str:
     """Return how an index differs from the commit log in a segment; empty if they agree."""
-    first, last = segment.first_batch, segment.first_batch + segment.batches - 1
-    if last >= len(index):
-        return f"the commit names batches {first} to {last}, but the index has {len(index)} batches"
-    entries = [index.entry(number) for number in range(first, last + 1)]
-    rows = (entries[0].first_row, entries[-1].end_row - entries[0].first_row)
-    if rows != (segment.first_row, segment.records):
-        return (
-            f"the commit names {segment.records} records from row {segment.first_row}, but the index has {rows[1]} "
-            f"from row {rows[0]}"
-        )
+    fault = find_run_fault(segment, index)
+    if fault:
+        return fault
+    entries = [index.entry(segment.first_batch + number) for number in range(segment.batches)]
     size = sum(entry.length for entry in entries)
     if size != segment.size_bytes:
         return f"the commit names {segment.size_bytes} bytes, but the index has {size}"
@@ -220,13 +215,11 @@ def run_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]
                 f"the commit names timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us}, but the index "
                 f"has {earliest} to {latest}"
             )
-    return _offsets_fault(segment, index, offsets)
+    return _offsets_fault(segment, offsets)
 
 
-def _offsets_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]]) -> str:
-    """Return what is wrong with the offsets: explicit ones are required for gaps, and increase up to the run's end."""
-    if segment.has_gaps and not index.summary.has_offsets:
-        return "the offsets have gaps, but the file has no explicit offsets"
+def _offsets_fault(segment: Segment, offsets: dict[int, tuple[int, int]]) -> str:
+    """Return what is wrong with explicit offsets: they increase up to the run's end."""
     before = -1
     for number in range(segment.first_batch, segment.first_batch + segment.batches):
         if number not in offsets:

@@ -135,7 +135,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = -1
 
     @property
-    def place(self) -> str:
+    def subject(self) -> str:
         """The partition, topic or broker that is concerned, or "metadata", as text."""
         if self.topic:
             return f"{self.topic}-{self.partition}" if self.partition >= 0 else self.topic

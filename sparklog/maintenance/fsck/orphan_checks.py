@@ -29,7 +29,9 @@ from sparklog.log.layout import (
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
+from sparklog.maintenance.live_files import LiveFiles, live_partitions
 from sparklog.protocol.file_names import NO_VERSION, begun_at
+from sparklog.protocol.segments import log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
@@ -46,18 +48,8 @@ class Accounted:
 
     def __init__(self, state: State, lists: Mapping[str, TopicSegments]) -> None:
         self.fence = state.writer_fence
-        self._brokers: dict[str, frozenset[int]] = {}
+        self.live = LiveFiles(live_partitions(state, lists))
         self._removed: set[tuple[str, int]] = set()
-        for name, listed in lists.items():
-            for number, partition in enumerate(state.topics[name].partitions):
-                replicas = {*partition.replicas, *partition.isr, *partition.adding, *partition.removing}
-                for segment in listed.partition(number):
-                    self._add(segment.path, frozenset({*replicas, segment.broker}))
-
-    def _add(self, path: str, brokers: frozenset[int]) -> None:
-        present = self._brokers.get(path)
-        if present is None or not brokers <= present:
-            self._brokers[path] = brokers if present is None else present | brokers
 
     def remove(self, path: str, broker: int) -> None:
         """Add a retired file."""
@@ -65,15 +57,8 @@ class Accounted:
 
     def has(self, key: str, broker: int) -> bool:
         """Whether a ``.log`` or ``.index`` is accounted for."""
-        path = key.removesuffix(".index") + ".log" if key.endswith(".index") else key
-        return broker in self._brokers.get(path, ()) or (path, broker) in self._removed
-
-    def is_live(self, path: str) -> bool:
-        return path in self._brokers
-
-    @property
-    def paths(self) -> Iterable[str]:
-        return self._brokers
+        path = log_path_of(key)
+        return self.live.may_need(path, broker) or (path, broker) in self._removed
 
 
 def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding
+from sparklog.maintenance.live_files import live_partitions
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 
@@ -48,12 +49,11 @@ def plan_copies(
 ) -> Iterator[FileCopy]:
     """Return each file at each broker that should have it, by path; ``lists`` are the live segments by topic name."""
     by_path: dict[str, list[tuple[LiveRun, tuple[int, ...]]]] = {}
-    for name, listed in lists.items():
-        for number, partition in enumerate(state.topics[name].partitions):
-            if is_wanted(name, number):
-                for segment in listed.partition(number):
-                    run = (LiveRun(name, segment), brokers_of(partition, segment))
-                    by_path.setdefault(segment.path, []).append(run)
+    for partition in live_partitions(state, lists):
+        if is_wanted(partition.topic, partition.number):
+            for segment in partition.segments:
+                run = (LiveRun(partition.topic, segment), brokers_of(partition.state, segment))
+                by_path.setdefault(segment.path, []).append(run)
     for path, runs in by_path.items():
         runs.sort(key=lambda run: run[0].segment.first_batch)
         for broker in sorted({broker for _, brokers in runs for broker in brokers}):

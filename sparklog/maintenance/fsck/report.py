@@ -93,9 +93,9 @@ def summary(report: Report) -> str:
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     for severity, by_severity in groupby(in_order(findings), key=lambda finding: finding.severity):
         yield _HEADINGS[severity]
-        for place, by_place in groupby(by_severity, key=lambda finding: finding.place):
-            yield f"  {place}"
-            for _, similar in groupby(sorted(by_place, key=_similarity_key), key=_similarity_key):
+        for subject, by_subject in groupby(by_severity, key=lambda finding: finding.subject):
+            yield f"  {subject}"
+            for _, similar in groupby(sorted(by_subject, key=_similarity_key), key=_similarity_key):
                 yield from _similar_findings(list(similar))
         yield ""
 

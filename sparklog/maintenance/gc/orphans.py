@@ -32,13 +32,15 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.log.commits.cleanup import newest_version_before
-from sparklog.log.commits.retired_files import REMOVED, RemovedFile, read_removed
+from sparklog.log.commits.retired_files import REMOVED, read_removed
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.retired_files import SweepResult, due_files, remove_expired_reader_leases, sweep
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
+from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import NO_VERSION, begun_at
+from sparklog.protocol.segments import log_path_of
 from sparklog.protocol.state import State
 from sparklog.retry import retry_read
 from sparklog.store.base import ObjectInfo, Store
@@ -152,27 +154,23 @@ def _fence(coordinator: Coordinator, version: int) -> State:
 
 
 class _NeededFiles:
-    """The paths of all live segments, and of retired files that are left to the sweep."""
+    """The files of live segments, and retired files that are left to the sweep."""
 
     def __init__(self, coordinator: Coordinator, state: State) -> None:
-        self._paths: set[str] = set()
-        for topic in state.topics_in_order():
-            if any(partition.segments for partition in topic.partitions):
-                listed = coordinator.segments(topic.name, state)
-                for number in range(len(topic.partitions)):
-                    for table in listed.partition(number).tables():
-                        self._paths.update(table.column("path").to_pylist())
+        self._live = LiveFiles(read_live_partitions(coordinator, state))
+        self._retired: set[str] = set()
         for key in sorted(state.removed_files):
             with suppress(ObjectNotFoundError):  # the files of a lost listing are found and deleted by this vacuum
-                files = retry_read(partial(_read_listing, coordinator.store, key), coordinator.log.clock)
-                self._paths.update(file.path for file in files)
+                read = partial(_read_paths, coordinator.store, key)
+                self._retired.update(retry_read(read, coordinator.log.clock))
 
     def has(self, key: str) -> bool:
-        return (key.removesuffix(".index") + ".log" if key.endswith(".index") else key) in self._paths
+        path = log_path_of(key)
+        return path in self._live or path in self._retired
 
 
-def _read_listing(store: Store, key: str) -> list[RemovedFile]:
-    return list(read_removed(store, key))
+def _read_paths(store: Store, key: str) -> list[str]:
+    return [file.path for file in read_removed(store, key)]
 
 
 def _vacuum_broker(

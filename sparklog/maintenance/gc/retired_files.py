@@ -15,12 +15,9 @@ Not for: files that no listing names (``orphans``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
@@ -32,6 +29,7 @@ from sparklog.errors import (
 )
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.log.parallel import map_parallel
+from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.segments import index_path
@@ -104,7 +102,7 @@ def _sweep_listings(
             if files is None:
                 continue
             state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
-            live = live_brokers(coordinator, state, {file.path for file in files})
+            live = _find_live(coordinator, state, files)
         except StorageError as error:
             failures += 1
             if failures == FAILURES_IN_A_ROW:
@@ -128,8 +126,8 @@ def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
         for key in _find_due(state, readers, now_ms, result)
     ]
     files = [file for listing in listings for file in listing or () if file.broker in state.brokers]
-    live = live_brokers(coordinator, state, {file.path for file in files})
-    return [file for file in files if file.broker not in live.get(file.path, ())]
+    live = _find_live(coordinator, state, files)
+    return [file for file in files if not live.may_need(file.path, file.broker)]
 
 
 def _find_due(state: State, readers: StoredReaderLeases, now_ms: int, result: SweepResult) -> list[str]:
@@ -156,39 +154,22 @@ def _read_listing(coordinator: Coordinator, key: str, result: SweepResult) -> li
         return None
 
 
-def live_brokers(coordinator: Coordinator, state: State, paths: Iterable[str]) -> dict[str, set[int]]:
-    """Return the files among ``paths`` with live segments of any topic, with the brokers at which they may be needed.
-
-    Searches the segment lists of all topics, column by column.
-    """
-    wanted = pa.array(sorted(paths), pa.string())
-    brokers: dict[str, set[int]] = {}
-    if not len(wanted):
-        return brokers
-    for topic in state.topics_in_order():
-        if not any(partition.segments for partition in topic.partitions):
-            continue
-        segments = coordinator.segments(topic.name, state)
-        for number, partition in enumerate(topic.partitions):
-            replicas = {*partition.replicas, *partition.isr, *partition.adding, *partition.removing}
-            for table in segments.partition(number).tables():
-                rows = table.select(["path", "broker"]).filter(pc.is_in(table.column("path"), value_set=wanted))
-                for path, broker in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-                    brokers.setdefault(path, set()).update(replicas, (broker,))
-    return brokers
+def _find_live(coordinator: Coordinator, state: State, files: Iterable[RemovedFile]) -> LiveFiles:
+    """Return those of the files that have live segments of any topic."""
+    return LiveFiles(read_live_partitions(coordinator, state), {file.path for file in files})
 
 
 def _delete_files(
     coordinator: Coordinator,
     state: State,
     files: Iterable[RemovedFile],
-    live: Mapping[str, set[int]],
+    live: LiveFiles,
     result: SweepResult,
 ) -> list[str]:
     """Delete the files of one listing; return a problem for each broker at which files could not be deleted."""
     by_broker: dict[int, list[RemovedFile]] = {}
     for file in files:
-        if file.broker in live.get(file.path, ()):
+        if live.may_need(file.path, file.broker):
             result.files_in_use += 1
         elif file.broker in state.brokers:  # the location of a broker that was unregistered is not known
             by_broker.setdefault(file.broker, []).append(file)

@@ -11,15 +11,13 @@ Not for: files without live segments (``orphans``, ``retired_files``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sparklog.coordinator.brokers import cordon_broker
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
+from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.protocol.decide.brokers import find_broker
-from sparklog.protocol.segments import index_path
-from sparklog.protocol.state import State
+from sparklog.protocol.segments import log_path_of
 from sparklog.store.base import ObjectInfo, Store
 
 
@@ -45,20 +43,5 @@ def remove_surplus_replicas(coordinator: Coordinator, broker: int, dry_run: bool
 
 
 def _find_surplus(coordinator: Coordinator, store: Store, broker: int) -> list[ObjectInfo]:
-    return list(_list_surplus(coordinator, coordinator.refresh(), store, broker))
-
-
-def _list_surplus(coordinator: Coordinator, state: State, store: Store, broker: int) -> Iterator[ObjectInfo]:
-    needed: set[str] = set()
-    elsewhere: set[str] = set()
-    for topic in state.topics_in_order():
-        if not any(partition.segments for partition in topic.partitions):
-            continue
-        listed = coordinator.segments(topic.name, state)
-        for number, partition in enumerate(topic.partitions):
-            here = broker in partition.replicas
-            for table in listed.partition(number).tables():
-                (needed if here else elsewhere).update(table.column("path").to_pylist())
-    surplus = elsewhere - needed
-    keys = surplus | {index_path(path) for path in surplus}
-    return (info for info in store.list() if info.key in keys)
+    surplus = LiveFiles(read_live_partitions(coordinator, coordinator.refresh())).without_replica(broker)
+    return [info for info in store.list() if log_path_of(info.key) in surplus]

@@ -22,14 +22,15 @@ from sparklog.errors import (
     CorruptRecordError,
     ObjectNotFoundError,
     SparklogError,
-    StorageError,
     StorageUnavailableError,
 )
 from sparklog.format.index import decode_index
 from sparklog.format.segment_reader import ReadAt
 from sparklog.format.verification import verify
+from sparklog.log.records.read_order import REPLICA_FAILED
+from sparklog.log.records.replicated_file import ReplicatedFile
 from sparklog.protocol.segments import index_path
-from sparklog.store.base import OutputFile, Store
+from sparklog.store.base import Store
 
 
 class FileToCopy(NamedTuple):
@@ -132,7 +133,7 @@ class _SourceError(Exception):
 class _Tee:
     """Reads from a source, and writes what is read sequentially to the target. Not thread-safe."""
 
-    def __init__(self, read_at: ReadAt, output: OutputFile, throttle: Throttled) -> None:
+    def __init__(self, read_at: ReadAt, output: ReplicatedFile, throttle: Throttled) -> None:
         self.position = 0
         self._read_at = read_at
         self._output = output
@@ -141,7 +142,7 @@ class _Tee:
     def read_at(self, position: int, length: int) -> pa.Buffer:
         try:
             data = self._read_at(position, length)
-        except StorageError as error:
+        except REPLICA_FAILED as error:
             raise _SourceError(error.message) from error
         if position == self.position and data.size:
             self._throttle.take(data.size)
@@ -159,26 +160,20 @@ def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttl
         data = source.get(index_path(path), limits.MAX_INDEX_BYTES)
         index = decode_index(data, f"{source.root}/{index_path(path)}")
         file = source.open_input(path)
-    except (StorageError, CorruptionError) as error:
+    except REPLICA_FAILED as error:
         raise _SourceError(error.message) from error
     try:
-        output = target.open_output(path)
+        output = ReplicatedFile(path, [(0, target)])
         try:
             tee = _Tee(file.read_at, output, throttle)
             verification = verify(tee.read_at, index, f"{source.root}/{path}")
             if verification.damage or tee.position != index.summary.log_length:
                 what = verification.damage[0].what if verification.damage else "it is truncated"
                 raise _SourceError(f"{source.root}/{path} is damaged: {what}")
-            index_output = target.open_output(index_path(path))
-            try:
-                index_output.write(data)
-            except BaseException:
-                index_output.abort()
-                raise
+            output.finish(data)
         except BaseException:
             output.abort()
             raise
-        output.close_with(index_output)
     except (CorruptionError, ObjectNotFoundError) as error:
         raise _SourceError(error.message) from error
     finally:

@@ -22,9 +22,11 @@ from typing import NamedTuple
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
+from sparklog.errors import DataLossError
 from sparklog.format import schema
+from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.maintenance.segments.files import ReplicaStores, Source, SourceMissingError, delete_files
+from sparklog.maintenance.segments.files import ReplicaStores, Source
 from sparklog.maintenance.segments.merge import Kept, Target, write_file
 from sparklog.maintenance.segments.offset_map import LatestRecords, find_latest
 from sparklog.maintenance.segments.replacement import (
@@ -157,7 +159,7 @@ def _build_replacements(
 def compact_partition(task: CompactTask) -> CompactResult:
     """Write the records of a partition that are kept. Raises StorageError, or CorruptionError if no replica is
     intact."""
-    sources = [Source(segment, task.replicas) for segment in task.segments]
+    sources = [Source(task.target.topic, segment, task.replicas) for segment in task.segments]
     written: list[LiveSegment] = []
     try:
         kept = _find_kept(sources, task)
@@ -170,8 +172,8 @@ def compact_partition(task: CompactTask) -> CompactResult:
                 file = write_file(members, task.replicas, task.target, kept)
                 written.append(file.live(True, output.delete_horizon_ms if file.tombstones else NO_HORIZON))
     except BaseException as error:
-        delete_files(task.replicas, [live.run.path for live in written])
-        if isinstance(error, SourceMissingError):
+        discard([live.run for live in written], task.replicas.stores.__getitem__)
+        if isinstance(error, DataLossError):
             return CompactResult(task.number, [], error.path)
         raise
     return CompactResult(task.number, _list_changes(task.segments, outputs, written))

@@ -14,22 +14,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.errors import CorruptIndexError, CorruptionError, ObjectNotFoundError, SparklogError, StorageError
+from sparklog.errors import SparklogError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter
+from sparklog.log.records.index_checks import check_run
+from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
+from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
 from sparklog.protocol.commits import Run
-from sparklog.protocol.segments import Segment, index_path
-from sparklog.store.base import BytesLike, InputFile, OutputFile, Store
+from sparklog.protocol.segments import Segment
+from sparklog.store.base import InputFile, Store
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 FETCHED_AHEAD = 16
@@ -40,16 +42,6 @@ MAX_WHOLE_FETCH_BYTES = 4 * 1024 * 1024
 
 MAX_GATHERED_BYTES = 64 * limits.TARGET_BATCH_BYTES
 """Size in bytes up to which batches are gathered, however large ``index.interval.bytes`` is."""
-
-Result = TypeVar("Result")
-
-
-class SourceMissingError(Exception):
-    """A file to read is missing at every broker; ``path`` is its key."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
 
 
 class ReplicaStores(NamedTuple):
@@ -76,8 +68,9 @@ class Producer(NamedTuple):
 class Source:
     """One live segment to read. Not thread-safe; after ``close`` its file is opened again when needed."""
 
-    def __init__(self, segment: Segment, replicas: ReplicaStores) -> None:
+    def __init__(self, topic: str, segment: Segment, replicas: ReplicaStores) -> None:
         self.segment = segment
+        self._topic = topic
         self.replicas = replicas
         self._brokers = [
             broker for broker in dict.fromkeys([*replicas.read, segment.broker]) if broker in replicas.stores
@@ -88,8 +81,8 @@ class Source:
 
     @property
     def index(self) -> Index:
-        """The index, read at its first use. Raises SourceMissingError, StorageError or CorruptIndexError if all brokers
-        fail."""
+        """The index, read at its first use. Raises DataLossError if no broker has the file, StorageError or
+        CorruptIndexError if all fail."""
         if self._index is None:
             self._index = self._from_any(self._read_index)
         return self._index
@@ -122,8 +115,8 @@ class Source:
         assert self.index
 
     def read(self, number: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """Return a verified batch. Raises SourceMissingError, StorageError or CorruptRecordError if all brokers
-        fail."""
+        """Return a verified batch. Raises DataLossError if no broker has the file, StorageError or CorruptRecordError
+        if all fail."""
         if not self.segment.has_gaps:
             columns = [name for name in columns if name != schema.OFFSET]
         return self._from_any(lambda broker: self._open_reader(broker).read(number, columns))
@@ -151,29 +144,27 @@ class Source:
         self._file = self._reader = None
 
     def _from_any(self, read: Callable[[int], Result]) -> Result:
-        """Return what ``read`` returns for the first broker at which it succeeds; that one is read first from then on.
+        """Return what ``read`` returns for the first broker at which it succeeds. Those that fail are tried last from
+        then on."""
 
-        If all fail, raises SourceMissingError or the error of the first broker.
-        """
-        first_error: SparklogError | None = None
-        for broker in list(self._brokers):
+        def attempt(broker: int) -> Result:
             try:
                 return read(broker)
-            except (StorageError, CorruptionError) as error:
-                first_error = first_error or error
+            except REPLICA_FAILED:
                 self.close()
-                self._brokers.remove(broker)
-                self._brokers.append(broker)
-        if isinstance(first_error, ObjectNotFoundError):
-            raise SourceMissingError(self.segment.path) from first_error
-        assert first_error is not None
-        raise first_error
+                raise
+
+        failures: dict[int, SparklogError] = {}
+        _, result = read_any(
+            self._topic, self.segment, self._brokers, attempt, self.replicas.stores.__getitem__, failures
+        )
+        if failures:
+            self._brokers = sorted(self._brokers, key=failures.__contains__)
+        return result
 
     def _read_index(self, broker: int) -> Index:
         store, key = self.replicas.stores[broker], self.segment.index_path
-        index = decode_index(store.get(key, limits.MAX_INDEX_BYTES), f"{store.root}/{key}")
-        _check_holds(index, self.segment)
-        return index
+        return check_run(self.segment, decode_index(store.get(key, limits.MAX_INDEX_BYTES), f"{store.root}/{key}"))
 
     def _fetch_all(self, broker: int, position: int, length: int) -> None:
         store, path = self.replicas.stores[broker], self.segment.path
@@ -187,9 +178,9 @@ class Source:
 
     def _open_reader(self, broker: int) -> SegmentReader:
         if self._reader is None:
-            store = self.replicas.stores[broker]
+            store, index = self.replicas.stores[broker], self.index
             self._file = store.open_input(self.segment.path)
-            self._reader = SegmentReader(self._file.read_at, self.index, f"{store.root}/{self.segment.path}")
+            self._reader = SegmentReader(self._file.read_at, index, f"{store.root}/{self.segment.path}")
         return self._reader
 
 
@@ -213,17 +204,6 @@ def _wait_for_fetch(source: Source, future: Future[None]) -> Source:
     """Wait until a source is fetched. An error is ignored, since the user of the source reads it again."""
     future.exception()
     return source
-
-
-def _check_holds(index: Index, segment: Segment) -> None:
-    last = index.entry(segment.first_batch + segment.batches - 1)
-    rows = last.end_row - segment.first_row
-    if index.entry(segment.first_batch).first_row != segment.first_row or rows != segment.records:
-        raise CorruptIndexError(
-            f"{index.path} does not hold the {segment.records} records in {segment.batches} batches that the commit "
-            "log names; restore it from a copy",
-            path=index.path,
-        )
 
 
 @lru_cache(maxsize=8)
@@ -257,37 +237,22 @@ class SegmentOutput:
     def __init__(self, replicas: ReplicaStores, key: str, layout: Layout) -> None:
         self.key = key
         self._replicas = replicas
-        self._outputs: list[OutputFile] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._producer: Producer | None = None
         self._layout = layout
         self._interval = layout.index_interval_bytes
         self._target = max(limits.TARGET_BATCH_BYTES, min(self._interval, MAX_GATHERED_BYTES))
-        try:
-            for broker in replicas.write:
-                self._outputs.append(replicas.stores[broker].open_output(key))
-            self._writer = SegmentWriter(
-                self,
-                codec=layout.codec,
-                level=layout.level,
-                has_key=layout.has_key,
-                has_headers=layout.has_headers,
-                has_offsets=layout.has_offsets,
-            )
-        except BaseException:
-            self.abort()
-            raise
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of one copy of the ``.log`` so far, without the batches that are still being gathered."""
-        return self._writer.bytes_written
-
-    def write(self, data: BytesLike) -> None:
-        """Write bytes to every copy: this object is the sink of Arrow's writer."""
-        for output in self._outputs:
-            output.write(data)
+        targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
+        self._output = ReplicatedFile(key, targets, least=len(targets))
+        self._writer = SegmentWriter(
+            self._output,
+            codec=layout.codec,
+            level=layout.level,
+            has_key=layout.has_key,
+            has_headers=layout.has_headers,
+            has_offsets=layout.has_offsets,
+        )
 
     def add(self, batch: pa.RecordBatch, producer: Producer = Producer()) -> None:  # noqa: B008
         """Append records, with exactly the file's columns."""
@@ -318,28 +283,24 @@ class SegmentOutput:
         self._flush()
         self._writer.copy(parts, entry)
 
-    def finish(self, broker: int) -> tuple[Run, int]:
+    def finish(self) -> tuple[Run, int]:
         """Make both files durable at all brokers; return the run for the commit, and its number of null values.
 
-        ``broker`` is recorded as the broker of the run. Raises StorageError; then nothing is visible.
+        Raises StorageError; then nothing is visible.
         """
         try:
             self._flush()
-            index = self._writer.finish()
-            for output, written_broker in zip(self._outputs, self._replicas.write, strict=True):
-                index_output = self._replicas.stores[written_broker].open_output(index_path(self.key))
-                index_output.write(index)
-                output.close_with(index_output)
+            self._output.finish(self._writer.finish())
         except BaseException:
             self.abort()
-            delete_files(self._replicas, [self.key])  # some brokers may have it already
+            for broker in self._replicas.write:  # some may have it already
+                delete_copy(broker, self.key, self._replicas.stores.__getitem__)
             raise
-        return self._run(broker), sum(entry.null_values for entry in self._writer.entries)
+        return self._output.run(self._writer.entries), sum(entry.null_values for entry in self._writer.entries)
 
     def abort(self) -> None:
         """Discard the files. Best effort: what remains is not part of the log."""
-        for output in self._outputs:
-            output.abort()
+        self._output.abort()
 
     def _common_producer(self, producer: Producer) -> Producer:
         """Return the producer of the gathered batch: none unless all its records are in sequence from one producer."""
@@ -360,25 +321,3 @@ class SegmentOutput:
         )
         stored = min(self._interval * size // max(entry.length, 1), MAX_GATHERED_BYTES)
         self._target = max(limits.TARGET_BATCH_BYTES, stored)
-
-    def _run(self, broker: int) -> Run:
-        entries = self._writer.entries
-        return Run(
-            path=self.key,
-            broker=broker,
-            replicas=list(self._replicas.write) if len(self._replicas.write) > 1 else [],
-            batches=len(entries),
-            records=self._writer.rows,
-            size_bytes=sum(entry.length for entry in entries),
-            min_timestamp_us=min(entry.min_timestamp_us for entry in entries),
-            max_timestamp_us=max(entry.max_timestamp_us for entry in entries),
-        )
-
-
-def delete_files(replicas: ReplicaStores, keys: Sequence[str]) -> None:
-    """Delete files that no commit names. Best effort: a vacuum deletes what remains."""
-    for broker in replicas.write:
-        for key in keys:
-            with suppress(StorageError):
-                replicas.stores[broker].delete(index_path(key))
-                replicas.stores[broker].delete(key)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from sparklog.errors import DataLossError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry
 from sparklog.ids import Ids
@@ -29,7 +30,6 @@ from sparklog.maintenance.segments.files import (
     ReplicaStores,
     SegmentOutput,
     Source,
-    SourceMissingError,
     fetch_ahead,
 )
 from sparklog.protocol.commits import LiveSegment, Run
@@ -93,10 +93,10 @@ class Kept(NamedTuple):
 
 def merge_segments(task: MergeTask) -> MergeResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
-    sources = [Source(segment, task.replicas) for segment in task.segments]
+    sources = [Source(task.target.topic, segment, task.replicas) for segment in task.segments]
     try:
         written = write_file(sources, task.replicas, task.target)
-    except SourceMissingError as error:
+    except DataLossError as error:
         return MergeResult(task.number, missing=error.path)
     return MergeResult(task.number, written.live(task.closed))
 
@@ -145,7 +145,7 @@ def write_file(
     except BaseException:
         output.abort()
         raise
-    run, tombstones = output.finish(replicas.write[0])
+    run, tombstones = output.finish()
     assert run.records == records, f"{run.records} records were written of {records}"
     append_time = first.append_time_ms != NO_APPEND_TIME
     return WrittenFile(first.base_offset, last.end_offset, first.leader_epoch, append_time, run, tombstones)

@@ -28,8 +28,9 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError, StorageError
 from sparklog.log.commits.retired_files import files_of, write_removed
+from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import StopRequested, raise_first
-from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores, delete_files
+from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores
 from sparklog.maintenance.segments.merge import Target
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since, removed
 from sparklog.protocol.segments import Segment
@@ -208,7 +209,7 @@ def _are_adjacent(before: Replacement, change: Replacement) -> bool:
 
 
 def _delete_new_files(replacement: PreparedReplacement) -> None:
-    delete_files(replacement.replicas, [added.run.path for added in replacement.change.added])
+    discard([added.run for added in replacement.change.added], replacement.replicas.stores.__getitem__)
 
 
 def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaStores | None:

@@ -6,7 +6,7 @@ Not for: the commit itself (``group.task``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +14,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import InvalidRecordError
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.topics import NewTopic
 from sparklog.protocol.names import validate_written_topic
 from sparklog.spark.options import Address, SinkOptions
-from sparklog.spark.sink.output import delete_files
 from sparklog.spark.sink.writer import Assignment, RowWriter, new_topic
 
 
@@ -59,10 +59,10 @@ class TaskSends:
 
     def discard(self) -> None:
         """Delete the files. Only if no commit names them, or ever will."""
-        appends: Sequence[PartitionAppend] = self._appends
+        runs = [append.run for append in self._appends]
         stores = {broker: store for writer in self._writers for broker, store in writer.stores.items()}
         self.clear()
-        delete_files(appends, stores.__getitem__)
+        discard(runs, stores.__getitem__)
 
 
 def _to_table(rows: Any, topic: str) -> pa.Table:

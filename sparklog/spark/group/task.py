@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
 from sparklog.coordinator.membership import GroupMember
-from sparklog.coordinator.newest import newest_segments, records_deleted
+from sparklog.coordinator.record_reader import RecordReader, records_deleted
 from sparklog.errors import (
     CommitFailedError,
     IllegalGenerationError,
@@ -37,9 +37,6 @@ from sparklog.errors import (
     UnlinkedHistoryError,
 )
 from sparklog.log.records.batches import RowBuilder
-from sparklog.log.records.fetch import Fetcher
-from sparklog.log.records.ranges import read_range
-from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.groups import GroupCommit
@@ -47,7 +44,6 @@ from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.protocol.state import State
 from sparklog.spark.group.output import TaskSends
 from sparklog.spark.source.rows import STORED, arrow_schema, read_columns, read_schema
-from sparklog.store.base import Store
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -142,7 +138,7 @@ class ConsumeTask:
             rebalance_timeout_ms=LONGEST_CALL_MS,
             incremental=True,
         )
-        self._fetcher = Fetcher(self._store_of, self._replicas_of)
+        self._reader = RecordReader(lambda: self._coordinator)
         self._schema = arrow_schema(read_schema(settings.include_headers))
         self._columns = read_columns(read_schema(settings.include_headers))
         self._sends = TaskSends(settings.root, settings.storage_options)
@@ -168,7 +164,7 @@ class ConsumeTask:
         finally:
             self._stopping.set()
             self._leave(quietly=not succeeded)
-            self._fetcher.close()
+            self._reader.close()
             if heartbeats.ident is not None:
                 heartbeats.join()
         partitions = tuple(str(topic_partition) for topic_partition in sorted(self._read))
@@ -288,17 +284,9 @@ class ConsumeTask:
         log_start = state.partition(*topic_partition).log_start_offset
         if start < log_start:
             raise records_deleted(topic, partition, start, log_start)
-        segments = self._coordinator.segments(topic, state).partition(partition).between(start, end)
-        newest = newest_segments(self._coordinator, topic, state.topic(topic).topic_id, partition)
         columns = [name for name in STORED if name in self._columns]
-        for _, records in read_range(self._fetcher, topic, segments, start, end, columns, newest):
+        for _, records in self._reader.read(topic, partition, start, end, columns, state):
             yield records
-
-    def _store_of(self, broker: int) -> Store:
-        return self._coordinator.brokers.store_of(self._coordinator.state, broker)
-
-    def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
-        return replicas_in_sync(self._coordinator.state.partition(topic, partition))
 
     def _call(self, topic_partition: TopicPartition, start: int, records: pa.RecordBatch | None, end: int) -> None:
         """Call the user's function with the records, and commit its output with the offset ``end``; without records

@@ -17,7 +17,7 @@ orphans, which readers never see. Not for: choosing partitions (``routing``) and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -27,13 +27,12 @@ from sparklog.errors import SparklogError
 from sparklog.ids import Ids
 from sparklog.log.records.append import SegmentFileWriter
 from sparklog.log.records.batches import join_small
+from sparklog.log.records.read_order import StoreOf
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.acks import check_copies
 from sparklog.protocol.decide.append import PartitionAppend
-from sparklog.protocol.partition_fold import holders
-from sparklog.protocol.segments import index_path
 from sparklog.spark.sink.routing import Routed
 from sparklog.spark.sink.topic_targets import TopicTarget
-from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +47,6 @@ MAX_OPEN_FILES_REMOTE = 8
 """files that one task keeps open; a remote file buffers a few MiB until they are sent."""
 FINISH_THREADS = 4
 """files that are made durable in parallel when a task ends."""
-
-StoreOf = Callable[[int], Store]
 
 
 class _File:
@@ -170,7 +167,7 @@ class TaskOutput:
                 file.writer.abort()
             except SparklogError as error:
                 logger.warning("deleting %s failed, leaving it as an orphan: %s", file.writer.key, error)
-        delete_files((append for _, append in self._finished), self._store_of)
+        discard((append.run for _, append in self._finished), self._store_of)
 
     def _max_open(self, pending: _Pending) -> int:
         remote = sum(not self._store_of(broker).is_local for broker in pending.target.brokers[pending.partition])
@@ -259,13 +256,3 @@ def _split_large(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[tupl
         for start in range(0, batch.num_rows, step):
             piece = batch.slice(start, step)
             yield piece, piece.nbytes
-
-
-def delete_files(appends: Iterable[PartitionAppend], store_of: StoreOf) -> None:
-    """Delete files that no commit names. Best effort: what cannot be deleted is a harmless orphan."""
-    for broker, path in sorted({(broker, append.run.path) for append in appends for broker in holders(append.run)}):
-        try:
-            store_of(broker).delete(index_path(path))
-            store_of(broker).delete(path)
-        except SparklogError as error:
-            logger.warning("deleting %s failed, leaving it as an orphan: %s", path, error)

@@ -29,6 +29,7 @@ from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidRecordError, InvalidRequestError
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.records.batches import gather
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.topics import NewTopic
@@ -37,7 +38,7 @@ from sparklog.spark.broker_stores import broker_stores
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.sink.conversion import Converter
-from sparklog.spark.sink.output import TaskOutput, delete_files
+from sparklog.spark.sink.output import TaskOutput
 from sparklog.spark.sink.repetition import APPEND, FAIL, REMEDIES, SKIP, describe_mismatch, find_difference
 from sparklog.spark.sink.routing import Router, check_has_key, partitioner
 from sparklog.spark.sink.topic_targets import TopicTarget, target_of
@@ -243,7 +244,7 @@ class RowWriter(Picklable):
         written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
         if len(written) == len(messages):
             return
-        delete_files((append for message in written for append in message.appends), self.stores.__getitem__)
+        discard((append.run for message in written for append in message.appends), self.stores.__getitem__)
 
     def _committer(self) -> Coordinator:
         """Return the cluster to commit to. Spark creates a stream's writer just before each commit: the cluster that it

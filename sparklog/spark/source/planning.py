@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.reader_leases import ReaderLease, take_reader_lease
+from sparklog.coordinator.record_reader import RecordReader
 from sparklog.errors import DataLossError, InvalidOptionError, OffsetOutOfRangeError, StorageError
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.read_order import replicas_in_sync
@@ -212,21 +213,16 @@ class Plan:
 def plan(coordinator: Coordinator, look_up: Callable[[Fetcher], Planned]) -> Planned:
     """Return the result of ``look_up`` on the newest state; retry it once if the state has changed, since a file that
     it needs may have been rolled."""
-
-    def replicas_of(topic: str, partition: int) -> Sequence[int]:
-        return replicas_in_sync(coordinator.state.partition(topic, partition))
-
-    state = coordinator.state
-    fetcher = Fetcher(lambda broker: coordinator.brokers.store_of(coordinator.state, broker), replicas_of)
+    state, reader = coordinator.state, RecordReader(lambda: coordinator)
     try:
         try:
-            return look_up(fetcher)
+            return look_up(reader.fetcher)
         except (DataLossError, StorageError):
             if coordinator.refresh().version == state.version:
                 raise
-            return look_up(fetcher)
+            return look_up(reader.fetcher)
     finally:
-        fetcher.close()
+        reader.close()
 
 
 def lease_read(coordinator: Coordinator, ranges: Sequence[PlannedRange], ttl_ms: int) -> ReaderLease | None:

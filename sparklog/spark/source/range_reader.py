@@ -15,13 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.coordinator.newest import newest_segments
 from sparklog.coordinator.reader_leases import ReaderLease
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.coordinator.record_reader import RecordReader
+from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError
 from sparklog.log.records.batches import positions_of
-from sparklog.log.records.fetch import Fetcher
-from sparklog.log.records.ranges import read_range
-from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
 from sparklog.protocol.segments import Segment
 from sparklog.spark.options import SourceOptions
@@ -49,21 +46,17 @@ class RangeReader:
         self._planned = planned
         self._lease = lease
         self._clock = clock or SystemClock()
-        self._stores = stores
         self._options = options
-        self._replicas = planned.replicas
-        self._segments: Sequence[Segment] = planned.segments
-        self._coordinator: Coordinator | None = None
-        self._fetcher = Fetcher(self._store_of, lambda topic, partition: self._replicas, self._clock)
+        self._reader = RecordReader(self._open_cluster, self._clock, stores, planned.replicas)
 
     @property
     def bytes_read(self) -> int:
         """Bytes of ``.log`` and ``.index`` read so far."""
-        return self._fetcher.bytes_read
+        return self._reader.fetcher.bytes_read
 
     def close(self) -> None:
         """Close open files."""
-        self._fetcher.close()
+        self._reader.close()
 
     def records(self, columns: Sequence[str]) -> Iterator[Records]:
         """Yield the records with these stored columns. Raises DataLossError, CorruptRecordError, CorruptIndexError."""
@@ -85,18 +78,17 @@ class RangeReader:
 
     def _read(self, segments: Sequence[Segment], start: int, end: int, columns: Sequence[str]) -> Iterator[Records]:
         planned = self._planned
-        self._segments = segments
+        partition = (planned.topic, planned.topic_id, planned.partition)
         while True:
             try:
-                batches = read_range(self._fetcher, planned.topic, self._segments, start, end, columns, self._relocate)
-                for _, records in batches:
+                for _, records in self._reader.read_segments(*partition, segments, start, end, columns):
                     start = records.end_offset
                     self._renew()
                     yield records
                 return
             except (DataLossError, OffsetOutOfRangeError) as error:
                 start = max(start, self._skip_loss(error))
-                self._segments = [segment for segment in self._segments if segment.end_offset > start]
+                segments = [segment for segment in segments if segment.end_offset > start]
 
     def _renew(self) -> None:
         """Renew the reader lease if it is due. Best effort: without it the read continues while the files exist."""
@@ -119,29 +111,5 @@ class RangeReader:
         logger.warning("%s; skipping it, since failOnDataLoss is false", error.message)
         return int(error.end_offset)
 
-    def _relocate(self, start: int, end: int, cause: SparklogError) -> Sequence[Segment]:
-        """Return the segments that hold the rest of the range now. Raises ``cause`` if they cannot be looked up."""
-        planned, address = self._planned, self._options.address
-        try:
-            self._coordinator = shared_cluster(address.root, address.storage_options)
-        except SparklogError:
-            raise cause from None
-        topic = self._coordinator.state.topics.get(planned.topic)
-        if topic is None or topic.topic_id != planned.topic_id:
-            raise cause
-        self._replicas = replicas_in_sync(topic.partitions[planned.partition])
-        newest = newest_segments(self._coordinator, planned.topic, planned.topic_id, planned.partition)
-        try:
-            self._segments = newest(start, end, cause)
-        except OffsetOutOfRangeError as error:
-            log_start = max(int(error.end_offset), start)
-            self._segments = newest(log_start, end, cause) if log_start < end else []
-            raise
-        return self._segments
-
-    def _store_of(self, broker: int) -> Store:
-        if self._coordinator is not None:
-            return self._coordinator.brokers.store_of(self._coordinator.state, broker)
-        if broker not in self._stores:
-            raise StorageError(f"broker {broker} could not be opened when the read was planned, or is not registered")
-        return self._stores[broker]
+    def _open_cluster(self) -> Coordinator:
+        return shared_cluster(self._options.address.root, self._options.address.storage_options)

@@ -24,6 +24,7 @@ from sparklog.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     StaleWriteError,
+    StorageError,
     StoragePermissionError,
 )
 from sparklog.log.broker_files import encode_identity
@@ -100,6 +101,18 @@ def test_the_topic_with_one_replica_goes_to_its_broker(tmp_path: Path) -> None:
         for number, leader in enumerate(leaders):
             assert cluster.values(leader, partition=number) == [b"%d" % number]
             assert len(cluster.files(leader)) == 2
+
+
+def test_files_at_one_broker_are_deleted_if_those_of_the_same_write_at_another_fail(tmp_path: Path) -> None:
+    with brokers(tmp_path) as cluster, producer(cluster, linger_ms=60_000, retries=0) as one:
+        cluster.coordinator.create_topic("u", assignment=[[0], [1]])
+        down(cluster, 1)
+        futures = [one.send("u", b"%d" % number, partition=number) for number in (0, 1)]
+        one.flush(WAIT)
+        for future in futures:
+            with pytest.raises(StorageError):
+                future.get(WAIT)
+        assert cluster.files(0) == []
 
 
 def test_partitions_share_a_file_where_they_have_the_same_brokers(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparklog.errors import StorageError, StorageFullError
+from sparklog.errors import StorageError, StorageFullError, UnsupportedStoreError
 from sparklog.format import segment_writer
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,
@@ -171,3 +173,26 @@ def test_a_location_that_cannot_even_abort_does_not_stop_the_other(tmp_path: Pat
     second._rates.update({PERMISSION: 1.0})
     assert writer.finish()[0].run.broker == 0
     assert writer.failed == [1]
+
+
+def test_discarding_deletes_both_files_at_every_broker_that_has_them(tmp_path: Path) -> None:
+    both = stores(tmp_path)
+    (append,) = write(*both)
+    discard([append.run, append.run], both.__getitem__)
+    assert [keys(store) for store in both] == [[], []]
+
+
+@pytest.mark.parametrize("error", [StorageError, UnsupportedStoreError])
+def test_discarding_goes_on_after_a_location_that_fails_or_cannot_be_opened(
+    tmp_path: Path, error: type[Exception]
+) -> None:
+    both = stores(tmp_path)
+    (append,) = write(*both)
+
+    def store_of(broker: int) -> Store:
+        if broker == 0:
+            raise error("broker 0 cannot be opened")
+        return both[broker]
+
+    discard([append.run], store_of)
+    assert [keys(store) for store in both] == [[INDEX, KEY], []]

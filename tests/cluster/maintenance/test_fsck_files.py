@@ -192,4 +192,4 @@ def test_only_what_the_scope_holds_is_read(tmp_path: Path) -> None:
         for partition in (0, 1):
             cluster.flip(cluster.append(topic, (partition,)), 700)
     report = cluster.check(topics=["audit"], partitions=[1]).report
-    assert [found.place for found in report.findings] == ["audit-1"]
+    assert [found.subject for found in report.findings] == ["audit-1"]

@@ -29,6 +29,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, removed
 from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.segments import STORED_APPEND_TIME, replacement_of
+from sparklog.store.base import OutputFile
 from sparklog.testing.clusters import cluster
 from tests.cluster.maintenance.logs import Read, Written, append, batch_of, live, log_files, records
 
@@ -433,22 +434,27 @@ def test_a_replica_that_is_intact_is_read_in_place_of_a_damaged_one(harm: str) -
         assert records(c.coordinator, "t") == before
 
 
-def test_a_replica_that_cannot_be_written_fails_the_roll_and_leaves_the_log_alone() -> None:
+@pytest.mark.parametrize("broker", [0, 1])
+@pytest.mark.parametrize("suffix", [".log", ".index"])
+def test_a_replica_that_cannot_be_written_fails_the_roll_and_leaves_the_log_alone(broker: int, suffix: str) -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
         replicated(c.coordinator, f"memory://{c.coordinator.log.ids.write_id()}")
-        before = log_files(c.coordinator)
-        second = c.coordinator.store_of(1)
-        second.open_output = refuse  # type: ignore[method-assign]
-        with pytest.raises(StorageError):
+        both = [c.coordinator.store_of(number) for number in (0, 1)]
+        before = [[info.key for info in store.list("t-0/")] for store in both]
+        open_output = both[broker].open_output
+
+        def refuse(key: str) -> OutputFile:
+            if key.endswith(suffix):
+                raise StorageError(f"{key} cannot be written")
+            return open_output(key)
+
+        both[broker].open_output = refuse  # type: ignore[method-assign]
+        with pytest.raises(StorageError, match="cannot be written"):
             roll(c.coordinator, InProcess())
-        assert log_files(c.coordinator) == before
+        assert [[info.key for info in store.list("t-0/")] for store in both] == before
         assert len(live(c.coordinator, "t")) == 5
-
-
-def refuse(key: str) -> None:
-    raise StorageError(f"{key} cannot be written")
 
 
 def test_offsets_that_an_unclean_election_left_out_stay_left_out() -> None:
@@ -465,7 +471,7 @@ def test_offsets_that_an_unclean_election_left_out_stay_left_out() -> None:
         made = merge_segments(MergeTask(0, [first, second, *jumped], replicas, target, closed=False)).added
         assert made is not None
         assert (made.base_offset, made.end_offset, made.run.records) == (0, 11, 4)
-        source = Source(replacement_of(0, made, 99), replicas)
+        source = Source("t", replacement_of(0, made, 99), replicas)
         assert source.read(0, ["value", "offset"]).column(1).to_pylist() == [0, 1, 9, 10]
 
 

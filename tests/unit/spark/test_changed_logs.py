@@ -13,9 +13,10 @@ from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.coordinator.reader_leases import list_reader_leases, read_reader_lease
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.errors import DataLossError, InvalidOptionError
+from sparklog.errors import DataLossError, InvalidOptionError, StorageUnavailableError
 from sparklog.spark.group.consume import _prepare
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.source import range_reader
 from sparklog.spark.source.range_reader import RangeReader
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.stream.options import stream_options
@@ -309,3 +310,21 @@ def test_a_task_that_cannot_renew_reads_on(tmp_path: Path) -> None:
 def test_a_lease_that_is_too_short_or_too_long_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidOptionError, match="readerLeaseMs"):
         reader(tmp_path, subscribe="t", readerLeaseMs=text)
+
+
+def test_records_are_not_skipped_as_lost_while_the_root_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files were merged into others, and it is not known where the records are now."""
+    admin = twelve(tmp_path)
+    job = reader(tmp_path, subscribe="t", failOnDataLoss="false")
+    (part,) = job.partitions()
+    delete_files(admin.store, rewrite(admin))
+    reading = RangeReader(part.planned, part.stores, job.options, part.lease)
+
+    def open_unavailable(*_: object) -> Coordinator:
+        raise StorageUnavailableError("the root does not answer")
+
+    monkeypatch.setattr(range_reader, "shared_cluster", open_unavailable)
+    with pytest.raises(StorageUnavailableError, match="the root does not answer"):
+        list(reading.records(["value"]))

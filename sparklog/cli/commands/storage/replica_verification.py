@@ -84,7 +84,8 @@ def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
         where = f" on replica {finding.broker}" if finding.broker >= 0 else ""
         offset = f" at offset {finding.start_offset}" if finding.start_offset >= 0 else ""
         _say(
-            coordinator, f"partition {finding.place}{offset}{where}: {finding.kind}: {finding.path}: {finding.message}"
+            coordinator,
+            f"partition {finding.subject}{offset}{where}: {finding.kind}: {finding.path}: {finding.message}",
         )
     worst = max(result.partitions, key=lambda partition: partition.lag)
     _say(

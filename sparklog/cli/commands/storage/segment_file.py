@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.cli.commands.storage.segment_scan import Scan, ScannedMessage, entry_at, scan
 from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError
 from sparklog.format import codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
+from sparklog.format.scan import Scan, ScannedMessage, entry_at, read_header, scan
 from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.protocol.partition_fold import last_sequence
@@ -290,8 +290,8 @@ class SegmentFile:
 
     @cached_property
     def _file_schema(self) -> pa.Schema:
-        with contextlib.suppress(pa.ArrowException, ValueError, OSError):
-            return pa.ipc.read_schema(self._file.read_at(8, self.size - 8))
+        with contextlib.suppress(ValueError):
+            return read_header(self._file.read_at, self.size)[0]
         return pa.schema([])
 
     def _decode(self, message: ScannedMessage) -> tuple[pa.RecordBatch, pa.Array | None]:

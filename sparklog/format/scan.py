@@ -1,7 +1,9 @@
 """Scans the messages of a ``.log`` file without trusting its ``.index``.
 
-The index is used only to find the next message after a damaged one. The messages are then compared with the index,
-entry by entry (``segment_file``).
+The index is used only to find the next message after a damaged one.
+
+Rules: sizes are bounded by the file's before anything is read.
+Not for: reading records (``segment_reader``).
 """
 
 from __future__ import annotations
@@ -13,11 +15,8 @@ import pyarrow as pa
 
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import BatchEntry, Index
-from sparklog.format.message import PREFIX_LENGTH, parse_record_batch, prefix
+from sparklog.format.message import END_OF_STREAM, MAGIC, MAGIC_LENGTH, PREFIX_LENGTH, parse_record_batch, prefix
 from sparklog.format.segment_reader import ReadAt
-
-_MAGIC = b"ARROW1\x00\x00"
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class ScannedMessage(NamedTuple):
@@ -45,14 +44,14 @@ def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
     """Scan a file of ``size`` bytes."""
     messages: list[ScannedMessage] = []
     try:
-        position = _first_message(read_at)
+        position = read_header(read_at, size)[1].size
     except ValueError as error:
         if index is None:
             return Scan([], 0, f"it does not begin like an Arrow file: {error}")
         position = index.summary.header_length
     while True:
         start = read_at(position, PREFIX_LENGTH).to_pybytes()
-        if start == _END_OF_STREAM:
+        if start == END_OF_STREAM:
             return Scan(messages, position, "")
         message = _read_message(read_at, position, size)
         if message.fault:
@@ -65,13 +64,20 @@ def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
         position += message.length
 
 
-def _first_message(read_at: ReadAt) -> int:
-    """Return the position after the schema. Raises ValueError."""
-    if read_at(0, len(_MAGIC)).to_pybytes() != _MAGIC:
+def read_header(read_at: ReadAt, size: int) -> tuple[pa.Schema, pa.Buffer]:
+    """Return the stored schema of a file of ``size`` bytes, and the bytes before the first message. Raises
+    ValueError."""
+    start = read_at(0, MAGIC_LENGTH).to_pybytes()
+    if start != MAGIC.ljust(MAGIC_LENGTH, b"\0"):
         raise ValueError("its first bytes are not ARROW1")
-    length = prefix(read_at(len(_MAGIC), PREFIX_LENGTH))
-    pa.ipc.read_schema(read_at(len(_MAGIC), length))
-    return len(_MAGIC) + length
+    length = prefix(read_at(MAGIC_LENGTH, PREFIX_LENGTH))
+    if length > size:
+        raise ValueError(f"it states a schema of {length} bytes")
+    header = read_at(0, MAGIC_LENGTH + length)
+    try:
+        return pa.ipc.read_schema(header.slice(MAGIC_LENGTH)), header
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _read_message(read_at: ReadAt, position: int, size: int) -> ScannedMessage:

@@ -1,0 +1,139 @@
+"""Reads records of partitions while their segments are rolled, compacted and deleted, and their replicas move.
+
+A list of segments is a snapshot. By the time a file is read, it may have been merged into another one and deleted: then
+the rest of the range is looked up in the newest state and read from the current files. Records are lost only if the
+newest list still names the file that cannot be read.
+
+Rules: offsets never change, so a range read partly from old and partly from new files has each record once. If the
+newest state cannot be read, that is the error: it is not known then whether records are lost.
+Not for: positions and waiting (``client.reader``), rows (``log.records.batches``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from sparklog.clock import Clock
+from sparklog.coordinator.coordinator import Coordinator
+from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.read_order import replicas_in_sync
+from sparklog.log.records.records import Records
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+
+
+class RecordReader:
+    """Reads stored records. Not thread-safe: one per thread; ``close`` it.
+
+    With ``stores`` (by broker) and ``replicas`` (in sync, the leader first), as a plan has them for one partition,
+    ``open_cluster`` is called only if the segments of the plan cannot be read with them.
+    """
+
+    def __init__(
+        self,
+        open_cluster: Callable[[], Coordinator],
+        clock: Clock | None = None,
+        stores: Mapping[int, Store] | None = None,
+        replicas: Sequence[int] = (),
+    ) -> None:
+        self._open_cluster = open_cluster
+        self._coordinator = open_cluster() if stores is None else None
+        self._stores = stores or {}
+        self._replicas = replicas
+        self.fetcher = Fetcher(self._store_of, self._replicas_of, clock)
+
+    def close(self) -> None:
+        """Close open files."""
+        self.fetcher.close()
+
+    def read(
+        self, topic: str, partition: int, start: int, end: int, columns: Sequence[str] | None, state: State
+    ) -> Iterator[tuple[Segment, Records]]:
+        """Yield the records of ``[start, end)``, which begins in the log of this state. As ``read_segments``."""
+        coordinator = self._coordinator or self._open_cluster()
+        try:
+            segments = coordinator.segments(topic, state).partition(partition).between(start, end)
+        except OffsetOutOfRangeError as error:
+            log_start = coordinator.state.partition(topic, partition).log_start_offset
+            raise records_deleted(topic, partition, start, log_start) from error
+        yield from self.read_segments(topic, state.topic(topic).topic_id, partition, segments, start, end, columns)
+
+    def read_segments(
+        self,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        segments: Sequence[Segment],
+        start: int,
+        end: int,
+        columns: Sequence[str] | None,
+    ) -> Iterator[tuple[Segment, Records]]:
+        """Yield the records of ``[start, end)`` in offset order, with their segments, one stored batch at a time.
+
+        Raises DataLossError if a file is missing, CorruptRecordError or CorruptIndexError if it is damaged, at all
+        replicas; OffsetOutOfRangeError if records are deleted before they are read; the error of a storage.
+        """
+        failed: set[str] = set()
+        while True:
+            segment: Segment | None = None
+            try:
+                for segment in segments:
+                    for records in self.fetcher.read(topic, [segment], start, end, columns):
+                        start = records.end_offset
+                        yield segment, records
+                    start = max(start, min(segment.end_offset, end))
+                return
+            except (DataLossError, StorageError) as error:
+                if segment is None:
+                    raise
+                segments = self._find_segments(topic, topic_id, partition, start, end, error)
+                if segment.path in failed and any(current.path == segment.path for current in segments):
+                    raise error
+                failed.add(segment.path)
+
+    def _find_segments(
+        self, topic: str, topic_id: str, partition: int, start: int, end: int, cause: SparklogError
+    ) -> Sequence[Segment]:
+        """Return the segments that hold a range now. Raises OffsetOutOfRangeError if its start was deleted, ``cause``
+        if the topic was deleted, and the storage's error if that does not answer."""
+        try:
+            self._coordinator = self._coordinator or self._open_cluster()
+            state = self._coordinator.refresh()
+        except SparklogError as error:
+            raise error from cause
+        topic_state = state.topics.get(topic)
+        if topic_state is None or topic_state.topic_id != topic_id:
+            raise cause
+        log_start = topic_state.partitions[partition].log_start_offset
+        if start < log_start:
+            raise records_deleted(topic, partition, start, log_start) from cause
+        return self._coordinator.segments(topic, state).partition(partition).between(start, end)
+
+    def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
+        if self._coordinator is None:
+            return self._replicas
+        topic_state = self._coordinator.state.topics.get(topic)
+        if topic_state is None or partition >= len(topic_state.partitions):
+            return ()  # deleted: the broker that a segment names may still have its file
+        return replicas_in_sync(topic_state.partitions[partition])
+
+    def _store_of(self, broker: int) -> Store:
+        if self._coordinator is not None:
+            return self._coordinator.store_of(broker)
+        if broker not in self._stores:
+            raise StorageError(f"broker {broker} could not be opened when the read was planned, or is not registered")
+        return self._stores[broker]
+
+
+def records_deleted(topic: str, partition: int, offset: int, log_start_offset: int) -> OffsetOutOfRangeError:
+    """Return the error for records that were deleted while they were about to be read."""
+    return OffsetOutOfRangeError(
+        f"records of {topic}-{partition} from offset {offset} on were deleted while they were about to be read: the "
+        f"log starts at {log_start_offset} now; continue from there",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        end_offset=log_start_offset,
+    )
