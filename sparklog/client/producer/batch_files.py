@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sparklog.client.producer.record_accumulator import Headers, PendingBatch
+from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.client.producer.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError, SparklogError, StorageError, WriteRefusedError
@@ -26,6 +26,7 @@ from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.partition_fold import holders
 from sparklog.protocol.segments import index_path
+from sparklog.records.record_checks import Headers
 
 NO_IDENTITY = ProducerIdentity(-1, -1)
 """The identity of a producer that is not idempotent."""
