@@ -7,5 +7,6 @@
     admin          base, one module for each area, its classes in types
     shared         config (arguments of all three), reader (offsets and records of partitions), metrics, deadlines
 
-Rules: no Spark, no pandas. Not for: decisions (``protocol``), checks of records (``records``), membership of groups (``coordinator``).
+Rules: no Spark, no pandas. Not for: decisions (``protocol``), checks of records (``records``), membership of groups
+(``coordinator``).
 """
