@@ -121,7 +121,7 @@ class Sender(Delivery):
                 logger.info("continuing with a new producer id: %s", error)
             except SparklogError as error:
                 if isinstance(error, IndeterminateCommitError):
-                    _mark_outcome_unknown(in_flight)
+                    mark_outcome_unknown(in_flight)
                 if not is_transient(error) and not self._may_use_other_replica(in_flight, error):
                     in_flight = self._give_up(in_flight, error)
                     continue
@@ -130,7 +130,7 @@ class Sender(Delivery):
                     return self._fail(in_flight, error)
             except Exception as error:  # a bug must not leave the callers waiting
                 logger.exception("could not send the records of %d partitions", len(in_flight))
-                _mark_outcome_unknown(in_flight)  # it may have come before the commit or after
+                mark_outcome_unknown(in_flight)  # it may have come before the commit or after
                 return self._fail(in_flight, error)
             else:
                 return self._succeed(in_flight, result) if result is not None else None
@@ -183,6 +183,16 @@ class Sender(Delivery):
         rest = self._held.take_rest(oldest, self._clock.monotonic() - self._config.delivery_timeout)
         late = [entry for entry in rest if not self._fail_late([entry])]
         self._deliver([entry for entry in rest if entry not in late])
+
+    def attempt(self, in_flight: Sequence[PartitionBatches], failures: int) -> None:
+        """Try once to commit these batches. They are resolved unless it raises."""
+        result = self._try(in_flight, failures)
+        if result is not None:
+            self._succeed(in_flight, result)
+
+    def renew(self) -> None:
+        """Let the next attempt begin with another producer id."""
+        self._renew = True
 
     def _try(self, in_flight: Sequence[PartitionBatches], failures: int) -> AppendResult | None:
         """Write those batches that are in no file yet, and commit all; return None with ``acks=0``."""
@@ -347,7 +357,7 @@ def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_m
         batch.columns = None
 
 
-def _mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
+def mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
     """Mark the entries that are in a file: they may have been committed. Those in no file were not requested."""
     for entry in in_flight:
         entry.outcome_unknown = entry.outcome_unknown or entry.append is not None

@@ -54,11 +54,16 @@ def check_table(table: object, topic: TopicMetadata, partition: int | None, now_
         number = topic.queue_of_partition(partition).topic_partition.partition
         batches = [_with_partition(batch, number) for batch in batches]
     for batch in batches:
-        if PARTITION in batch.schema.names:
-            check_partitions(batch.column(PARTITION), topic.name, len(topic.queues))
         _check_not_empty(batch, topic)
-        check_rows(batch, topic.rules, now_ms)
+        check_batch(batch, topic, now_ms)
     return batches
+
+
+def check_batch(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> None:
+    """Check that the topic has the partitions that rows name, and accepts the rows; errors as ``row_checks``."""
+    if PARTITION in batch.schema.names:
+        check_partitions(batch.column(PARTITION), topic.name, len(topic.queues))
+    check_rows(batch, topic.rules, now_ms)
 
 
 def _check_not_empty(batch: pa.RecordBatch, topic: TopicMetadata) -> None:

@@ -167,15 +167,22 @@ class Topics:
         self.cache[topic.name] = metadata
         return metadata
 
-    def _create(self, topic: str, state: State) -> State:
+    def check_writable(self, topic: str, state: State) -> None:
+        """Raise the error of a topic that does not exist and may not be created: InvalidTopicError,
+        UnknownTopicOrPartitionError."""
+        validate_written_topic(topic)
         cluster = ClusterConfig.resolve(state.configs)
-        if not (cluster.auto_create_topics_enable and self._config.create_topics):
+        if topic not in state.topics and not (cluster.auto_create_topics_enable and self._config.create_topics):
             setting = "allow_auto_create_topics" if cluster.auto_create_topics_enable else "auto.create.topics.enable"
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} does not exist, and {setting} is false; create it with "
                 f"`sparklog topics --create --topic {topic}`",
                 topic=topic,
             )
+
+    def _create(self, topic: str, state: State) -> State:
+        self.check_writable(topic, state)
+        cluster = ClusterConfig.resolve(state.configs)
         try:
             self._coordinator.create_topic(topic, cluster.num_partitions, cluster.default_replication_factor)
         except TopicAlreadyExistsError:  # another writer was faster

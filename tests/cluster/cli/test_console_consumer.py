@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Run
 

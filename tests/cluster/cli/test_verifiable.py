@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Result, Run
 

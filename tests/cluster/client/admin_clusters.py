@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.protocol.decide.groups import JoinRequest
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.records import Record, append_records
 
 
 def new_cluster() -> Coordinator:

@@ -11,7 +11,6 @@ import pytest
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import NewTopic
 from sparklog.client.producer.producer import Producer
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import InvalidTopicError
 from sparklog.protocol.commits import CreateTopic, Run
@@ -20,6 +19,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import NewTopic as TopicRequest
 from sparklog.protocol.names import INTERNAL_TOPICS
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.records import Record, append_records
 
 NAME = "__consumer_offsets"
 

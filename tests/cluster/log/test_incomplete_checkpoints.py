@@ -7,7 +7,6 @@ import uuid
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError
 from sparklog.log.checkpoints import checkpoint, lists
@@ -17,6 +16,7 @@ from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, Boundary, write_bound
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.records import Record, append_records
 
 
 @pytest.fixture(autouse=True)
