@@ -55,9 +55,10 @@ def _check_sizes(rows: pa.RecordBatch, rules: TopicRules) -> None:
 
 
 def _header_sizes(headers: pa.Array) -> pa.Array:
+    """Return the bytes of each row's headers."""
     items = headers.flatten()
-    keys, values = (pc.fill_null(pc.binary_length(items.field(name)), 0) for name in ("key", "value"))
-    table = pa.table({"row": pc.list_parent_indices(headers), "size": pc.add(keys, values)})
-    sums = table.group_by("row").aggregate([("size", "sum")])
-    size_by_row = dict(zip(sums["row"].to_pylist(), sums["size_sum"].to_pylist(), strict=True))
-    return pa.array([size_by_row.get(row, 0) for row in range(len(headers))], pa.int64())
+    sizes = pc.add(*(pc.fill_null(pc.binary_length(items.field(name)), 0) for name in ("key", "value")))
+    lengths = pc.fill_null(pc.list_value_length(headers), 0)
+    ends = pc.cumulative_sum(lengths)
+    before = pa.concat_arrays([pa.repeat(pa.scalar(0, pa.int64()), 1), pc.cumulative_sum(pc.cast(sizes, pa.int64()))])
+    return pc.subtract(before.take(ends), before.take(pc.subtract(ends, lengths)))

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from sparklog.client.producer.table_appender import TableAppender
 from sparklog.coordinator import Coordinator
-from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
-from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE, record_schema
+from sparklog.records.columns import to_columns
 
 
 class Record(NamedTuple):
@@ -34,14 +33,11 @@ def append_records(
     """Append records in one commit, which is not numbered. Errors as ``TableAppender``."""
     if not records:
         return
-    keys, values, headers, stamps, partitions = zip(*records, strict=True)
     now_us = coordinator.log.clock.now_ms() * 1000
-    columns = {KEY: binary_column(keys).array} if any(key is not None for key in keys) else {}
-    columns[VALUE] = binary_column(values).array
-    columns[TIMESTAMP] = timestamp_array([now_us if stamp is None else stamp for stamp in stamps])
-    if any(headers):
-        columns[HEADERS] = headers_array([part or None for part in headers])
-    rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
-    rows = rows.append_column("partition", pa.array(partitions, pa.int32()))
+    stamps = [now_us if record.timestamp_us is None else record.timestamp_us for record in records]
+    keys, values = [record.key for record in records], [record.value for record in records]
+    rows = to_columns(keys, values, stamps, [record.headers for record in records])
+    if any(record.partition is not None for record in records):
+        rows = rows.append_column("partition", pa.array([record.partition for record in records], pa.int32()))
     appender = TableAppender(coordinator, topic, compression_type=compression, acks=acks, enable_idempotence=False)
     appender.attempt(appender.stage(rows))

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from sparklog.cli.arguments.line_reader import Line
 from sparklog.cli.arguments.parser import complain, logger
 from sparklog.client.producer.in_flight import PartitionBatches
@@ -30,8 +28,7 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
-from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
-from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE, record_schema
+from sparklog.records.columns import to_columns
 
 MAX_BACKOFF_MS = 1000
 """Longest back-off in ms: it doubles with each retry, as in Kafka's producer."""
@@ -111,7 +108,10 @@ class LineSender:
         start, failures = self._clock.monotonic(), 0
         self._outcome_unknown = False
         staged: list[PartitionBatches] = []
-        rows = to_columns(batch, self._clock.now_ms())
+        stamps = [self._clock.now_ms() * 1000] * len(batch)
+        rows = to_columns(
+            [line.key for line in batch], [line.value for line in batch], stamps, [line.headers for line in batch]
+        )
         while True:
             try:
                 staged = staged or self._appender.stage(rows)
@@ -139,18 +139,6 @@ class LineSender:
         else:
             outcome = "this line and those after it were not sent"
         return _with_message(error, f"line number {first}: {outcome}: {error.message}")
-
-
-def to_columns(batch: list[Line], now_ms: int) -> pa.RecordBatch:
-    """Return the lines as records of this time."""
-    columns: dict[str, pa.Array] = {}
-    if any(line.key is not None for line in batch):
-        columns[KEY] = binary_column([line.key for line in batch]).array
-    columns[VALUE] = binary_column([line.value for line in batch]).array
-    columns[TIMESTAMP] = timestamp_array([now_ms * 1000] * len(batch))
-    if any(line.headers for line in batch):
-        columns[HEADERS] = headers_array([line.headers or None for line in batch])
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
 
 
 def _lines(first: int, count: int) -> str:
