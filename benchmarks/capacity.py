@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -27,6 +26,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import CountingStore
+from sparklog.testing.records import Record, append_records
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "capacity.md"
 MARKS = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

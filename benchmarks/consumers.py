@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from benchmarks.measure import Figure, Settings, median, milliseconds, percentile, scratch
 from sparklog.client.consumer.consumer import Consumer
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.membership import GroupMember
 from sparklog.log.layout import segment_key
@@ -25,6 +24,7 @@ from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
+from sparklog.testing.records import Record, append_records
 
 VALUE_BYTES = 100
 PARTITIONS = 4

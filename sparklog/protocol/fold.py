@@ -64,6 +64,7 @@ from sparklog.protocol.state import (
     RemovedFiles,
     State,
     TopicState,
+    offset_key,
 )
 
 _OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition | ForgetPartitionProducers
@@ -518,7 +519,7 @@ class Draft:
                 metadata=item.metadata,
                 timestamp_ms=self.timestamp_ms,
             )
-            group = self._put_offset(action.group, group, f"{item.topic_id}:{item.partition}", offset)
+            group = self._put_offset(action.group, group, offset_key(item.topic_id, item.partition), offset)
         self._change_group(action.group, group)
 
     def _change_group(self, name: str, changed: GroupState) -> None:
@@ -553,7 +554,7 @@ class Draft:
     def _delete_offsets(self, action: DeleteOffsets) -> None:
         group = self._group(action.group)
         for item in action.partitions:
-            group = self._put_offset(action.group, group, f"{item.topic_id}:{item.partition}", None)
+            group = self._put_offset(action.group, group, offset_key(item.topic_id, item.partition), None)
         self._change_group(action.group, group)
 
     def _group(self, name: str) -> GroupState:
@@ -574,7 +575,7 @@ class Draft:
         for name in self._indexes.offsets.get(topic_id, EMPTY):
             group = self._group(name)
             for partition in range(partitions):
-                group = self._put_offset(name, group, f"{topic_id}:{partition}", None)
+                group = self._put_offset(name, group, offset_key(topic_id, partition), None)
             self._change_group(name, group)
 
 

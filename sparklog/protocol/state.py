@@ -21,6 +21,7 @@ from immutables import Map
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.protocol import levels
 from sparklog.protocol.commits import GENESIS_DIGEST, WrittenRange
+from sparklog.types import TopicPartition
 
 NO_TIMESTAMP_US = -(2**63)
 """``max_timestamp_us`` of a partition without records."""
@@ -155,6 +156,11 @@ class ApplicationState(_Frozen, frozen=True, kw_only=True):
     source_digest: str = ""
 
 
+def offset_key(topic_id: str, partition: int) -> str:
+    """Return the key of a group's offset in ``GroupState.offsets``."""
+    return f"{topic_id}:{partition}"
+
+
 class GroupOffset(_Frozen, frozen=True, kw_only=True):
     """A group's next offset in one partition of the topic with this id."""
 
@@ -192,7 +198,7 @@ class GroupState(_Frozen, frozen=True, kw_only=True):
     """A consumer group: its members, the target assignment of this generation, and its committed offsets.
 
     ``target`` is the assignor's result by member; partitions of it that another member still holds are assigned once
-    that member releases them. ``offsets`` are keyed ``topic_id:partition``. ``empty_since_ms``: when the last member
+    that member releases them. ``offsets`` have the keys of ``offset_key``. ``empty_since_ms``: when the last member
     left.
     """
 
@@ -262,6 +268,21 @@ class State(_Frozen, frozen=True, kw_only=True):
                 topic=name,
             )
         return topic
+
+    def committed(self, group: str, topic: str, partition: int) -> GroupOffset | None:
+        """Return a group's offset in the current topic of this name, None without one or without such a group."""
+        group_state, topic_state = self.groups.get(group), self.topics.get(topic)
+        if group_state is None or topic_state is None:
+            return None
+        return group_state.offsets.get(offset_key(topic_state.topic_id, partition))
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, GroupOffset]:
+        """Return a group's offsets in existing topics; those of a topic that was deleted or recreated do not count."""
+        return {
+            TopicPartition(offset.topic, offset.partition): offset
+            for _, offset in sorted(self.groups.get(group, GroupState()).offsets.items())
+            if self.committed(group, offset.topic, offset.partition) is offset
+        }
 
     def topics_in_order(self) -> list[TopicState]:
         """Return all topics, sorted by name."""

@@ -12,7 +12,6 @@ import pytest
 
 from sparklog import limits
 from sparklog.client.producer.producer import Producer
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
 from sparklog.coordinator.controller import check_once
@@ -48,6 +47,7 @@ from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage, SparklogWriter
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
+from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.logs import Written, append, live
 from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Operation, Process, Told, World

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.leases import lease_key
+from sparklog.testing.records import Record, append_records
 
 SESSION_SECONDS = 1800
 PROPERTIES = (f"session.timeout.ms={SESSION_SECONDS * 1000}", "heartbeat.interval.ms=1000", "enable.auto.commit=false")

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster, shared
 from sparklog.errors import SparklogError
@@ -29,6 +28,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.crash.test_steps import contents
 

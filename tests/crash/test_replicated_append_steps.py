@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sparklog.client.producer.producer import Producer
-from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import ManualClock
 from sparklog.errors import SparklogError
 from sparklog.spark.options import sink_options
@@ -28,6 +27,7 @@ from sparklog.testing.faulty_store import (
     Fault,
     SimulatedCrash,
 )
+from sparklog.testing.records import Record, append_records
 from tests.replicated import Brokers, brokers
 from tests.unit.spark.helpers import batches, schema_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import sparklog
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import delete_files, rewrite
 
 

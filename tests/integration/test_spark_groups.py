@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 import sparklog
 import sparklog.spark
-from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.spark.group.task import ConsumeContext
+from sparklog.testing.records import Record, append_records
 from tests.integration.test_spark_executors import ROOT, log, run  # noqa: F401 - a fixture
 
 RECORDS = 20_000

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.leases import lease_key
 from sparklog.coordinator.membership import GroupMember
+from sparklog.testing.records import Record, append_records
 from tests.cluster.cli.conftest import Run, cluster, root, run  # noqa: F401
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"

@@ -9,10 +9,10 @@ some. A line ends at LF or CR LF.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from sparklog.cli.arguments.parser import UsageError, complain, logger
-from sparklog.client.producer.records import Record
 from sparklog.errors import InvalidRecordError
 from sparklog.errors.suggestions import did_you_mean
 
@@ -39,6 +39,14 @@ _PAIRS = (
 )
 
 
+class Line(NamedTuple):
+    """The record of a line."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
 class LineReader:
     """Parses lines. Stateless, hence thread-safe. Raises UsageError for properties that contradict each other."""
 
@@ -59,11 +67,11 @@ class LineReader:
         self._header_key_separator = settings["headers.key.separator"].encode()
         self._null = settings["null.marker"].encode() if "null.marker" in properties else None
 
-    def record(self, line: bytes, number: int) -> Record:
+    def record(self, line: bytes, number: int) -> Line:
         """Parse a line without its line end. Raises InvalidRecordError, which names the line."""
         headers, rest = self._split(self._parse_headers, line, line, self._delimiter, "headers delimiter", number)
         key, value = self._split(self._parse_key, rest, line, self._key_separator, "key separator", number)
-        return Record(
+        return Line(
             key=self._unless_null(key),
             value=self._unless_null(value),
             headers=self._headers(headers, number) if self._unless_null(headers) is not None else (),

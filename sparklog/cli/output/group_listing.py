@@ -37,21 +37,14 @@ def describe(state: State, name: str, group: GroupState, offsets: bool, members:
         assignor=group.assignor or None,
         generation=group.generation,
         member_count=len(group.members),
-        offsets=_offsets(state, group) if offsets else None,
+        offsets=_offsets(state, name, group) if offsets else None,
         members=[_member(group, consumer) for consumer in sorted(group.members)] if members else None,
     )
 
 
-def committed_offsets(state: State, group: GroupState) -> dict[TopicPartition, GroupOffset]:
-    """Return a group's committed offsets for existing topics; those of a deleted and recreated topic are left out."""
-    live = {(name, topic.topic_id) for name, topic in state.topics.items()}
-    offsets = [offset for _, offset in sorted(group.offsets.items()) if (offset.topic, offset.topic_id) in live]
-    return {TopicPartition(offset.topic, offset.partition): offset for offset in offsets}
-
-
-def _offsets(state: State, group: GroupState) -> list[OffsetDetails]:
+def _offsets(state: State, name: str, group: GroupState) -> list[OffsetDetails]:
     """Return each partition that a member holds or that has an offset, ordered by member."""
-    committed = committed_offsets(state, group)
+    committed = state.committed_offsets(name)
     details: list[OffsetDetails] = []
     owned: set[TopicPartition] = set()
     for consumer, member in sorted(group.members.items(), key=lambda item: (-len(held_partitions(item[1])), item[0])):

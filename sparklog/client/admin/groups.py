@@ -156,7 +156,7 @@ class GroupAdmin(AdminBase):
         state = self._state()
         result: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for name, partitions in specs.items():
-            offsets = committed(state, name)
+            offsets = state.committed_offsets(name)
             wanted = sorted(offsets) if partitions is None else [TopicPartition(*partition) for partition in partitions]
             result[name] = {partition: _to_offset_and_metadata(offsets.get(partition)) for partition in wanted}
         return result
@@ -201,7 +201,7 @@ class GroupAdmin(AdminBase):
             0
         """
         state = self._state()
-        before = committed(state, group_id)
+        before = state.committed_offsets(group_id)
         to_look_up = {
             partition: spec
             for partition, spec in offset_specs.items()
@@ -281,17 +281,6 @@ class GroupAdmin(AdminBase):
 def protocol_type(group: states.GroupState) -> str:
     """Return ``consumer``, or an empty string for a group that never had a member."""
     return PROTOCOL_TYPE if group.generation else ""
-
-
-def committed(state: State, group: str) -> dict[TopicPartition, GroupOffset]:
-    """Return the committed offsets of a group in existing topics; those of a topic that was recreated do not count."""
-    offsets = state.groups.get(group, states.GroupState()).offsets
-    live = {(name, topic.topic_id) for name, topic in state.topics.items()}
-    return {
-        TopicPartition(offset.topic, offset.partition): offset
-        for _, offset in sorted(offsets.items())
-        if (offset.topic, offset.topic_id) in live
-    }
 
 
 def _to_offset_and_metadata(offset: GroupOffset | None) -> OffsetAndMetadata:

@@ -36,6 +36,7 @@ from sparklog.client.consumer.assignors import (
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidClientConfigurationError, InvalidClientConfigurationTypeError
 from sparklog.protocol.group.assignors import ASSIGNORS
+from sparklog.protocol.group.start import EARLIEST, LATEST, NONE
 from sparklog.protocol.names import validate_client_id
 
 LOCAL_TAIL_BACKOFF_MAX_MS = 10
@@ -92,12 +93,9 @@ DEFAULT_CONFIG: Mapping[str, object] = {
 Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
 """(topic, headers, bytes or None) -> any object."""
 
-EARLIEST_RESET = "earliest"
-LATEST_RESET = "latest"
-NO_RESET = "none"
 DURATION_RESET = "by_duration"
 
-_RESETS = {"smallest": EARLIEST_RESET, "largest": LATEST_RESET}
+_RESETS = {"smallest": EARLIEST, "largest": LATEST}
 _DURATION = re.compile(r"\Aby_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z", re.IGNORECASE)
 _CLASS_NAMES = {
     "range": "range",
@@ -272,7 +270,7 @@ def _tail_backoff_max(arguments: Mapping[str, object], coordinator: Coordinator)
 def _reset(value: object) -> OffsetReset:
     text = value.lower() if isinstance(value, str) else ""
     text = _RESETS.get(text, text)
-    if text in (EARLIEST_RESET, LATEST_RESET, NO_RESET):
+    if text in (EARLIEST, LATEST, NONE):
         return OffsetReset(text)
     match = _DURATION.match(text)
     if match is None or not any(match.groups()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
-from sparklog.client.consumer.config import EARLIEST_RESET, LATEST_RESET, ConsumerConfig
+from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.group_session import GroupSession
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.one_thread import OneThread
@@ -18,6 +18,7 @@ from sparklog.client.consumer.subscription_state import Subscription, as_offset,
 from sparklog.client.deadlines import Repeatable
 from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError
+from sparklog.protocol.group.start import EARLIEST, LATEST
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -68,11 +69,11 @@ class PositionCalls(ABC):
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continue from the first record of these partitions, or of all. Raises IllegalStateError."""
-        self._seek_to(partitions, EARLIEST_RESET)
+        self._seek_to(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue after the last record of these partitions, or of all. Raises IllegalStateError."""
-        self._seek_to(partitions, LATEST_RESET)
+        self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Sequence[TopicPartition], reset: str) -> None:
         with self._thread_guard:

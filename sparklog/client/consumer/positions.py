@@ -13,14 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from sparklog.client.consumer.config import (
-    DURATION_RESET,
-    EARLIEST_RESET,
-    LATEST_RESET,
-    NO_RESET,
-    ConsumerConfig,
-    OffsetReset,
-)
+from sparklog.client.consumer.config import DURATION_RESET, ConsumerConfig, OffsetReset
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.subscription_state import (
@@ -42,8 +35,9 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicTimeoutError,
 )
+from sparklog.protocol.group.start import NONE, find_start
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
-from sparklog.protocol.state import GroupState, State
+from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 Result = TypeVar("Result")
@@ -159,7 +153,7 @@ class Positions:
         position = self._subscription.positions.get(partition)
         if position is None:
             return
-        if self._needs_files(partition) and reset.strategy != NO_RESET:
+        if self._needs_files(partition) and reset.strategy != NONE:
             self.seek(position, None, reset.strategy)  # found at the next update
             return
         bounds = self._reader.bounds(*partition)
@@ -169,13 +163,12 @@ class Positions:
     def _reset_offset(
         self, partition: TopicPartition, bounds: Bounds, reset: OffsetReset, error: OffsetOutOfRangeError | None
     ) -> int:
-        if reset.strategy == EARLIEST_RESET:
-            return bounds.start
-        if reset.strategy == LATEST_RESET:
-            return bounds.end
         if reset.strategy == DURATION_RESET:
             timed = self._reader.find_timestamp(*partition, (self._reader.clock.now_ms() - reset.age_ms) * 1000)
             return bounds.end if timed is None else timed.offset
+        start = find_start(reset.strategy, bounds.start, bounds.end)
+        if start is not None:
+            return start
         if error is not None:
             raise error
         group = f"group {self._config.group_id!r}" if self._config.group_id else "a consumer without a group"
@@ -188,10 +181,7 @@ class Positions:
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return the offset that the group has committed, in the newest state read so far."""
-        state = self._coordinator.state
-        topic = state.topics.get(partition.topic)
-        group = state.groups.get(self._config.group_id, GroupState())
-        offset = group.offsets.get(f"{topic.topic_id}:{partition.partition}") if topic is not None else None
+        offset = self._coordinator.state.committed(self._config.group_id, *partition)
         return None if offset is None else OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
 
     def abandon(self) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sparklog.client.producer.record_accumulator import Headers, PendingBatch
+from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.client.producer.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError, SparklogError
@@ -24,6 +24,7 @@ from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.acks import ACKS_ALL, brokers_to_write, check_copies, needs
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.records.record_checks import Headers
 
 NO_IDENTITY = ProducerIdentity(-1, -1)
 """The identity of a producer that is not idempotent."""

@@ -33,17 +33,7 @@ from sparklog.client.producer.config import DEFAULT_CONFIG, producer_config
 from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, clamp_timeout
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.partitioners import ChoosePartition
-from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
-from sparklog.client.producer.record_checks import (
-    RawHeaders,
-    as_bytes,
-    check_headers,
-    check_request_size,
-    check_timestamp,
-    neither_key_nor_value,
-    no_key,
-    topic_limit_error,
-)
+from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, Accumulator, PartitionQueue
 from sparklog.client.producer.sender import Sender
 from sparklog.client.producer.table_batches import check_table, split_table
 from sparklog.client.producer.topic_metadata import TopicMetadata, Topics
@@ -59,6 +49,17 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
     UnknownTopicTimeoutError,
+)
+from sparklog.records.record_checks import (
+    Headers,
+    RawHeaders,
+    as_bytes,
+    check_headers,
+    check_request_size,
+    check_timestamp,
+    neither_key_nor_value,
+    no_key,
+    topic_limit_error,
 )
 
 if TYPE_CHECKING:
@@ -202,12 +203,12 @@ class Producer(Shown):
             size += header_bytes
         refusal = None
         if size > metadata.max_counted_bytes:
-            check_request_size(size - RECORD_OVERHEAD_BYTES, metadata)
-            refusal = topic_limit_error(size - RECORD_OVERHEAD_BYTES, key, value, stored, metadata)
+            check_request_size(size - RECORD_OVERHEAD_BYTES, metadata.rules)
+            refusal = topic_limit_error(size - RECORD_OVERHEAD_BYTES, key, value, stored, metadata.rules)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         else:
-            check_timestamp(timestamp_ms, metadata, self._now_ms())
+            check_timestamp(timestamp_ms, metadata.rules, self._now_ms())
         if partition is not None:
             queue = metadata.queue_of_partition(partition)
         elif self._config.choose_partition is not None:

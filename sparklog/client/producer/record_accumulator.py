@@ -24,6 +24,7 @@ from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all, clamp_timeout
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
+from sparklog.records.record_checks import Headers
 from sparklog.types import TopicPartition
 
 RECORD_OVERHEAD_BYTES = 100
@@ -32,8 +33,6 @@ RECORD_OVERHEAD_BYTES = 100
 LONGEST_IDLE_SECONDS = 60.0
 """seconds after which an idle sender checks whether it was closed: a producer may be garbage-collected in the sender's
 own thread just before it waits, and the notification is then lost."""
-
-Headers = Sequence[tuple[str, "bytes | None"]]
 
 
 class PendingBatch(RecordBatchResult):

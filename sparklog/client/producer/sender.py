@@ -27,12 +27,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from sparklog.client.producer.batch_files import NO_IDENTITY, PartitionRun, write_files
+from sparklog.client.producer.batch_files import NO_IDENTITY
 from sparklog.client.producer.config import ProducerConfig
+from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator, Drained, PendingBatch
-from sparklog.client.producer.topic_metadata import TopicMetadata, Topics
+from sparklog.client.producer.topic_metadata import Topics
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     CommitConflictError,
@@ -43,7 +44,6 @@ from sparklog.errors import (
     StorageError,
     StoragePermissionError,
     UnknownProducerIdError,
-    UnknownTopicOrPartitionError,
     UnlinkedHistoryError,
     WriteRefusedError,
 )
@@ -53,9 +53,6 @@ from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-SEQUENCES = 2**31
-"""Sequences count the records of a partition and wrap around to 0 here, as in Kafka."""
 
 TRIES_BEFORE_NEXT_REPLICA = 3
 """Failed writes to the leader alone, with ``acks`` 1 or 0, before the next in-sync replica takes its place."""
@@ -70,7 +67,7 @@ def is_transient(error: SparklogError) -> bool:
     return isinstance(error, StorageError) and not isinstance(error, StoragePermissionError)
 
 
-class Sender:
+class Sender(Delivery):
     """Delivers the batches of an accumulator. Only its own thread calls ``deliver``."""
 
     def __init__(
@@ -81,15 +78,9 @@ class Sender:
         topics: Topics,
         metrics: ProducerMetrics,
     ) -> None:
-        self._coordinator = coordinator
-        self._config = config
-        self._accumulator = accumulator
-        self._topics = topics
-        self._metrics = metrics
-        self._clock = coordinator.log.clock
+        super().__init__(coordinator, config, accumulator, topics, metrics)
         self._identity: ProducerIdentity | None = None if config.idempotent and config.acks else NO_IDENTITY
         self._history: int | None = None
-        self._sequences: dict[TopicPartition, int] = {}
         self._held = RetryQueue(coordinator.log.clock, config.retry_backoff)
         self._renew = False
         self.thread: threading.Thread | None = None
@@ -130,7 +121,7 @@ class Sender:
                 logger.info("continuing with a new producer id: %s", error)
             except SparklogError as error:
                 if isinstance(error, IndeterminateCommitError):
-                    _mark_outcome_unknown(in_flight)
+                    mark_outcome_unknown(in_flight)
                 if not is_transient(error) and not self._may_use_other_replica(in_flight, error):
                     in_flight = self._give_up(in_flight, error)
                     continue
@@ -139,7 +130,7 @@ class Sender:
                     return self._fail(in_flight, error)
             except Exception as error:  # a bug must not leave the callers waiting
                 logger.exception("could not send the records of %d partitions", len(in_flight))
-                _mark_outcome_unknown(in_flight)  # it may have come before the commit or after
+                mark_outcome_unknown(in_flight)  # it may have come before the commit or after
                 return self._fail(in_flight, error)
             else:
                 return self._succeed(in_flight, result) if result is not None else None
@@ -193,15 +184,24 @@ class Sender:
         late = [entry for entry in rest if not self._fail_late([entry])]
         self._deliver([entry for entry in rest if entry not in late])
 
+    def attempt(self, in_flight: Sequence[PartitionBatches], failures: int) -> None:
+        """Try once to commit these batches. They are resolved unless it raises."""
+        result = self._try(in_flight, failures)
+        if result is not None:
+            self._succeed(in_flight, result)
+
+    def renew(self) -> None:
+        """Let the next attempt begin with another producer id."""
+        self._renew = True
+
     def _try(self, in_flight: Sequence[PartitionBatches], failures: int) -> AppendResult | None:
         """Write those batches that are in no file yet, and commit all; return None with ``acks=0``."""
         identity = self._identify()
-        by_topic: dict[str, list[PartitionBatches]] = {}
-        for entry in in_flight:
-            if entry.append is None:
-                by_topic.setdefault(entry.topic_partition.topic, []).append(entry)
-        for topic, unwritten in by_topic.items():
-            self._write(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
+        for topic, unwritten in unwritten_by_topic(in_flight).items():
+            self._write_topic(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
+            for entry in unwritten:
+                entry.refusal = None
+                entry.history = self._history if identity.producer_id >= 0 else None
         request = AppendRequest(
             appends=[entry.append for entry in in_flight if entry.append is not None],
             acks=self._config.acks,
@@ -236,36 +236,6 @@ class Sender:
             self._history, self._sequences = history, {}
         self._renew = False
         return self._identity
-
-    def _write(
-        self, topic: str, in_flight: Sequence[PartitionBatches], identity: ProducerIdentity, skipped: int
-    ) -> None:
-        metadata = self._metadata(topic, in_flight)
-        ordered = sorted(in_flight, key=lambda entry: entry.topic_partition.partition)
-        numbered = identity.producer_id >= 0
-        runs = [
-            PartitionRun(
-                p.topic_partition.partition, p.batches, self._sequences.get(p.topic_partition, 0) if numbered else -1
-            )
-            for p in ordered
-        ]
-        began = self._clock.monotonic()
-        with self._metrics.requests.counted():
-            written = write_files(self._coordinator, metadata, runs, identity, self._config.acks, skipped)
-        self._metrics.wrote(runs, written, began)
-        for entry, append in zip(ordered, written, strict=True):
-            entry.append, entry.refusal = append, None
-            entry.history = self._history if numbered else None
-
-    def _metadata(self, topic: str, in_flight: Sequence[PartitionBatches]) -> TopicMetadata:
-        metadata = self._topics.check(topic)
-        last = max(entry.topic_partition.partition for entry in in_flight)
-        if metadata is None or last >= len(metadata.queues):
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} was deleted while records for it were in flight; create it, then send them again",
-                topic=topic,
-            )
-        return metadata
 
     # -- outcomes
 
@@ -387,7 +357,7 @@ def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_m
         batch.columns = None
 
 
-def _mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
+def mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
     """Mark the entries that are in a file: they may have been committed. Those in no file were not requested."""
     for entry in in_flight:
         entry.outcome_unknown = entry.outcome_unknown or entry.append is not None

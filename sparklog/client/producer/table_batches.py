@@ -6,24 +6,24 @@ required. Rows keep their order within a partition. All rows are checked before 
 Rules: routing is that of single records: an explicit partition first, then murmur2 of the key; rows with neither go in
 pieces of about ``limits.TARGET_BATCH_BYTES`` to the partition that got the fewest of them so far.
 
-Not for: single records (``record_checks``), writing the file (``batch_files``).
+Not for: what a topic accepts (``records.row_checks``), writing the file (``batch_files``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.client.producer.record_checks import check_size, check_timestamp, neither_key_nor_value, no_key
 from sparklog.client.producer.topic_metadata import TopicMetadata
-from sparklog.errors import InvalidRecordError, SerializationError, UnknownTopicOrPartitionError
+from sparklog.errors import InvalidRecordError, SerializationError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
-from sparklog.protocol.plan.partitioner import partition_keys, split_by_partition
+from sparklog.protocol.plan.partitioner import split_by_partition
+from sparklog.records.record_checks import neither_key_nor_value
+from sparklog.records.row_checks import check_partitions, check_rows
 
 PARTITION = "partition"
 COLUMNS = (KEY, VALUE, TIMESTAMP, HEADERS, PARTITION)
@@ -54,8 +54,26 @@ def check_table(table: object, topic: TopicMetadata, partition: int | None, now_
         number = topic.queue_of_partition(partition).topic_partition.partition
         batches = [_with_partition(batch, number) for batch in batches]
     for batch in batches:
-        _check_rows(batch, topic, now_ms)
+        _check_not_empty(batch, topic)
+        check_batch(batch, topic, now_ms)
     return batches
+
+
+def check_batch(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> None:
+    """Check that the topic has the partitions that rows name, and accepts the rows; errors as ``row_checks``."""
+    if PARTITION in batch.schema.names:
+        check_partitions(batch.column(PARTITION), topic.name, len(topic.queues))
+    check_rows(batch, topic.rules, now_ms)
+
+
+def _check_not_empty(batch: pa.RecordBatch, topic: TopicMetadata) -> None:
+    """Raise InvalidRecordError for a row with neither key nor value, as kafka-python's ``send`` does."""
+    values = batch.column(VALUE)
+    if values.null_count:
+        has_key = KEY in batch.schema.names
+        empty = pc.and_(values.is_null(), batch.column(KEY).is_null()) if has_key else values.is_null()
+        if pc.any(empty).as_py():
+            raise neither_key_nor_value(topic.name)
 
 
 def split_table(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, chunk_bytes: int) -> Iterator[Piece]:
@@ -64,10 +82,11 @@ def split_table(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, chunk_b
     About ``chunk_bytes`` bytes are routed together.
     """
     for batch in batches:
-        for part in _cut(batch, chunk_bytes):
+        together = chunk_bytes if _names_partitions(batch) else min(chunk_bytes, limits.TARGET_BATCH_BYTES)
+        for part in _cut(batch, together):
             for number, columns in _route(part, topic):
                 for piece in _cut(columns, limits.TARGET_BATCH_BYTES):
-                    yield Piece(number if number >= 0 else topic.next_for_rows(piece.num_rows), piece)
+                    yield Piece(number, piece)
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
@@ -186,55 +205,6 @@ def _headers(batch: pa.RecordBatch, topic: TopicMetadata) -> pa.Array:
     return column
 
 
-# -- rows
-
-
-def _check_rows(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> None:
-    names = batch.schema.names
-    values = batch.column(VALUE)
-    if values.null_count:
-        empty = values.is_null() if KEY not in names else pc.and_(values.is_null(), batch.column(KEY).is_null())
-        if pc.any(empty).as_py():
-            raise neither_key_nor_value(topic.name)
-    if topic.needs_key and (KEY not in names or batch.column(KEY).null_count):
-        raise no_key(topic.name)
-    if TIMESTAMP in names:
-        for stamp in pc.min_max(batch.column(TIMESTAMP)).values():
-            check_timestamp(stamp.value // 1000, topic, now_ms)
-    _check_sizes(batch, topic)
-    if PARTITION in names and batch.column(PARTITION).null_count < batch.num_rows:
-        _check_partitions(batch.column(PARTITION), topic)
-
-
-def _check_partitions(partitions: pa.Array, topic: TopicMetadata) -> None:
-    low, high = (bound.as_py() for bound in pc.min_max(partitions).values())
-    if low < 0 or high >= len(topic.queues):
-        wrong = low if low < 0 else high
-        raise UnknownTopicOrPartitionError(
-            f"topic {topic.name!r} has partitions 0 to {len(topic.queues) - 1}, and a row of the table names {wrong}",
-            topic=topic.name,
-            partition=wrong,
-        )
-
-
-def _check_sizes(batch: pa.RecordBatch, topic: TopicMetadata) -> None:
-    """Check the size of every row; row by row only if all headers added to the largest row exceed the limit."""
-    sizes = [
-        pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in (KEY, VALUE) if name in batch.schema.names
-    ]
-    total = sizes[0] if len(sizes) == 1 else pc.add(*sizes)
-    headers = batch.column(HEADERS) if HEADERS in batch.schema.names else None
-    largest = pc.max(total).as_py() or 0
-    if headers is None or largest + headers.nbytes <= topic.max_record_bytes:
-        return check_size(largest, topic)
-    for row in range(batch.num_rows):
-        cells = headers[row].as_py() or ()
-        check_size(
-            total[row].as_py() + sum(len(cell["key"].encode()) + len(cell["value"] or b"") for cell in cells), topic
-        )
-    return None
-
-
 # -- routing
 
 
@@ -248,41 +218,30 @@ def _with_partition(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
     return batch.append_column(pa.field(PARTITION, pa.int32()), column)
 
 
+def _names_partitions(batch: pa.RecordBatch) -> bool:
+    """Return whether any row has a partition or a key."""
+    columns = [batch.column(name) for name in (PARTITION, KEY) if name in batch.schema.names]
+    return any(column.null_count < len(column) for column in columns)
+
+
 def _route(batch: pa.RecordBatch, topic: TopicMetadata) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each partition, in their order; -1 for rows that may go to any partition."""
-    count = len(topic.queues)
-    chosen = _choose_partitions(batch, count)
-    if PARTITION in batch.schema.names:
+    """Yield the rows of each partition, in their order."""
+    names = batch.schema.names
+    keys = batch.column(KEY) if KEY in names and batch.column(KEY).null_count < batch.num_rows else None
+    chosen = topic.routing.choose(batch.num_rows, keys, batch.column(PARTITION) if PARTITION in names else None)
+    if PARTITION in names:
         batch = batch.drop_columns([PARTITION])
-    if chosen is None:
-        yield (-1 if count > 1 else 0), batch
+    if isinstance(chosen, int):
+        yield chosen, batch
         return
-    free = chosen.null_count
-    if free:
-        chosen = pc.fill_null(chosen, count)
     low, high = (bound.as_py() for bound in pc.min_max(chosen).values())
     if low == high:
-        yield (low if low < count else -1), batch
+        yield low, batch
         return
-    order, rows = split_by_partition(chosen, count + 1)
+    order, rows = split_by_partition(chosen, len(topic.queues))
     batch = batch.take(order)
     start = 0
     for number, length in enumerate(rows):
         if length:
-            yield (number if number < count else -1), batch.slice(start, length)
+            yield number, batch.slice(start, length)
         start += length
-
-
-def _choose_partitions(batch: pa.RecordBatch, count: int) -> Any:
-    """Return the partition of each row, null if any will do; None if any will do for all rows."""
-    names = batch.schema.names
-    explicit = batch.column(PARTITION) if PARTITION in names else None
-    if explicit is not None and not explicit.null_count:
-        return explicit
-    if count == 1 and explicit is None:
-        return None
-    keys = batch.column(KEY) if KEY in names else None
-    by_key = partition_keys(keys, count) if keys is not None and keys.null_count < len(keys) else None
-    if explicit is None or by_key is None:
-        return by_key if explicit is None else explicit
-    return pc.coalesce(explicit, by_key)

@@ -12,6 +12,7 @@ Not for: partitioners that the program gives (``partitioners``), what partitione
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import SupportsIndex
 
 from sparklog.client.producer.config import ProducerConfig
@@ -20,7 +21,6 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
-    InvalidPartitionError,
     InvalidRecordError,
     InvalidRecordTypeError,
     InvalidTopicTypeError,
@@ -28,12 +28,12 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.names import validate_written_topic
-from sparklog.protocol.plan.partitioner import StickyPartitions, partition_for_key
+from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.protocol.state import State, TopicState
+from sparklog.records.record_checks import no_such_partition
+from sparklog.records.routing import RowRouting
+from sparklog.records.topic_rules import TopicRules
 from sparklog.types import TopicPartition
-
-LOG_OVERHEAD_BYTES = 12
-"""bytes that limits count on top of the record: the default limit is 1 MiB plus Kafka's LOG_OVERHEAD, which is 12."""
 
 _KEYS_KEPT = 10_000
 """keys per topic whose partition is cached: hashing a key takes longer than all other work of sending a record."""
@@ -42,24 +42,32 @@ _KEYS_KEPT = 10_000
 class TopicMetadata:
     """One topic as a producer sees it. Races between threads are harmless: records without a key spread less evenly."""
 
-    def __init__(self, topic: TopicState, state: State, config: ProducerConfig, accumulator: Accumulator) -> None:
+    def __init__(
+        self,
+        topic: TopicState,
+        state: State,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        jitter: Callable[[], float],
+    ) -> None:
         settings = TopicConfig.resolve(topic.configs, state.configs)
+        self.rules = TopicRules.resolve(
+            topic.name, settings, config.codec, config.level, max_request_size=config.max_request_size
+        )
         self.name = topic.name
         self.topic_id = topic.topic_id
         self.configs, self.cluster_configs = topic.configs, state.configs
         self.checked_at = 0.0
-        self.settings = settings
-        self.max_request_size = config.max_request_size
-        self.max_record_bytes = min(settings.max_message_bytes - LOG_OVERHEAD_BYTES, config.max_request_size)
-        self.max_counted_bytes = self.max_record_bytes + RECORD_OVERHEAD_BYTES
-        self.needs_key = "compact" in settings.cleanup_policy
-        self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
+        self.max_counted_bytes = self.rules.max_record_bytes + RECORD_OVERHEAD_BYTES
+        self.needs_key = self.rules.needs_key
+        self.log_append_time = self.rules.log_append_time
         self.queues = [accumulator.queue(TopicPartition(topic.name, n)) for n in range(len(topic.partitions))]
-        self.codec, self.level = _codec(settings, config)
+        self.codec, self.level = self.rules.codec, self.rules.codec_level
         self._partitions = topic.partitions
         self.sticky: PartitionQueue | None = None
         self.sticky_left = 0
-        self._spread: StickyPartitions | None = None
+        self._jitter = jitter
+        self._routing: RowRouting | None = None
         self._by_key: dict[bytes, PartitionQueue] = {}
 
     def update(self, topic: TopicState, state: State) -> bool:
@@ -96,18 +104,15 @@ class TopicMetadata:
             )
         number = operator.index(partition)
         if not 0 <= number < len(self.queues):
-            raise InvalidPartitionError(
-                f"topic {self.name!r} has partitions 0 to {len(self.queues) - 1}, not {number}",
-                topic=self.name,
-                partition=number,
-            )
+            raise no_such_partition(self.name, len(self.queues), number)
         return self.queues[number]
 
-    def next_for_rows(self, rows: int) -> int:
-        """Return the partition for rows of a table without keys: the one that got the fewest rows so far."""
-        if self._spread is None:
-            self._spread = StickyPartitions(len(self.queues))
-        return self._spread.next_partition(rows)
+    @property
+    def routing(self) -> RowRouting:
+        """The routing of rows of tables. Those without keys start at a random partition."""
+        if self._routing is None:
+            self._routing = RowRouting(len(self.queues), int(self._jitter() * len(self.queues)))
+        return self._routing
 
     def available(self) -> list[int]:
         """Return the partitions that have a leader in the state last read; all, if none has."""
@@ -128,14 +133,6 @@ class TopicMetadata:
         self.sticky = self.queues[number]
         self.sticky_left = bytes_left
         return self.sticky
-
-
-def _codec(settings: TopicConfig, config: ProducerConfig) -> tuple[str, int | None]:
-    """Return the topic's codec with its level, or the producer's if ``compression.type`` is ``producer``."""
-    chosen = settings.compression_type
-    if chosen == "producer":
-        return config.codec, config.level
-    return ("none" if chosen == "uncompressed" else chosen), settings.compression_level(chosen)
 
 
 class Topics:
@@ -165,20 +162,27 @@ class Topics:
         return self._store(state.topic(topic), state)
 
     def _store(self, topic: TopicState, state: State) -> TopicMetadata:
-        metadata = TopicMetadata(topic, state, self._config, self._accumulator)
+        metadata = TopicMetadata(topic, state, self._config, self._accumulator, self._coordinator.log.ids.jitter)
         metadata.checked_at = self._clock.monotonic()
         self.cache[topic.name] = metadata
         return metadata
 
-    def _create(self, topic: str, state: State) -> State:
+    def check_writable(self, topic: str, state: State) -> None:
+        """Raise the error of a topic that does not exist and may not be created: InvalidTopicError,
+        UnknownTopicOrPartitionError."""
+        validate_written_topic(topic)
         cluster = ClusterConfig.resolve(state.configs)
-        if not (cluster.auto_create_topics_enable and self._config.create_topics):
+        if topic not in state.topics and not (cluster.auto_create_topics_enable and self._config.create_topics):
             setting = "allow_auto_create_topics" if cluster.auto_create_topics_enable else "auto.create.topics.enable"
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} does not exist, and {setting} is false; create it with "
                 f"`sparklog topics --create --topic {topic}`",
                 topic=topic,
             )
+
+    def _create(self, topic: str, state: State) -> State:
+        self.check_writable(topic, state)
+        cluster = ClusterConfig.resolve(state.configs)
         try:
             self._coordinator.create_topic(topic, cluster.num_partitions, cluster.default_replication_factor)
         except TopicAlreadyExistsError:  # another writer was faster

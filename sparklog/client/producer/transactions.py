@@ -26,12 +26,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.config import ProducerConfig
+from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
-from sparklog.client.producer.sender import SEQUENCES, is_transient, set_offsets
+from sparklog.client.producer.sender import is_transient, set_offsets
 from sparklog.client.producer.takeover import Takeover
 from sparklog.client.producer.topic_metadata import Topics
 from sparklog.config.cluster_configs import ClusterConfig
@@ -50,7 +50,6 @@ from sparklog.errors import (
     TransactionAbortedError,
     TransactionStateError,
     UnknownProducerIdError,
-    UnknownTopicOrPartitionError,
     UnlinkedHistoryError,
     WriteRefusedError,
 )
@@ -59,7 +58,7 @@ from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.names import validate_group_id
-from sparklog.types import OffsetAndMetadata, TopicPartition
+from sparklog.types import OffsetAndMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ _HINTS = {
 _FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberError)
 
 
-class Transactions:
+class Transactions(Delivery):
     """The transactions of one producer. Thread-safe: one step at a time."""
 
     def __init__(
@@ -100,12 +99,7 @@ class Transactions:
         topics: Topics,
         metrics: ProducerMetrics,
     ) -> None:
-        self._coordinator = coordinator
-        self._config = config
-        self._accumulator = accumulator
-        self._topics = topics
-        self._metrics = metrics
-        self._clock = coordinator.log.clock
+        super().__init__(coordinator, config, accumulator, topics, metrics)
         self._lock = threading.RLock()
         self._takeover = Takeover(coordinator, config.transactional_id)
         self._identity: ProducerIdentity | None = None
@@ -118,7 +112,7 @@ class Transactions:
 
     def _reset(self) -> None:
         self._in_flight: list[PartitionBatches] = []
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sequences = {}
         self._groups: dict[str, GroupCommit] = {}
         self._outcome_unknown = False
         self._fences_itself = False
@@ -353,25 +347,11 @@ class Transactions:
 
     def _write(self, in_flight: Sequence[PartitionBatches]) -> None:
         assert self._identity is not None
-        by_topic: dict[str, list[PartitionBatches]] = {}
-        for entry in in_flight:
-            if entry.append is None:
-                by_topic.setdefault(entry.topic_partition.topic, []).append(entry)
-        for topic, unwritten in by_topic.items():
-            metadata = self._topics.check(topic)
-            if metadata is None:
-                raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted during the transaction", topic=topic)
-            unwritten.sort(key=lambda entry: entry.topic_partition.partition)
-            runs = [
-                PartitionRun(p.topic_partition.partition, p.batches, self._sequences.get(p.topic_partition, 0))
-                for p in unwritten
-            ]
-            began = self._clock.monotonic()
-            with self._metrics.requests.counted():
-                written = write_files(self._coordinator, metadata, runs, self._identity)
-            self._metrics.wrote(runs, written, began)
-            for entry, append in zip(unwritten, written, strict=True):
-                entry.append = append
+        for topic, unwritten in unwritten_by_topic(in_flight).items():
+            self._write_topic(topic, unwritten, self._identity)
+            for entry in unwritten:
+                append = entry.append
+                assert append is not None
                 self._sequences[entry.topic_partition] = (append.base_sequence + append.run.records) % SEQUENCES
                 for batch in entry.batches:
                     batch.columns = None

@@ -37,10 +37,9 @@ from sparklog.spark.group.task import (
     ConsumeSettings,
     MemberReport,
     Process,
-    committed_offset,
-    find_start,
     report_batch,
     run_task,
+    start_offset,
 )
 from sparklog.spark.jobs.runner import SparkTasks
 from sparklog.types import TopicPartition
@@ -183,9 +182,9 @@ def _prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset:
     subscribed = [
         TopicPartition(name, number) for name in topics for number in range(len(state.topic(name).partitions))
     ]
-    starts = {partition: find_start(state, group, partition, reset) for partition in subscribed}
+    starts = {partition: start_offset(state, group, partition, reset) for partition in subscribed}
     uncommitted = {
-        partition: start for partition, start in starts.items() if committed_offset(state, group, partition) is None
+        partition: start for partition, start in starts.items() if state.committed(group, *partition) is None
     }
     if reset == "latest" and uncommitted and not state.groups.get(group, GroupState()).members:
         offsets = {(*partition,): start for partition, start in uncommitted.items()}

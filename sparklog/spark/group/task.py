@@ -41,6 +41,7 @@ from sparklog.log.records.records import Records
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
+from sparklog.protocol.group.start import find_start
 from sparklog.protocol.state import State
 from sparklog.spark.group.output import TaskSends
 from sparklog.spark.source.rows import STORED, arrow_schema, read_columns, read_schema
@@ -250,7 +251,7 @@ class ConsumeTask:
         return False
 
     def _start(self, topic_partition: TopicPartition) -> int:
-        return find_start(self._coordinator.state, self._settings.group, topic_partition, self._settings.reset)
+        return start_offset(self._coordinator.state, self._settings.group, topic_partition, self._settings.reset)
 
     def _read_chunk(self, topic_partition: TopicPartition, start: int) -> tuple[pa.RecordBatch | None, int] | None:
         """Return the next records of a partition and the offset after them; no records if compaction removed them all.
@@ -388,25 +389,16 @@ class ConsumeTask:
 # -- positions
 
 
-def committed_offset(state: State, group: str, topic_partition: TopicPartition) -> int | None:
-    """Return the group's committed offset for a partition of the current topic of this name; None if there is none."""
-    group_state, topic = state.groups.get(group), state.topics.get(topic_partition.topic)
-    if group_state is None or topic is None:
-        return None
-    committed = group_state.offsets.get(f"{topic.topic_id}:{topic_partition.partition}")
-    return None if committed is None else committed.offset
-
-
-def find_start(state: State, group: str, topic_partition: TopicPartition, reset: str) -> int:
+def start_offset(state: State, group: str, topic_partition: TopicPartition, reset: str) -> int:
     """Return the offset at which a member starts: the committed one, or by ``reset`` if there is none in the log.
 
     Raises NoOffsetForPartitionError if ``reset`` is ``none``.
     """
     partition = state.partition(*topic_partition)
-    committed = committed_offset(state, group, topic_partition)
-    if committed is not None and partition.log_start_offset <= committed <= partition.high_watermark:
-        return committed
-    if reset == "none":
+    position = state.committed(group, *topic_partition)
+    committed = None if position is None else position.offset
+    start = find_start(reset, partition.log_start_offset, partition.high_watermark, committed)
+    if start is None:
         raise NoOffsetForPartitionError(
             f"group {group!r} has no valid offset for {topic_partition} (committed: {committed}; the log has "
             f"{partition.log_start_offset} to {partition.high_watermark}), and auto_offset_reset is none: commit one "
@@ -415,7 +407,7 @@ def find_start(state: State, group: str, topic_partition: TopicPartition, reset:
             partition=topic_partition.partition,
             group=group,
         )
-    return partition.log_start_offset if reset == "earliest" else partition.high_watermark
+    return start
 
 
 def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
@@ -429,7 +421,8 @@ def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]
         topic = state.topics.get(topic_partition.topic)
         if topic is not None and topic_partition.partition < len(topic.partitions):
             reachable = min(end, topic.partitions[topic_partition.partition].high_watermark)
-            if (committed_offset(state, group, topic_partition) or 0) < reachable:
+            committed = state.committed(group, *topic_partition)
+            if (0 if committed is None else committed.offset) < reachable:
                 unfinished.append(topic_partition)
     return unfinished
 

@@ -1,12 +1,11 @@
-"""Choose the topic partition of each row, and check that the topic accepts it.
+"""Find the topic of each row, check that it accepts the row, and let the partitioner choose the partition.
 
-In this order: the option ``topic`` or the column ``topic`` names the topic; a partition in the column ``partition`` is
-used; otherwise the partitioner decides. ``default`` is Kafka's: the murmur2 hash of a key chooses its partition; rows
-without a key go to one partition, a batch of rows at a time, and the next batch to another partition. Tasks start at
-partitions far from each other, so that a few rows per task still spread over all partitions.
+The option ``topic`` or the column ``topic`` names the topic; ``records.routing`` routes its rows. ``default`` is
+Kafka's partitioner: the murmur2 hash of a key. Tasks start at partitions far from each other, so that a few rows per
+task still spread over all partitions.
 
-Rules: rows keep their order within a partition; a row that its topic refuses is an error with topic, partition, reason
-and size, and nothing of the write becomes visible. Not for: files (``output``).
+Rules: rows keep their order within a partition; a row that its topic refuses is an error, and nothing of the write
+becomes visible. Not for: files (``output``).
 """
 
 from __future__ import annotations
@@ -18,30 +17,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.errors import (
-    InvalidOptionError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    MessageSizeTooLargeError,
-)
-from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
-from sparklog.protocol.plan.partitioner import (
-    StickyPartitions,
-    partition_integer_keys,
-    partition_keys,
-    split_by_partition,
-)
+from sparklog.errors import InvalidOptionError, InvalidRecordError
+from sparklog.format.schema import HEADERS, KEY, VALUE
+from sparklog.protocol.plan.partitioner import partition_integer_keys, partition_keys, split_by_partition
+from sparklog.records.routing import Partitioner, RowRouting
+from sparklog.records.row_checks import check_partitions, check_rows
 from sparklog.spark.sink.conversion import Rows
 from sparklog.spark.sink.topic_targets import TargetOf, TopicTarget
-
-Partitioner = Callable[[pa.Array, int], pa.Array]
-"""Binary keys and a number of partitions -> partitions as int32; a null row is placed like a row without a key."""
-
-RECORD_OVERHEAD_BYTES = 12
-"""bytes that count towards Kafka's limit besides the record itself: its default is 1 MiB + 12 (``LOG_OVERHEAD``)."""
-
-STICKY_ROWS = 10_000
-"""rows without a key that go to the same partition: the default size of Spark's batches."""
 
 _GOLDEN = 0.6180339887498949
 
@@ -73,7 +55,7 @@ class Router:
         self._task = task
         self.targets: dict[str, TopicTarget] = {}
         self.spread: set[str] = set()
-        self._sticky: dict[str, StickyPartitions] = {}
+        self._routings: dict[str, RowRouting] = {}
 
     def route(self, rows: Rows, now_ms: int) -> Iterator[Routed]:
         """Yield these rows by partition. Raises InvalidRecordError and its subclasses, UnknownTopicOrPartitionError."""
@@ -97,8 +79,16 @@ class Router:
         return target
 
     def _to_topic(self, target: TopicTarget, rows: Rows, now_ms: int) -> Iterator[Routed]:
-        partitions = self._partitions(target, rows)
-        check_rows(target, rows, partitions, now_ms)
+        if target.needs_key:
+            check_has_key(target.topic, rows.records.schema.names)
+        check_rows(rows.records, target, now_ms, rows.stamped)
+        if rows.partitions is not None:
+            check_partitions(rows.partitions, target.topic, target.partitions)
+        routing = self._routing_of(target)
+        keys = rows.records.column(KEY) if KEY in rows.records.schema.names else None
+        partitions = routing.choose(rows.records.num_rows, keys, rows.partitions)
+        if routing.varies:
+            self.spread.add(target.topic)
         if isinstance(partitions, int):
             yield Routed(target, partitions, rows.records, rows.records.nbytes, rows.is_slice)
             return
@@ -108,55 +98,15 @@ class Router:
             records = ordered.records.slice(start, count)
             yield Routed(target, partition, records, sizes.bytes(start, count), is_slice=True)
 
-    def _partitions(self, target: TopicTarget, rows: Rows) -> pa.Array | int:
-        """Return one partition for all rows, or one for each."""
-        given = rows.partitions
-        if given is not None and given.null_count == len(given):
-            given = None
-        if given is not None:
-            _check_given(target, given)
-            if not given.null_count:
-                return given
-        chosen = self._by_key(target, rows)
-        return chosen if given is None else pc.coalesce(given, _filled(chosen, len(given)))
-
-    def _by_key(self, target: TopicTarget, rows: Rows) -> pa.Array | int:
-        keys = rows.records.column(KEY) if KEY in rows.records.schema.names else None
-        if target.partitions == 1:
-            return 0
-        if keys is None:
-            return self._sticky_of(target).next_partition(rows.records.num_rows)
-        if keys.null_count == len(keys):
-            return self._next_partitions(target, len(keys))
-        if self._partitioner not in DETERMINISTIC:
-            self.spread.add(target.topic)
-        chosen = self._partitioner(keys, target.partitions)
-        if chosen.null_count == len(chosen):
-            return self._next_partitions(target, len(chosen))
-        if not chosen.null_count:
-            return chosen
-        return pc.coalesce(chosen, _filled(self._next_partitions(target, len(chosen)), len(chosen)))
-
-    def _next_partitions(self, target: TopicTarget, rows: int) -> pa.Array | int:
-        """Return partitions for rows without keys: ``STICKY_ROWS`` at a time to the partition with the fewest rows."""
-        sticky = self._sticky_of(target)
-        if rows <= STICKY_ROWS:
-            return sticky.next_partition(rows)
-        counts = [min(STICKY_ROWS, rows - start) for start in range(0, rows, STICKY_ROWS)]
-        return pa.concat_arrays([pa.repeat(pa.scalar(sticky.next_partition(n), pa.int32()), n) for n in counts])
-
-    def _sticky_of(self, target: TopicTarget) -> StickyPartitions:
-        """Return the topic's ``StickyPartitions``; the partition at which they start depends on the task."""
-        self.spread.add(target.topic)
-        sticky = self._sticky.get(target.topic)
-        if sticky is None:
+    def _routing_of(self, target: TopicTarget) -> RowRouting:
+        """Return the topic's routing; the partition at which rows without keys start depends on the task."""
+        routing = self._routings.get(target.topic)
+        if routing is None:
             first = int(self._task * _GOLDEN % 1.0 * target.partitions)
-            sticky = self._sticky[target.topic] = StickyPartitions(target.partitions, first)
-        return sticky
-
-
-def _filled(chosen: pa.Array | int, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(chosen, pa.int32()), rows) if isinstance(chosen, int) else chosen
+            is_repeatable = self._partitioner in DETERMINISTIC
+            routing = RowRouting(target.partitions, first, self._partitioner, is_repeatable)
+            self._routings[target.topic] = routing
+        return routing
 
 
 def _grouped(rows: Rows, numbers: pa.Array, groups: int) -> Iterator[tuple[int, int, int, Rows]]:
@@ -204,21 +154,13 @@ def partitioner(name: str, ignore_keys: bool = False) -> Partitioner:
     if ignore_keys:
         return _ignore_keys
     if name == "default":
-        return _default
+        return partition_keys
     if name == "integer_key":
-        return _integer
+        return partition_integer_keys
     return _UserPartitioner(name, _load_function(name))
 
 
-def _default(keys: pa.Array, partitions: int) -> pa.Array:
-    return partition_keys(keys, partitions)
-
-
-def _integer(keys: pa.Array, partitions: int) -> pa.Array:
-    return partition_integer_keys(keys, partitions)
-
-
-DETERMINISTIC = (_default, _integer)
+DETERMINISTIC = (partition_keys, partition_integer_keys)
 """Partitioners that map a key to the same partition every time."""
 
 
@@ -273,28 +215,6 @@ class _UserPartitioner:
 # -- checks
 
 
-def _check_given(target: TopicTarget, given: pa.Array) -> None:
-    limits = pc.min_max(given).as_py()
-    if limits["min"] < 0 or limits["max"] >= target.partitions:
-        wrong = limits["min"] if limits["min"] < 0 else limits["max"]
-        raise InvalidRecordError(
-            f"a row asks for partition {wrong} of topic {target.topic!r}, which has partitions 0 to "
-            f"{target.partitions - 1}; correct the column partition, or leave it null",
-            topic=target.topic,
-            partition=wrong,
-        )
-
-
-def check_rows(target: TopicTarget, rows: Rows, partitions: pa.Array | int, now_ms: int) -> None:
-    """Check that the topic accepts all of these rows. Raises InvalidRecordError and its subclasses."""
-    if target.needs_key:
-        _check_keys(target, rows.records, partitions)
-    if rows.records.nbytes > target.max_message_bytes:
-        _check_sizes(target, rows.records, partitions)
-    if rows.stamped and not target.log_append_time:
-        _check_timestamps(target, rows.records, partitions, now_ms)
-
-
 def check_has_key(topic: str, columns: Sequence[str]) -> None:
     """Raise InvalidRecordError if there is no column key, which a compacted topic requires."""
     if not any(name.lower() == KEY for name in columns):
@@ -303,83 +223,3 @@ def check_has_key(topic: str, columns: Sequence[str]) -> None:
             "topic's cleanup.policy",
             topic=topic,
         )
-
-
-def _check_keys(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Array | int) -> None:
-    check_has_key(target.topic, records.schema.names)
-    keys = records.column(KEY)
-    if not keys.null_count:
-        return
-    partition = _partition_of(partitions, pc.index(keys.is_null(), True).as_py())
-    raise InvalidRecordError(
-        f"a record for {target.topic}-{partition} has no key, and the topic is compacted; give every row a key",
-        topic=target.topic,
-        partition=partition,
-    )
-
-
-def _check_sizes(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Array | int) -> None:
-    names = records.schema.names
-    largest = [pc.max(_length(records.column(name))).as_py() or 0 for name in (KEY, VALUE) if name in names]
-    if sum(largest) + RECORD_OVERHEAD_BYTES <= target.max_message_bytes and HEADERS not in names:
-        return
-    sizes = record_sizes(records)
-    row = pc.index(pc.greater(sizes, target.max_message_bytes), True).as_py()
-    if row < 0:
-        return
-    partition = _partition_of(partitions, row)
-    raise MessageSizeTooLargeError(
-        f"a record of {sizes[row].as_py():,} bytes (key, value and headers) for {target.topic}-{partition} is over the "
-        f"topic's max.message.bytes of {target.max_message_bytes:,}; raise that config, or write smaller records",
-        topic=target.topic,
-        partition=partition,
-        size=sizes[row].as_py(),
-        limit=target.max_message_bytes,
-    )
-
-
-def record_sizes(records: pa.RecordBatch) -> pa.Array:
-    """Return the bytes of each record that count for ``max.message.bytes``: key, value and headers, uncompressed."""
-    total = pa.repeat(pa.scalar(RECORD_OVERHEAD_BYTES, pa.int64()), records.num_rows)
-    for name in (KEY, VALUE):
-        if name in records.schema.names:
-            total = pc.add(total, pc.fill_null(_length(records.column(name)), 0))
-    if HEADERS in records.schema.names:
-        total = pc.add(total, _header_sizes(records.column(HEADERS)))
-    return total
-
-
-def _length(column: pa.Array) -> pa.Array:
-    return pc.binary_length(column)
-
-
-def _header_sizes(headers: pa.Array) -> pa.Array:
-    items = headers.flatten()
-    sizes = pc.add(pc.fill_null(_length(items.field("key")), 0), pc.fill_null(_length(items.field("value")), 0))
-    table = pa.table({"row": pc.list_parent_indices(headers), "size": sizes})
-    sums = table.group_by("row").aggregate([("size", "sum")])
-    size_by_row = dict(zip(sums["row"].to_pylist(), sums["size_sum"].to_pylist(), strict=True))
-    return pa.array([size_by_row.get(row, 0) for row in range(len(headers))], pa.int64())
-
-
-def _check_timestamps(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Array | int, now_ms: int) -> None:
-    times = records.column(TIMESTAMP).view(pa.int64())
-    earliest, latest = max(now_ms - target.before_max_ms, 0), now_ms + target.after_max_ms
-    limits = pc.min_max(times).as_py()
-    if limits["min"] // 1000 >= earliest and limits["max"] // 1000 <= latest:
-        return
-    is_late = limits["max"] // 1000 > latest
-    wrong = limits["max"] if is_late else limits["min"]
-    partition = _partition_of(partitions, pc.index(times, wrong).as_py())
-    config = "message.timestamp.after.max.ms" if is_late else "message.timestamp.before.max.ms"
-    raise InvalidTimestampError(
-        f"a record for {target.topic}-{partition} has timestamp {wrong // 1000} ms, but {config} allows {earliest} to "
-        f"{latest}; correct the timestamp, or raise that config",
-        topic=target.topic,
-        partition=partition,
-        timestamp_ms=wrong // 1000,
-    )
-
-
-def _partition_of(partitions: pa.Array | int, row: int) -> int:
-    return partitions if isinstance(partitions, int) else int(partitions[row].as_py())

@@ -22,31 +22,24 @@ from sparklog.protocol.decide.acks import ACKS_ALL, Needs, brokers_to_write, nee
 from sparklog.protocol.decide.topics import NewTopic, choose_replicas
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.state import State
+from sparklog.records.topic_rules import TopicRules
 
 
-@dataclass(frozen=True)
-class TopicTarget:
+@dataclass(frozen=True, kw_only=True)
+class TopicTarget(TopicRules):
     """A topic to write to. ``topic_id`` is empty if the commit creates it, with the replicas of ``assignment``.
 
     ``end_offsets``, ``brokers`` (those that get records) and ``needs`` are by partition, as of ``version`` of the
     cluster, when the write started. Sizes in bytes, times in milliseconds.
     """
 
-    topic: str
     topic_id: str
     end_offsets: tuple[int, ...]
     brokers: tuple[tuple[int, ...], ...]
     needs: tuple[Needs, ...]
     assignment: tuple[tuple[int, ...], ...] = ()
-    codec: str = "none"
-    codec_level: int | None = None
-    log_append_time: bool = False
-    max_message_bytes: int = 1_048_588
-    before_max_ms: int = 2**63 - 1
-    after_max_ms: int = 2**63 - 1
-    segment_bytes: int = 2**30
-    needs_key: bool = False
-    version: int = 0
+    segment_bytes: int
+    version: int
 
     @property
     def partitions(self) -> int:
@@ -100,25 +93,20 @@ def target_of(
         numbers = range(len(topic_state.partitions))
         brokers = tuple(brokers_to_write(state, topic, number, acks) for number in numbers)
         needed = tuple(needs(state, topic, number, acks) for number in numbers)
-    topic_codec, level = _choose_codec(config, codec, codec_level)
     end_offsets = (0,) * len(assignment)
     if topic_state:
         end_offsets = tuple(partition.log_end_offset for partition in topic_state.partitions)
-    return TopicTarget(
-        topic=topic,
+    return TopicTarget.resolve(
+        topic,
+        config,
+        codec,
+        codec_level,
         topic_id=topic_state.topic_id if topic_state else "",
         end_offsets=end_offsets,
         brokers=brokers,
         needs=needed,
         assignment=assignment,
-        codec=topic_codec,
-        codec_level=level,
-        log_append_time=config.message_timestamp_type == "LogAppendTime",
-        max_message_bytes=config.max_message_bytes,
-        before_max_ms=config.message_timestamp_before_max_ms,
-        after_max_ms=config.message_timestamp_after_max_ms,
         segment_bytes=config.segment_bytes,
-        needs_key="compact" in config.cleanup_policy,
         version=state.version,
     )
 
@@ -133,14 +121,6 @@ def _assign(state: State, topic: str, cluster: ClusterConfig) -> tuple[tuple[int
         replication_factor=cluster.default_replication_factor,
     )
     return tuple(tuple(replicas) for replicas in choose_replicas(state, new).assignment or ())
-
-
-def _choose_codec(config: TopicConfig, codec: str, codec_level: int | None) -> tuple[str, int | None]:
-    """Return the topic's codec with its level, or the producer's if ``compression.type`` is ``producer``."""
-    topic_codec = config.compression_type
-    if topic_codec == "producer":
-        return codec, codec_level
-    return ("none" if topic_codec == "uncompressed" else topic_codec), config.compression_level(topic_codec)
 
 
 TargetOf = Callable[[str], TopicTarget]

@@ -117,10 +117,6 @@ def finished_offsets(progress: Mapping[str, Any], state: State, group: str) -> d
 
     Topics that were deleted or recreated since are left out.
     """
-    group_state = state.groups.get(group)
-    committed = {}
-    if group_state is not None:
-        committed = {key: position.offset for key, position in group_state.offsets.items()}
     changed = {}
     for end, _ in _parse_sources(progress):
         for partition, offset in end.partitions.items():
@@ -128,7 +124,8 @@ def finished_offsets(progress: Mapping[str, Any], state: State, group: str) -> d
             if end.cluster_id != state.cluster_id or topic is None:
                 continue
             is_same = topic.topic_id == end.topic_ids.get(partition.topic)
-            if is_same and committed.get(f"{topic.topic_id}:{partition.partition}") != offset:
+            committed = state.committed(group, *partition)
+            if is_same and (committed is None or committed.offset != offset):
                 changed[(partition.topic, partition.partition)] = offset
     return changed
 

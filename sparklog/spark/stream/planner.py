@@ -90,17 +90,11 @@ class StreamPlanner:
     def _committed(self, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets if the query is to start there, without those of deleted topics."""
         state = self._coordinator.state
-        group = state.groups.get(self._options.start_of_group)
-        if group is None:
-            return {}
-        logs = _find_logs(state, of)
-        committed = {
-            TopicPartition(position.topic, position.partition): position for position in group.offsets.values()
-        }
+        logs = _find_logs(state, of) if self._options.start_of_group in state.groups else {}
         offsets = {
-            partition: committed[partition].offset
-            for partition, log in logs.items()
-            if partition in committed and committed[partition].topic_id == log.topic_id
+            partition: committed.offset
+            for partition in logs
+            if (committed := state.committed(self._options.start_of_group, *partition)) is not None
         }
         starts, losses = find_starts(StreamOffsets(offsets), {partition: logs[partition] for partition in offsets})
         self._handle_losses(losses)
@@ -159,14 +153,13 @@ class StreamPlanner:
             logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, error)
 
     def _uncommitted(self, end: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
-        group = state.groups.get(self._options.group)
-        committed = {} if group is None else {key: position.offset for key, position in group.offsets.items()}
         changed = {}
         for partition, offset in end.partitions.items():
             topic = state.topics.get(partition.topic)
             if topic is None or end.topic_ids.get(partition.topic, topic.topic_id) != topic.topic_id:
                 continue
-            if committed.get(f"{topic.topic_id}:{partition.partition}") != offset:
+            committed = state.committed(self._options.group, *partition)
+            if committed is None or committed.offset != offset:
                 changed[(partition.topic, partition.partition)] = offset
         return changed
 

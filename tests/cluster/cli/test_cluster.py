@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
@@ -15,6 +14,7 @@ from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import FORMAT, encode_commit
 from sparklog.protocol.commits import Action, AlterConfig, ChangeBroker, Commit, ElectController, commit_key
 from sparklog.protocol.fold import Draft
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Run, commit
 

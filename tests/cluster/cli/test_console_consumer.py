@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.topics import create_partitions
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Run
 

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.cli.arguments.line_reader import LineReader
+from sparklog.cli.arguments.line_reader import Line, LineReader
 from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.commands.clients import console_producer
 from sparklog.cli.commands.clients.throughput import StopRequest
 from sparklog.cli.main import main
-from sparklog.client.producer.records import Record
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import RefusedRecordError
@@ -119,7 +118,7 @@ def test_line_over_max_message_bytes_is_named_and_the_lines_before_it_are_sent(r
     result = run("console-producer", "--topic", "t", stdin=b"a\nb\n" + b"x" * 200 + b"\nc\n")
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("line number 3: ")
-    assert "212 bytes, and max.message.bytes is 100" in result.err
+    assert "212 bytes, and the topic's max.message.bytes is 100" in result.err
     assert values(cluster) == [b"a", b"b"]
 
 
@@ -299,7 +298,7 @@ def test_what_is_written_as_a_line_is_read_back(
     line = ",".join(f"{name}:{text}" for name, text in headers) + f"\t{shown[0]}\t{shown[1]}"
     if any(text == "\\N" for pair in headers for text in pair) or "\\N" in (key, value):
         return
-    assert reader.record(line.encode(), 1) == Record(
+    assert reader.record(line.encode(), 1) == Line(
         None if key is None else key.encode(),
         None if value is None else value.encode(),
         [(name, text.encode()) for name, text in headers],

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import lease_key
 from sparklog.coordinator.membership import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
+from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata
 
 from .conftest import Run

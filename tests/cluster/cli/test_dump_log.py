@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sparklog.cli.commands.storage.dump_log import name_number
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.segments import index_path
+from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import rewrite
 
 from .conftest import Run

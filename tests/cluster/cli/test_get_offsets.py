@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Run
 

@@ -10,9 +10,9 @@ import pytest
 from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.commands.admin.consumer_groups import DRY_RUN_WARNING
 from sparklog.cli.commands.admin.group_reset import CHECKPOINT_NOTE, parse_duration_ms, parse_time_ms
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Result, Run
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from sparklog.client.consumer.offsets_topic import PARTITIONS, RECORDS_PER_COMMIT, partition_of
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.protocol.commits import CreateTopic
+from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata
 
 from .conftest import Run, commit

@@ -23,11 +23,11 @@ from sparklog.cli.output.documents import DOCUMENTS
 from sparklog.cli.output.json_reference import render_document, render_schema, schema
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.brokers import add_broker
 from sparklog.protocol.commits import ApplicationWrite
 from sparklog.protocol.segments import index_path
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Result, Run, change_partition, commit
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.cli.arguments.line_reader import Line
 from sparklog.cli.commands.clients import console_producer
 from sparklog.cli.commands.clients.line_sender import LineSender, Retries
 from sparklog.cli.main import main
-from sparklog.client.producer.records import Record
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -190,7 +190,7 @@ def space(request: pytest.FixtureRequest) -> Iterator[str]:
     forget_space(name)
 
 
-LINES = [Record(key=b"a", value=b"1"), Record(value=b"2"), Record(key=b"b", value=b"3")]
+LINES = [Line(key=b"a", value=b"1"), Line(value=b"2"), Line(key=b"b", value=b"3")]
 KINDS = ["unavailable", "error", "lost_answer", "outage", "late2+unavailable", "late12+unavailable", "full"]
 
 
@@ -204,7 +204,7 @@ def test_lines_are_stored_once_whichever_request_fails(kind: str, space: str) ->
         forget_space(space)
         world = World(space, [Fault(step, kind)] if possible_at(world, step, kind) else ())
         world.sender.send(LINES)
-        world.sender.send([Record(value=b"4")])
+        world.sender.send([Line(value=b"4")])
         world.store.settle()
         assert world.values() == [b"1", b"2", b"3", b"4"], step
         assert world.sender.sent_lines == 4

@@ -10,10 +10,10 @@ import pytest
 
 from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.commands.clients.consumer_perf_test import DETAILED_HEADER, HEADER, date_format
-from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Run
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.testing.records import Record, append_records
 
 from .conftest import Result, Run
 

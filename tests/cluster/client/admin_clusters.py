@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from functools import partial
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.protocol.decide.groups import JoinRequest, join_group
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.records import Record, append_records
 
 
 def new_cluster() -> Coordinator:

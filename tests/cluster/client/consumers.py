@@ -8,11 +8,11 @@ from typing import Any
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.records import ConsumerRecord
-from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 
 PATIENCE_SECONDS = 20.0

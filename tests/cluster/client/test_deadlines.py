@@ -16,13 +16,13 @@ from sparklog.client.admin.types import ConfigResource, NewTopic
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.producer.producer import Producer
-from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import Clock, ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import InvalidSessionTimeoutError, KafkaTimeoutError
 from sparklog.log.layout import BOUNDARY_KEY
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import read, together, until
 

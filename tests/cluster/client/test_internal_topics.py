@@ -11,7 +11,6 @@ import pytest
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import NewTopic
 from sparklog.client.producer.producer import Producer
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidTopicError
@@ -22,6 +21,7 @@ from sparklog.protocol.decide.topics import NewTopic as TopicRequest
 from sparklog.protocol.decide.topics import create_partitions
 from sparklog.protocol.names import INTERNAL_TOPICS
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.records import Record, append_records
 
 NAME = "__consumer_offsets"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import LONGEST_POLL_SECONDS, LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import DataLossError, UnknownTopicOrPartitionError
 from sparklog.ids import SeededIds
+from sparklog.testing.records import Record, append_records
 from sparklog.types import EARLIEST, LATEST
 
 NOW_MS = 1_700_000_000_000

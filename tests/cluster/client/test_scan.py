@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     ClusterNotFoundError,
@@ -25,6 +24,7 @@ from sparklog.errors import (
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from sparklog.testing.clusters import Cluster, cluster
+from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import delete_files, drop_segments, rewrite
 
 

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError
 from sparklog.log.checkpoints import checkpoint, lists
@@ -19,6 +18,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.records import Record, append_records
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ import os
 import sys
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
-from sparklog.client.producer.records import Record, append_records
+from sparklog.testing.records import Record, append_records
 from sparklog.coordinator import create_cluster
 from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition

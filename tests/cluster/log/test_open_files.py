@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import create_cluster
 from sparklog.log.records.open_files import FEWEST_FILES, FileBudget, OpenFiles
+from sparklog.testing.records import Record, append_records
 
 CONSUME = """
 import resource, sys

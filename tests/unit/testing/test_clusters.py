@@ -10,11 +10,11 @@ import pytest
 
 import sparklog.testing
 from sparklog.client.config import cluster_of
-from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import open_cluster, shared_cluster
 from sparklog.errors import ClusterNotFoundError, SparklogError
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, FaultyStore
+from sparklog.testing.records import Record, append_records
 
 pytest_plugins = ["pytester"]
 

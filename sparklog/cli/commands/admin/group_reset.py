@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.group_partitions import partitions_of
 from sparklog.cli.arguments.parser import UsageError, complain, failure_code
-from sparklog.cli.output.group_listing import committed_offsets
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.protocol.state import GroupState
 from sparklog.types import TopicPartition, printable
@@ -55,7 +54,7 @@ def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups:
             complain(f"Error: No reset plan for group {name} found")
             plans[name], code = {}, failure_code(options)
             continue
-        plans[name] = _plan(coordinator, options, group, from_file.get(name, {}))
+        plans[name] = _plan(coordinator, options, name, from_file.get(name, {}))
     if options.execute:
         for name, plan in plans.items():
             offsets = {(partition.topic, partition.partition): offset for partition, offset in plan.items()}
@@ -104,9 +103,9 @@ def _as_csv(plans: Mapping[str, Plan], with_group: bool) -> str:
 # -- the new offsets of one group
 
 
-def _plan(coordinator: Coordinator, options: argparse.Namespace, group: GroupState, from_file: Plan) -> Plan:
+def _plan(coordinator: Coordinator, options: argparse.Namespace, group: str, from_file: Plan) -> Plan:
     state = coordinator.state
-    current = {partition: committed.offset for partition, committed in committed_offsets(state, group).items()}
+    current = {partition: committed.offset for partition, committed in state.committed_offsets(group).items()}
     if options.from_file is not None:
         return {partition: _clamp(coordinator, partition, offset) for partition, offset in sorted(from_file.items())}
     if options.all_topics:

@@ -26,6 +26,7 @@ from sparklog.cli.arguments.parser import (
     silence_output,
 )
 from sparklog.errors import InvalidRecordError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from sparklog.protocol.group.start import find_start
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.group_consumer import GroupConsumer
@@ -328,24 +329,26 @@ class _Consumer:
     def _first(self, topic: str, partition: int, bounds: Bounds, start: str | int) -> int:
         if isinstance(start, int):
             return start
-        if start == "none":
+        offset = find_start(start, bounds.start, bounds.end)
+        if offset is None:
             raise OffsetOutOfRangeError(
                 f"{topic}-{partition} has no offset to start at, and auto.offset.reset is none", topic=topic
             )
-        return bounds.start if start == "earliest" else bounds.end
+        return offset
 
     def _within(self, topic: str, partition: int, position: int) -> int:
         """Return the position, or that of auto.offset.reset if it is out of range."""
         bounds = self._bounds(topic, partition)
-        if bounds.start <= position <= bounds.end:
+        start = find_start(self._reset, bounds.start, bounds.end, position)
+        if start == position:
             return position
         message = f"offset {position} of {topic}-{partition} is out of range: it has {bounds.start} to {bounds.end}"
-        if self._reset == "none":
+        if start is None:
             raise OffsetOutOfRangeError(
                 f"{message}, and auto.offset.reset is none", topic=topic, partition=partition, offset=position
             )
         complain(f"{message}; continuing at {self._reset}")
-        return bounds.start if self._reset == "earliest" else bounds.end
+        return start
 
 
 # -- printing

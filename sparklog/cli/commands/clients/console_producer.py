@@ -30,13 +30,13 @@ from sparklog.errors import MessageSizeTooLargeError
 from sparklog.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from sparklog.cli.arguments.line_reader import LineReader
+    from sparklog.cli.arguments.line_reader import Line, LineReader
     from sparklog.cli.commands.clients.line_sender import LineSender, Retries
-    from sparklog.client.producer.records import Record
     from sparklog.clock import Clock
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 1}
+"""The tool waits for an answer with 0 too: nothing that was read is lost."""
 PROPERTIES = frozenset(
     {"acks", "batch.size", "compression.type", "delivery.timeout.ms", "linger.ms", "retries", "retry.backoff.ms"}
 )
@@ -280,7 +280,7 @@ def _send_all(lines: _Input, reader: LineReader, sender: LineSender, settings: _
     """Send every line. Raises RefusedRecordError for the first line that is refused, and OSError if reading the input
     fails; the lines before it are sent first."""
     while not lines.ended:
-        batch: list[Record] = []
+        batch: list[Line] = []
         try:
             for line in _read_batch(lines, settings, clock):
                 batch.append(reader.record(line, sender.sent_lines + len(batch) + 1))

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sparklog.cli.arguments.line_reader import Line
 from sparklog.cli.arguments.parser import complain, logger
-from sparklog.client.producer.records import Numbering, Record, append_records, route_records
+from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.sender import is_transient
+from sparklog.client.producer.table_appender import TableAppender
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
-    IndeterminateCommitError,
     RefusedRecordError,
     ReplicaError,
     SparklogError,
@@ -27,6 +28,7 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
+from sparklog.records.columns import to_columns
 
 MAX_BACKOFF_MS = 1000
 """Longest back-off in ms: it doubles with each retry, as in Kafka's producer."""
@@ -65,20 +67,16 @@ class LineSender:
 
     def __init__(self, coordinator: Coordinator, topic: str, codec: str, acks: int, retries: Retries) -> None:
         self.sent_lines = 0
-        self._coordinator = coordinator
         self._clock = coordinator.log.clock
-        self._topic = topic
-        self._codec = codec
-        self._acks = acks
+        self._appender = TableAppender(coordinator, topic, compression_type=codec, acks=acks)
         self._retries = retries
-        self._numbering: Numbering | None = None
         self._outcome_unknown = False
 
     def check_topic(self) -> None:
         """Raise the error of a topic that cannot be written to, before the first line is typed."""
-        append_records(self._coordinator, self._topic, [])
+        self._appender.check_topic()
 
-    def send(self, batch: list[Record]) -> None:
+    def send(self, batch: list[Line]) -> None:
         """Append all records, or those before the first one that the topic refuses.
 
         Raises RefusedRecordError for a refused line, or the error that ended the retries; the message names the line.
@@ -105,34 +103,26 @@ class LineSender:
             "sent"
         )
 
-    def _append(self, batch: list[Record]) -> None:
+    def _append(self, batch: list[Line]) -> None:
         """Append a batch, retrying failures that may be temporary."""
         start, failures = self._clock.monotonic(), 0
         self._outcome_unknown = False
-        routed_batch: list[Record] | None = None
+        staged: list[PartitionBatches] = []
+        stamps = [self._clock.now_ms() * 1000] * len(batch)
+        rows = to_columns(
+            [line.key for line in batch], [line.value for line in batch], stamps, [line.headers for line in batch]
+        )
         while True:
-            numbered = self._numbering is not None
             try:
-                if self._numbering is None:
-                    self._numbering = Numbering(self._coordinator)
-                    numbered = True
-                if routed_batch is None:
-                    routed_batch = route_records(self._coordinator, self._topic, batch)
-                append_records(
-                    self._coordinator, self._topic, routed_batch, compression=self._codec, acks=self._acks,
-                    numbering=self._numbering,
-                )  # fmt: skip
-                return
+                staged = staged or self._appender.stage(rows)
+                return self._appender.attempt(staged, failures)
             except (UnknownProducerIdError, UnlinkedHistoryError) as error:
                 if self._outcome_unknown or failures > DEFAULT_RETRIES:
                     raise
                 logger.info("sending lines with a new producer id: %s", error)
-                self._numbering = None
                 failures += 1
             except SparklogError as error:
-                self._outcome_unknown = self._outcome_unknown or (
-                    numbered and isinstance(error, IndeterminateCommitError)
-                )
+                self._outcome_unknown = any(entry.outcome_unknown for entry in staged)
                 failures += 1
                 if not self._retries.allow(error, failures, self._clock.monotonic() - start):
                     raise

@@ -1,17 +1,16 @@
-"""Checks of records before they are sent: types, sizes and timestamps.
+"""Checks of single records: types, sizes and timestamps; and the errors of all checks, in one wording.
 
-Rules: a record that is refused here was not written; the error names its topic and the invalid part. Not for: records
-of ``append_records`` (``records``), columns of tables (``table_batches``).
+Rules: a record that is refused here was not written; the error names its topic and the invalid part. Not for: columns
+(``row_checks``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparklog.client.producer.record_accumulator import Headers
-from sparklog.client.producer.topic_metadata import LOG_OVERHEAD_BYTES, TopicMetadata
 from sparklog.errors import (
+    InvalidPartitionError,
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTimestampTypeError,
@@ -19,7 +18,9 @@ from sparklog.errors import (
     SerializationError,
 )
 from sparklog.format.codecs import compressor
+from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
 
+Headers = Sequence[tuple[str, "bytes | None"]]
 RawHeaders = Iterable[tuple[str, "bytes | bytearray | memoryview | None"]]
 
 MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
@@ -73,59 +74,66 @@ def neither_key_nor_value(topic: str) -> InvalidRecordError:
     return InvalidRecordError(f"a record for topic {topic!r} has neither a key nor a value; give one", topic=topic)
 
 
-def no_key(topic: str) -> InvalidRecordError:
+def no_key(topic: str, index: int | None = None) -> InvalidRecordError:
     return InvalidRecordError(
         f"topic {topic!r} is compacted, and a record for it has no key; give every record a key, or remove compact "
         "from the topic's cleanup.policy",
         topic=topic,
+        index=index,
     )
 
 
-def check_size(size: int, topic: TopicMetadata) -> None:
-    """Raise MessageSizeTooLargeError for a row of ``size`` bytes that is over a limit of the producer or topic."""
-    check_request_size(size, topic)
-    if size + LOG_OVERHEAD_BYTES > topic.settings.max_message_bytes:
-        raise _too_large(topic, size, size + LOG_OVERHEAD_BYTES, *_topic_limit(topic))
+def no_such_partition(topic: str, partitions: int, named: int) -> InvalidPartitionError:
+    return InvalidPartitionError(
+        f"topic {topic!r} has partitions 0 to {partitions - 1}, not {named}; name one of them, or none",
+        topic=topic,
+        partition=named,
+    )
 
 
-def check_request_size(size: int, topic: TopicMetadata) -> None:
+def too_large(
+    size: int, rules: TopicRules, stored: int | None = None, index: int | None = None
+) -> MessageSizeTooLargeError:
+    """Return the error of a record of ``size`` bytes, and of ``stored`` bytes in the log (default: uncompressed)."""
+    counted, name, limit = size, "the producer's max_request_size", rules.max_request_size
+    if size <= limit:
+        counted = size + LOG_OVERHEAD_BYTES if stored is None else stored
+        name, limit = "the topic's max.message.bytes", rules.max_message_bytes
+    return MessageSizeTooLargeError(
+        f"a record for topic {rules.topic!r} has {counted:,} bytes, and {name} is {limit:,}; send less, or raise the "
+        "setting",
+        topic=rules.topic,
+        size=counted,
+        limit=limit,
+        index=index,
+    )
+
+
+def check_request_size(size: int, rules: TopicRules) -> None:
     """Raise MessageSizeTooLargeError for a record of ``size`` bytes that is over ``max_request_size``."""
-    if size > topic.max_request_size:
-        raise _too_large(topic, size, size, "the producer's max_request_size", topic.max_request_size)
+    if size > rules.max_request_size:
+        raise too_large(size, rules)
 
 
 def topic_limit_error(
-    size: int, key: bytes | None, value: bytes | None, headers: Headers | None, topic: TopicMetadata
+    size: int, key: bytes | None, value: bytes | None, headers: Headers | None, rules: TopicRules
 ) -> MessageSizeTooLargeError | None:
     """Return the error if a record of ``size`` bytes is over the topic's limit, else None.
 
     The limit applies to the stored size, so to the compressed size if the topic's records are compressed.
     """
-    limit = topic.settings.max_message_bytes
+    limit = rules.max_message_bytes
     stored = size + LOG_OVERHEAD_BYTES
-    codec = compressor(topic.codec, topic.level) if stored > limit else None
+    codec = compressor(rules.codec, rules.codec_level) if stored > limit else None
     if codec is not None:
         parts = [key or b"", value or b""]
         for name, content in headers or ():
             parts += [name.encode(), content or b""]
         stored = codec.compress(b"".join(parts)).size + LOG_OVERHEAD_BYTES
-    return _too_large(topic, size, stored, *_topic_limit(topic)) if stored > limit else None
+    return too_large(size, rules, stored) if stored > limit else None
 
 
-def _topic_limit(topic: TopicMetadata) -> tuple[str, int]:
-    return "the topic's max.message.bytes", topic.settings.max_message_bytes
-
-
-def _too_large(topic: TopicMetadata, size: int, counted: int, name: str, limit: int) -> MessageSizeTooLargeError:
-    return MessageSizeTooLargeError(
-        f"a record for topic {topic.name!r} has {counted:,} bytes, and {name} is {limit:,}; send less, or raise the "
-        "setting",
-        topic=topic.name,
-        size=size,
-    )
-
-
-def check_timestamp(timestamp_ms: object, topic: TopicMetadata, now_ms: int) -> None:
+def check_timestamp(timestamp_ms: object, rules: TopicRules, now_ms: int) -> None:
     """Check a timestamp as Kafka's LogValidator does: bounds apply unless the topic uses LogAppendTime.
 
     Raises InvalidTimestampError.
@@ -133,18 +141,18 @@ def check_timestamp(timestamp_ms: object, topic: TopicMetadata, now_ms: int) -> 
     is_number = isinstance(timestamp_ms, int) and not isinstance(timestamp_ms, bool)
     if not isinstance(timestamp_ms, int) or not is_number or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
         raise (InvalidTimestampError if is_number else InvalidTimestampTypeError)(
-            f"invalid timestamp_ms={timestamp_ms!r} of a record for topic {topic.name!r}; give whole milliseconds "
+            f"invalid timestamp_ms={timestamp_ms!r} of a record for topic {rules.topic!r}; give whole milliseconds "
             "since 1970",
-            topic=topic.name,
+            topic=rules.topic,
         )
-    if topic.log_append_time:
+    if rules.log_append_time:
         return
     age_ms = now_ms - timestamp_ms
-    before, after = topic.settings.message_timestamp_before_max_ms, topic.settings.message_timestamp_after_max_ms
-    if age_ms > before or -age_ms > after:
-        name, limit = ("before", before) if age_ms > 0 else ("after", after)
+    if age_ms > rules.before_max_ms or -age_ms > rules.after_max_ms:
+        name, limit = ("before", rules.before_max_ms) if age_ms > 0 else ("after", rules.after_max_ms)
         raise InvalidTimestampError(
-            f"a record for topic {topic.name!r} has timestamp {timestamp_ms} ms, {abs(age_ms):,} ms {name} now, and "
-            f"message.timestamp.{name}.max.ms is {limit:,}",
-            topic=topic.name,
+            f"a record for topic {rules.topic!r} has timestamp {timestamp_ms} ms, {abs(age_ms):,} ms {name} now, and "
+            f"message.timestamp.{name}.max.ms is {limit:,}; correct the timestamp, or raise the setting",
+            topic=rules.topic,
+            timestamp_ms=timestamp_ms,
         )

@@ -1,0 +1,76 @@
+"""What a producer's thread (``sender``) and its transactions share: the parts they work with, and writing files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sparklog.client.producer.batch_files import PartitionRun, write_files
+from sparklog.client.producer.config import ProducerConfig
+from sparklog.client.producer.in_flight import PartitionBatches
+from sparklog.client.producer.metrics import ProducerMetrics
+from sparklog.client.producer.record_accumulator import Accumulator
+from sparklog.client.producer.topic_metadata import Topics
+from sparklog.coordinator import Coordinator
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.types import TopicPartition
+
+SEQUENCES = 2**31
+"""Sequences count the records of a partition and wrap around to 0 here, as in Kafka."""
+
+
+class Delivery:
+    """Base class: takes batches from an accumulator and writes them to files. Not thread-safe."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        topics: Topics,
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._accumulator = accumulator
+        self._topics = topics
+        self._metrics = metrics
+        self._clock = coordinator.log.clock
+        self._sequences: dict[TopicPartition, int] = {}
+
+    def _write_topic(
+        self, topic: str, unwritten: Sequence[PartitionBatches], identity: ProducerIdentity, skipped: int = 0
+    ) -> None:
+        """Write a topic's batches to files, and set ``append`` of each entry. Errors as ``write_files``, and
+        UnknownTopicOrPartitionError."""
+        metadata = self._topics.check(topic)
+        if metadata is None or max(entry.topic_partition.partition for entry in unwritten) >= len(metadata.queues):
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} was deleted while records for it were in flight; create it, then send them again",
+                topic=topic,
+            )
+        ordered = sorted(unwritten, key=lambda entry: entry.topic_partition.partition)
+        numbered = identity.producer_id >= 0
+        runs = [
+            PartitionRun(
+                entry.topic_partition.partition,
+                entry.batches,
+                self._sequences.get(entry.topic_partition, 0) if numbered else -1,
+            )
+            for entry in ordered
+        ]
+        began = self._clock.monotonic()
+        with self._metrics.requests.counted():
+            written = write_files(self._coordinator, metadata, runs, identity, self._config.acks, skipped)
+        self._metrics.wrote(runs, written, began)
+        for entry, append in zip(ordered, written, strict=True):
+            entry.append = append
+
+
+def unwritten_by_topic(in_flight: Sequence[PartitionBatches]) -> Mapping[str, Sequence[PartitionBatches]]:
+    """Return the entries that are in no file yet, by topic."""
+    by_topic: dict[str, list[PartitionBatches]] = {}
+    for entry in in_flight:
+        if entry.append is None:
+            by_topic.setdefault(entry.topic_partition.topic, []).append(entry)
+    return by_topic

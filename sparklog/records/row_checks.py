@@ -1,0 +1,64 @@
+"""Checks of rows by column: whether a topic accepts all of them, before any is routed or written.
+
+Rows are Arrow columns of a file's types (``format.schema``). Not for: single records, wording (``record_checks``).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
+from sparklog.records.record_checks import check_timestamp, no_key, no_such_partition, too_large
+from sparklog.records.topic_rules import TopicRules
+
+
+def check_rows(rows: pa.RecordBatch, rules: TopicRules, now_ms: int, stamped: bool = True) -> None:
+    """Raise the error of a row that the topic refuses; its ``index`` is the first such row's, unless it is about time.
+
+    ``stamped`` says that the timestamps are the rows' own. Raises InvalidRecordError without a key for a compacted
+    topic, MessageSizeTooLargeError and InvalidTimestampError.
+    """
+    if rules.needs_key:
+        keys = rows.column(KEY) if KEY in rows.schema.names else None
+        if keys is None or keys.null_count:
+            raise no_key(rules.topic, 0 if keys is None else pc.index(keys.is_null(), True).as_py())
+    if rows.nbytes > rules.max_record_bytes:
+        _check_sizes(rows, rules)
+    if stamped and rows.num_rows:
+        for stamp in pc.min_max(rows.column(TIMESTAMP)).values():
+            check_timestamp(stamp.value // 1000, rules, now_ms)
+
+
+def check_partitions(named: pa.Array, topic: str, partitions: int) -> None:
+    """Raise InvalidPartitionError if a row names a partition that is not 0 to ``partitions - 1``; null names none."""
+    if named.null_count == len(named):
+        return
+    low, high = (bound.as_py() for bound in pc.min_max(named).values())
+    if low < 0 or high >= partitions:
+        raise no_such_partition(topic, partitions, low if low < 0 else high)
+
+
+def _check_sizes(rows: pa.RecordBatch, rules: TopicRules) -> None:
+    names = rows.schema.names
+    lengths = [pc.binary_length(rows.column(name)) for name in (KEY, VALUE) if name in names]
+    if HEADERS not in names and sum(pc.max(length).as_py() or 0 for length in lengths) <= rules.max_record_bytes:
+        return
+    sizes = pc.cast(pc.fill_null(lengths[0], 0), pa.int64())
+    for length in lengths[1:]:
+        sizes = pc.add(sizes, pc.fill_null(length, 0))
+    if HEADERS in names:
+        sizes = pc.add(sizes, _header_sizes(rows.column(HEADERS)))
+    index = pc.index(pc.greater(sizes, rules.max_record_bytes), True).as_py()
+    if index >= 0:
+        raise too_large(sizes[index].as_py(), rules, index=index)
+
+
+def _header_sizes(headers: pa.Array) -> pa.Array:
+    """Return the bytes of each row's headers."""
+    items = headers.flatten()
+    sizes = pc.add(*(pc.fill_null(pc.binary_length(items.field(name)), 0) for name in ("key", "value")))
+    lengths = pc.fill_null(pc.list_value_length(headers), 0)
+    ends = pc.cumulative_sum(lengths)
+    before = pa.concat_arrays([pa.repeat(pa.scalar(0, pa.int64()), 1), pc.cumulative_sum(pc.cast(sizes, pa.int64()))])
+    return pc.subtract(before.take(ends), before.take(pc.subtract(ends, lengths)))
