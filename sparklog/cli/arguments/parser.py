@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import math
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.types import printable
 
 if TYPE_CHECKING:
+    from sparklog.client.admin.client import AdminClient
     from sparklog.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,13 @@ def complain(message: str) -> None:
 def say(message: str) -> None:
     """Print one line on standard output, with control characters of the message escaped."""
     print(printable(message))
+
+
+def complain_of(problems: Mapping[int, str | None]) -> None:
+    """Print a line on standard error for each broker that did not answer."""
+    for broker, problem in problems.items():
+        if problem is not None:
+            complain(f"broker {broker} did not answer: {problem}")
 
 
 def explain(error: Exception) -> str:
@@ -408,3 +417,26 @@ def connect(options: argparse.Namespace) -> Coordinator:
     from sparklog.coordinator import open_cluster
 
     return open_cluster(root, storage_options)
+
+
+@contextlib.contextmanager
+def connect_admin(options: argparse.Namespace) -> Iterator[AdminClient]:
+    """Open an AdminClient of the cluster that the options name; what it warns of is printed as notes."""
+    cluster = connect(options)
+    from sparklog.client.admin.base import logger as admin_logger
+    from sparklog.client.admin.client import AdminClient
+
+    notes = _Notes()
+    admin_logger.addHandler(notes)
+    try:
+        with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
+            yield admin
+    finally:
+        admin_logger.removeHandler(notes)
+
+
+class _Notes(logging.Handler):
+    """Prints the notes of the admin client on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(f"Note: {getattr(record, 'note', record.getMessage())}")

@@ -139,6 +139,14 @@ class TransactionAdmin(AdminBase):
         names = list(transactional_ids)
         self._opened().submit(lambda state: decide_expiry.forget_transactional_ids(state, names))
 
+    def forget_applications(self, applications: Iterable[str]) -> None:
+        """Forget the newest write number of these applications: a write that they repeat is then stored twice.
+
+        Raises NotFoundError for an unknown one; then none is forgotten.
+        """
+        names = list(applications)
+        self._opened().submit(lambda state: decide_expiry.forget_applications(state, names))
+
     def abort_transaction(self, spec: AbortTransactionSpec) -> NoReturn:
         """Raise InvalidTxnStateError: there is no open transaction to abort."""
         self._opened()

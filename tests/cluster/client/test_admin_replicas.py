@@ -48,8 +48,24 @@ def test_a_location_that_failed_is_shown_as_such(replicas: Replicas, admin: Admi
     assert (partition["leader_id"], partition["isr_nodes"], partition["offline_replicas"]) == (2, [2], [1])
     codes = [found["log_dirs"][0]["error_code"] for found in admin.describe_log_dirs()]
     assert codes == [0, 56, 0, 0]
+    assert admin.describe_log_dirs(brokers=[1])[0]["log_dirs"][0]["topics"] == []
+    replicas.mount(1)
+    replicas.controller.check()
     (lagging,) = admin.describe_log_dirs(brokers=[1])[0]["log_dirs"][0]["topics"][0]["partitions"]
     assert lagging["offset_lag"] == -1
+
+
+def test_a_location_that_is_gone_is_not_online_though_no_controller_has_noticed(
+    replicas: Replicas, admin: AdminClient
+) -> None:
+    replicas.unmount(1)
+    assert replicas.cluster.refresh().brokers[1].online
+    assert [broker["is_fenced"] for broker in admin.describe_cluster()["brokers"]] == [False, True, False, False]
+    (log_dir,) = admin.describe_log_dirs(brokers=[1])[0]["log_dirs"]
+    assert (log_dir["error_code"], log_dir["topics"]) == (56, [])
+    assert log_dir["error_message"]
+    states = [(condition.state, condition.problem is None) for condition in admin.check_brokers().values()]
+    assert states == [("online", True), ("unreachable", False), ("online", True), ("online", True)]
 
 
 def test_the_preferred_leader_is_elected_once_it_is_in_sync(replicas: Replicas, admin: AdminClient) -> None:
