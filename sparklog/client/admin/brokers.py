@@ -1,5 +1,5 @@
-"""The methods of ``AdminClient`` for brokers, which are storage locations. Kafka configures brokers in files instead; of
-these methods it has ``unregister_broker`` alone.
+"""The methods of ``AdminClient`` for brokers, which are storage locations. Kafka configures brokers in files instead,
+and has ``unregister_broker`` alone.
 
 Not for: what a location must be (``coordinator.brokers``).
 """
