@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.output.documents import ConsumerGroupDetails, MemberDetails, OffsetDetails, PartitionName
+from sparklog.client.admin.groups import committed
 from sparklog.protocol.group.membership import held_partitions, list_partitions
 from sparklog.protocol.state import GroupOffset, GroupState, State
 from sparklog.types import TopicPartition
@@ -42,25 +43,18 @@ def describe(state: State, name: str, group: GroupState, offsets: bool, members:
     )
 
 
-def committed_offsets(state: State, group: GroupState) -> dict[TopicPartition, GroupOffset]:
-    """Return a group's committed offsets for existing topics; those of a deleted and recreated topic are left out."""
-    live = {(name, topic.topic_id) for name, topic in state.topics.items()}
-    offsets = [offset for _, offset in sorted(group.offsets.items()) if (offset.topic, offset.topic_id) in live]
-    return {TopicPartition(offset.topic, offset.partition): offset for offset in offsets}
-
-
 def _offsets(state: State, group: GroupState) -> list[OffsetDetails]:
     """Return each partition that a member holds or that has an offset, ordered by member."""
-    committed = committed_offsets(state, group)
+    offsets = committed(state, group)
     details: list[OffsetDetails] = []
     owned: set[TopicPartition] = set()
     for consumer, member in sorted(group.members.items(), key=lambda item: (-len(held_partitions(item[1])), item[0])):
         partitions = {partition for partition in held_partitions(member) if _exists(state, partition)}
         owned |= partitions
         owner = _Owner(consumer, member.host or None, member.client_id or None)
-        details += [_offset(state, partition, committed.get(partition), owner) for partition in sorted(partitions)]
-    unowned = sorted(committed.keys() - owned)
-    return details + [_offset(state, partition, committed[partition], _Owner()) for partition in unowned]
+        details += [_offset(state, partition, offsets.get(partition), owner) for partition in sorted(partitions)]
+    unowned = sorted(offsets.keys() - owned)
+    return details + [_offset(state, partition, offsets[partition], _Owner()) for partition in unowned]
 
 
 def _exists(state: State, partition: TopicPartition) -> bool:

@@ -172,7 +172,7 @@ class GroupAdmin(AdminBase):
         state = self._state()
         result: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for name, partitions in specs.items():
-            offsets = committed(state, name)
+            offsets = committed(state, state.groups.get(name))
             wanted = sorted(offsets) if partitions is None else [TopicPartition(*partition) for partition in partitions]
             result[name] = {partition: _to_offset_and_metadata(offsets.get(partition)) for partition in wanted}
         return result
@@ -182,22 +182,27 @@ class GroupAdmin(AdminBase):
         group_id: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_coordinator_id: int | None = None,
+        *,
+        raise_errors: bool = False,
     ) -> dict[TopicPartition, ErrorClass]:
         """Commit offsets of a group that has no members; return the error class of each partition.
 
-        Raises InvalidArgumentError for an invalid offset; then nothing is committed.
+        Raises InvalidArgumentError for an invalid offset, and with ``raise_errors`` UnknownTopicOrPartitionError and
+        UnknownMemberIdError; then nothing is committed.
         """
         state = self._state()
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
         for partition, position in offsets.items():
             results[TopicPartition(*partition)] = NoError if _exists(state, partition) else UnknownTopicOrPartitionError
-            if _exists(state, partition):
+            if raise_errors or _exists(state, partition):
                 wanted[partition[0], partition[1]] = position
         try:
             coordinator = self._opened()
             without_dead_members(coordinator, group_id, lambda: coordinator.commit_offsets(group_id, wanted))
         except UnknownMemberIdError:
+            if raise_errors:
+                raise
             results.update({TopicPartition(*partition): UnknownMemberIdError for partition in wanted})
         return results
 
@@ -237,7 +242,7 @@ class GroupAdmin(AdminBase):
         NoOffsetForPartitionError where there is no committed offset to shift.
         """
         state = self._state()
-        before = committed(state, group_id)
+        before = committed(state, state.groups.get(group_id))
         to_look_up = {
             partition: spec
             for partition, spec in offset_specs.items()
@@ -315,13 +320,12 @@ def protocol_type(group: states.GroupState) -> str:
     return PROTOCOL_TYPE if group.generation else ""
 
 
-def committed(state: State, group: str) -> dict[TopicPartition, GroupOffset]:
+def committed(state: State, group: states.GroupState | None) -> dict[TopicPartition, GroupOffset]:
     """Return the committed offsets of a group in existing topics; those of a topic that was recreated do not count."""
-    offsets = state.groups.get(group, states.GroupState()).offsets
     live = {(name, topic.topic_id) for name, topic in state.topics.items()}
     return {
         TopicPartition(offset.topic, offset.partition): offset
-        for _, offset in sorted(offsets.items())
+        for _, offset in sorted(group.offsets.items() if group else ())
         if (offset.topic, offset.topic_id) in live
     }
 

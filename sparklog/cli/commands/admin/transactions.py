@@ -8,11 +8,10 @@ committed. ``forget``, which Kafka's tool lacks, removes a transactional id.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, require, suggestion
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, suggestion
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import printable
 
@@ -77,9 +76,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json and action not in LISTINGS:
         raise UsageError(f"--json can't be used with {action}, only with {', '.join(LISTINGS)}")
     _check(options, action)
-    root, storage_options = bootstrap_server(options)
-    from sparklog.client.admin.client import AdminClient
-
     actions: dict[str, Callable[[AdminClient, argparse.Namespace], int]] = {
         "list": _list,
         "describe": _describe,
@@ -89,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         "force-terminate": _force_terminate,
         "forget": _forget,
     }
-    with AdminClient(bootstrap_servers=root, storage_options=storage_options, request_timeout_ms=math.inf) as admin:
+    with connect_admin(options) as admin:
         return actions[action](admin, options)
 
 
