@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin.client import (
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import (
     AbortTransactionSpec,
-    AdminClient,
+    ConfigResourceType,
+    GroupState,
+    OffsetSpec,
     ProducerState,
     TransactionDescription,
     TransactionListing,
     TransactionState,
 )
-from sparklog.client.admin.types import ConfigResourceType, GroupState, OffsetSpec
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (

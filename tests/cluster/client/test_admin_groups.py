@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.client.admin.client import (
-    AdminClient,
-    GroupInformation,
-    GroupState,
-    MemberInformation,
-    MemberToRemove,
-    NoError,
-    OffsetSpec,
-    OffsetTimestamp,
-)
+from sparklog.client.admin.client import AdminClient, GroupInformation, MemberInformation
+from sparklog.client.admin.types import GroupState, MemberToRemove, OffsetSpec, OffsetTimestamp
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     InvalidRequestError,
+    NoError,
     NonEmptyGroupError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin.client import AdminClient, ElectionType
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import ElectionType
 from sparklog.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,

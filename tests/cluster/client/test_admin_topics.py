@@ -6,14 +6,8 @@ import uuid
 
 import pytest
 
-from sparklog.client.admin.client import (
-    AdminClient,
-    AlterConfigOp,
-    ConfigResource,
-    ConfigResourceType,
-    NewPartitions,
-    NewTopic,
-)
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import AlterConfigOp, ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
