@@ -90,6 +90,8 @@ def test_partitions_are_chosen_by_patterns(
         (["--topic-partitions", "a:1:2"], "Invalid rule specification: a:1:2"),
         (["--partitions", "1,x"],
          "--partitions expects a comma separated list of numeric partition ids, but received: 1,x"),
+        (["--topic", "a", "--partitions", "0", "--time", "-7"],
+         "invalid offset spec -7 for a-0: give an OffsetSpec, or a time in milliseconds since the epoch"),
         (["--time", "yesterday"],
          "Malformed time argument yesterday. Please use -1 or latest / -2 or earliest / -3 or max-timestamp / -4 or "
          "earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, or a specified long format timestamp"),

@@ -30,8 +30,11 @@ from sparklog.errors import (
     KafkaError,
     NotFoundError,
     SecurityDisabledError,
+    TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.commits import ApplicationWrite
+from sparklog.protocol.decide.decision import Decision
 from sparklog.types import TopicPartition
 from tests.cluster.client.admin_clusters import with_orders
 
@@ -208,6 +211,19 @@ def transactions(cluster: Coordinator) -> Coordinator:
     cluster.init_producer("new")
     cluster.init_producer()
     return cluster
+
+
+def test_ids_and_applications_are_forgotten_all_or_none(admin: AdminClient, transactions: Coordinator) -> None:
+    transactions.submit(lambda state: Decision([ApplicationWrite(application="hourly", application_version=7)], None))
+    with pytest.raises(TransactionalIdNotFoundError):
+        admin.forget_transactional_ids(["new", "nobody"])
+    with pytest.raises(NotFoundError, match="unknown application 'nobody'"):
+        admin.forget_applications(["hourly", "nobody"])
+    admin.forget_transactional_ids(["new"])
+    admin.forget_applications(["hourly"])
+    state = admin.read_state()
+    assert [producer.transactional_id for producer in state.producers.values()].count("new") == 0
+    assert not state.applications
 
 
 def test_transactional_ids_are_listed_and_filtered(admin: AdminClient, transactions: Coordinator) -> None:
