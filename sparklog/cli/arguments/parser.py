@@ -82,6 +82,11 @@ def explain(error: Exception) -> str:
     )
 
 
+def join(items: Iterable[object]) -> str:
+    """Return the items separated by commas."""
+    return ",".join(map(str, items))
+
+
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return ``; did you mean X?`` if a known word is similar, else an empty string."""
     import difflib
@@ -417,6 +422,14 @@ def connect(options: argparse.Namespace) -> Coordinator:
     from sparklog.coordinator import open_cluster
 
     return open_cluster(root, storage_options)
+
+
+def connect_client(options: argparse.Namespace, client: str) -> Coordinator:
+    """Open the cluster that the options name as a client does, which retries while the storage does not answer."""
+    root, storage_options = bootstrap_server(options)
+    from sparklog.client.config import cluster_of
+
+    return cluster_of(client, {"bootstrap_servers": root, "storage_options": storage_options})
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from sparklog.client.admin.types import error_code
 from sparklog.client.consumer.subscription_state import as_seconds
 from sparklog.client.deadlines import call_within
 from sparklog.coordinator import Coordinator
-from sparklog.errors import IllegalStateError, InvalidRequestError, SparklogError
+from sparklog.errors import IllegalStateError, InvalidArgumentTypeError, InvalidRequestError, SparklogError
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
 
@@ -182,6 +182,13 @@ def warn_of(topic: str, lines: Iterable[str]) -> None:
     """Log warnings about configs of a topic, or of the cluster (empty). The command line prints their ``note``."""
     for line in lines:
         logger.warning("%s: %s", f"topic {topic}" if topic else "the cluster", line, extra={"note": line})
+
+
+def as_list(given: Iterable[Any], what: str) -> list[Any]:
+    """Return the items of a list. A single string is refused, not read as a list of letters."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
+    return list(given)
 
 
 def text_configs(configs: Mapping[str, object]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sparklog.client.admin.base import AdminBase, Result
+from sparklog.client.admin.base import AdminBase, Result, as_list
 from sparklog.client.admin.types import (
     GroupState,
     GroupType,
@@ -97,7 +97,7 @@ class GroupAdmin(AdminBase):
 
         Members whose process died are left out after their session timeout.
         """
-        existing, names = self._state().groups, _name_list(group_ids, "group_ids")
+        existing, names = self._state().groups, list(dict.fromkeys(as_list(group_ids, "group_ids")))
         groups = self.live_groups({name: existing[name] for name in names if name in existing})
         return {name: _group_data(name, groups.get(name)) for name in names}
 
@@ -114,7 +114,7 @@ class GroupAdmin(AdminBase):
         """
         coordinator = self._opened()
         results: dict[str, str] = {}
-        for name in _name_list(group_ids, "group_ids"):
+        for name in dict.fromkeys(as_list(group_ids, "group_ids")):
             try:
                 without_dead_members(coordinator, name, partial(coordinator.delete_group, name))
             except (GroupIdNotFoundError, NonEmptyGroupError) as error:
@@ -369,13 +369,6 @@ def _plan_offset(
 def _exists(state: State, partition: tuple[str, int]) -> bool:
     topic = state.topics.get(partition[0])
     return topic is not None and 0 <= partition[1] < len(topic.partitions)
-
-
-def _name_list(given: Iterable[str], what: str) -> list[str]:
-    """Return the distinct names of a list. A single string is refused, not read as a list of letters."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
-    return list(dict.fromkeys(given))
 
 
 def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) -> tuple[int, int]:

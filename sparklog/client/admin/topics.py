@@ -20,6 +20,7 @@ from sparklog.client.admin.base import (
     RequestOutcome,
     Response,
     Result,
+    as_list,
     text_configs,
     warn_of,
 )
@@ -72,7 +73,7 @@ class TopicAdmin(AdminBase):
         state = self._state()
         if topics is None:
             return [_topic_data(state, state.topics[name]) for name in sorted(state.topics)]
-        return [_describe_topic(state, topic) for topic in _as_list(topics, "topics")]
+        return [_describe_topic(state, topic) for topic in as_list(topics, "topics")]
 
     def create_topics(
         self,
@@ -141,7 +142,7 @@ class TopicAdmin(AdminBase):
             >>> admin.list_topics()
             []
         """
-        wanted = _as_list(topics, "topics")
+        wanted = as_list(topics, "topics")
         names = _existing_names(self._state(), wanted)
         with deletion_of(self._opened(), names) as delete_topic:
             outcomes = self._submit_all(
@@ -233,7 +234,7 @@ class TopicAdmin(AdminBase):
 
     def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: int = 10_000) -> None:
         """Wait until all these topics exist. Raises KafkaTimeoutError."""
-        names = _as_list(topic_names, "topic_names")
+        names = as_list(topic_names, "topic_names")
         clock = self._opened().log.clock
         deadline = clock.monotonic() + timeout_ms / 1000
         while True:
@@ -257,7 +258,7 @@ class TopicAdmin(AdminBase):
         after = (cursor["topic_name"], cursor["partition_index"]) if cursor else ("", 0)
         left = response_partition_limit
         described: list[Result] = []
-        for name in sorted(set(_as_list(topics, "topics"))):
+        for name in sorted(set(as_list(topics, "topics"))):
             if name < after[0]:
                 continue
             data = _describe_topic(state, name)
@@ -279,13 +280,6 @@ _NO_ELIGIBLE: Mapping[str, object] = {"eligible_leader_replicas": None, "last_kn
 
 
 # -- arguments
-
-
-def _as_list(given: Iterable[Any], what: str) -> list[Any]:
-    """Return the items of a list. A single string is refused, not read as a list of letters."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
-    return list(given)
 
 
 def _parse_new_topics(given: object) -> list[NewTopic]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain_of, connect_admin, require
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain_of, connect_admin, join, require
 from sparklog.cli.output.json_output import add_json, print_json
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
         missing = [broker for broker in requested if broker not in existing]
         if missing:
             raise UsageError(
-                f"ERROR: The given brokers do not exist from --broker-list: {_join(missing)}. Current existent "
-                f"brokers: {_join(existing)}",
+                f"ERROR: The given brokers do not exist from --broker-list: {join(missing)}. Current existent "
+                f"brokers: {join(existing)}",
                 prefixed=True,
             )
         selected = requested or existing
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
             print("Querying brokers for log directories information")
         described = admin.describe_log_dirs(brokers=selected)
     if not options.json:
-        print(f"Received log directory information from brokers {_join(selected)}")
+        print(f"Received log directory information from brokers {join(selected)}")
     from sparklog.cli.output.documents import LogDirBroker, LogDirDescription
 
     brokers = [
@@ -68,10 +68,6 @@ def _parse_broker_ids(text: str) -> list[int]:
         raise UsageError(
             f"invalid --broker-list {text!r}: must be a comma-separated list of broker ids, such as 0,1,2"
         ) from None
-
-
-def _join(brokers: Sequence[int]) -> str:
-    return ",".join(map(str, brokers))
 
 
 def _log_dir(log_dir: Mapping[str, Any], topics: Collection[str]) -> LogDir:

@@ -15,6 +15,7 @@ from sparklog.cli.arguments.parser import (
     complain,
     connect_admin,
     given,
+    join,
     refuse_controller,
     require,
     say,
@@ -298,8 +299,8 @@ def _status_line(status: ReassignmentStatus) -> str:
     if status.state == "completed":
         return f"Reassignment of partition {partition} is completed."
     return (
-        f"There is no active reassignment of partition {partition}, but replica set is {_ids(status.replicas)} rather "
-        f"than {_ids(status.wanted_replicas)}."
+        f"There is no active reassignment of partition {partition}, but replica set is {join(status.replicas)} rather "
+        f"than {join(status.wanted_replicas)}."
     )
 
 
@@ -325,7 +326,7 @@ def _cancel(options: argparse.Namespace) -> int:
 
 def _say_throttle(state: State, topics: Sequence[str]) -> None:
     brokers = sorted(state.brokers)
-    print(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(brokers)}")
+    print(f"Clearing broker-level throttles on broker{_s(brokers)} {join(brokers)}")
     say(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}")
 
 
@@ -345,19 +346,15 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     print("Current partition reassignments:")
     for details in in_progress:
-        adding = f" adding: {_ids(details.adding_replicas)}." if details.adding_replicas else ""
-        removing = f" removing: {_ids(details.removing_replicas)}." if details.removing_replicas else ""
-        say(f"{details.topic}-{details.partition}: replicas: {_ids(details.replicas)}.{adding}{removing}")
+        adding = f" adding: {join(details.adding_replicas)}." if details.adding_replicas else ""
+        removing = f" removing: {join(details.removing_replicas)}." if details.removing_replicas else ""
+        say(f"{details.topic}-{details.partition}: replicas: {join(details.replicas)}.{adding}{removing}")
     return 0
 
 
 def _s(items: Sequence[object] | Mapping[TopicPartition, object]) -> str:
     """Return the plural s for these items."""
     return "" if len(items) == 1 else "s"
-
-
-def _ids(brokers: Iterable[int]) -> str:
-    return ",".join(map(str, brokers))
 
 
 def _join_partitions(partitions: Iterable[TopicPartition]) -> str:

@@ -202,21 +202,13 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
     )  # fmt: skip
     rows = [
         (
-            details.producer_id,
-            details.producer_epoch,
-            -1,
-            _or(details.last_sequence, -1),
-            details.last_timestamp,
-            "None",
+            details.producer_id, details.producer_epoch, -1,
+            -1 if details.last_sequence is None else details.last_sequence, details.last_timestamp, "None",
         )
         for details in producers
-    ]
+    ]  # fmt: skip
     _print_table(headers, rows)
     return 0
-
-
-def _or(value: int | None, missing: int) -> int:
-    return missing if value is None else value
 
 
 def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
@@ -250,25 +242,20 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> int:
-    from sparklog.errors import NotFoundError
-
-    name = options.transactional_id
-    try:
-        admin.fence_producers([name])
-    except NotFoundError as error:
-        complain(f"Failed to force terminate transactionalId `{name}`: {error}")
-        return 1
-    return 0
+    return _change(admin.fence_producers, "force terminate", options.transactional_id)
 
 
 def _forget(admin: AdminClient, options: argparse.Namespace) -> int:
+    return _change(admin.forget_transactional_ids, "forget", options.transactional_id)
+
+
+def _change(change: Callable[[list[str]], None], verb: str, name: str) -> int:
     from sparklog.errors import NotFoundError
 
-    name = options.transactional_id
     try:
-        admin.forget_transactional_ids([name])
+        change([name])
     except NotFoundError as error:
-        complain(f"Failed to forget transactionalId `{name}`: {error}")
+        complain(f"Failed to {verb} transactionalId `{name}`: {error}")
         return 1
     return 0
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, read_properties_file
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client, read_properties_file
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors import DataLossError
 
@@ -62,11 +62,10 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     _take_positionals(options)
     _check(options)
-    root, storage_options = bootstrap_server(options)
+    cluster = connect_client(options, "Producer")
     from sparklog.cli.arguments.client_properties import client_arguments
     from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.client.admin.client import AdminClient
-    from sparklog.client.config import cluster_of
     from sparklog.client.consumer import config as consumer_config
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.producer import config as producer_config
@@ -74,7 +73,6 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.types import TopicPartition
 
     file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
-    cluster = cluster_of("Producer", {"bootstrap_servers": root, "storage_options": storage_options})
     with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
         _create_topic(admin, options.topic)
     defaults = {**consumer_config.DEFAULTS, **producer_config.DEFAULTS}
