@@ -51,10 +51,7 @@ def _settings(entries: Iterable[ConfigEntry], definitions: Mapping[str, ConfigDe
             value=entry.value,
             source=entry.source,
             has_effect=definitions[entry.name].effective,
-            synonyms=[
-                SynonymDetails(source=synonym.source, name=synonym.name, value=synonym.value)
-                for synonym in entry.synonyms
-            ],
+            synonyms=[SynonymDetails(**synonym._asdict()) for synonym in entry.synonyms],
         )
         for entry in entries
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, given, say
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, given, say
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
@@ -59,11 +59,17 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--topic-partitions cannot be used with --topic or --partitions", prefixed=True)
     time = _parse_time(options.time)
     matches = _parse_filter(options)
+    from sparklog.errors import InvalidArgumentError
+
     with connect_admin(options) as admin:
         partitions = _matching_partitions(admin, options, matches)
         if not partitions:
             raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
-        found = admin.list_partition_offsets(dict.fromkeys(partitions, time))
+        try:
+            found = admin.list_partition_offsets(dict.fromkeys(partitions, time))
+        except InvalidArgumentError as error:  # a negative time without a meaning; Kafka's tool exits with 0, too
+            complain(f"Skip getting offsets due to: {error}")
+            found = {}
     from sparklog.cli.output.documents import OffsetList, PartitionOffset
 
     offsets = [
