@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparklog.client.admin.base import AdminBase, Result, as_list
 from sparklog.client.admin.types import (
@@ -24,8 +24,6 @@ from sparklog.client.admin.types import (
     PlannedOffset,
     member_of,
 )
-from sparklog.client.consumer.offsets_topic import ConsumerReader
-from sparklog.client.reader import LogReader
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.errors import (
     GroupIdNotFoundError,
@@ -44,6 +42,9 @@ from sparklog.protocol.group.membership import held_partitions, member_of_instan
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import GroupOffset, MemberState, Partitions, State
 from sparklog.types import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.client.reader import LogReader
 
 PROTOCOL_TYPE = "consumer"
 """Kafka's protocol type of groups that have had members; empty for a group that only has offsets."""
@@ -299,6 +300,8 @@ class GroupAdmin(AdminBase):
         Raises UnknownTopicOrPartitionError, and InvalidArgumentError for an invalid time.
         """
         member_of(IsolationLevel, isolation_level)
+        from sparklog.client.consumer.offsets_topic import ConsumerReader  # readers take long to import
+
         state = self._state()
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
         with ConsumerReader(self._opened()) as reader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, failure_code, require
+from sparklog.cli.arguments.parser import CommandParser, connect_admin, failure_code, require
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import TopicPartition, printable
 
@@ -28,16 +28,15 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     require(options, "offset-json-file")
-    from sparklog.cli.arguments.json_files import OffsetFile, join_duplicates, read_json
+    from sparklog.cli.arguments.json_files import OffsetFile, read_json, refuse_duplicates
 
     file = read_json(options.offset_json_file, FLAG, OffsetFile)
-    offsets = {TopicPartition(entry.topic, entry.partition): entry.offset for entry in file.partitions}
-    duplicates = join_duplicates(TopicPartition(entry.topic, entry.partition) for entry in file.partitions)
-    if duplicates:
-        raise UsageError(f"Offset json file contains duplicate topic partitions: {duplicates}", prefixed=True)
+    partitions = [TopicPartition(entry.topic, entry.partition) for entry in file.partitions]
+    refuse_duplicates("Offset json file contains duplicate topic partitions", partitions)
     with connect_admin(options) as admin:
         if not options.json:
             print("Executing records delete operation")
+        offsets = {partition: entry.offset for partition, entry in zip(partitions, file.partitions, strict=True)}
         results = admin.delete_records(offsets, raise_errors=False)
     from sparklog.cli.output.documents import DeletedRecords, RecordDeletion
 

@@ -73,13 +73,11 @@ def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None
         return {options.topic: [options.partition]}
     if options.path_to_json_file is None:
         return None
-    from sparklog.cli.arguments.json_files import ElectionFile, join_duplicates, read_json
+    from sparklog.cli.arguments.json_files import ElectionFile, read_json, refuse_duplicates
 
     file = read_json(options.path_to_json_file, FILE_FLAG, ElectionFile)
     partitions = [TopicPartition(entry.topic, entry.partition) for entry in file.partitions]
-    duplicates = join_duplicates(partitions)
-    if duplicates:
-        raise UsageError(f"Replica election data contains duplicate partitions: {duplicates}", prefixed=True)
+    refuse_duplicates("Replica election data contains duplicate partitions", partitions)
     if not partitions:
         raise UsageError("Replica election data is empty", prefixed=True)
     by_topic: dict[str, list[int]] = {}

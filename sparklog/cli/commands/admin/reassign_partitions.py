@@ -171,7 +171,7 @@ def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
-    from sparklog.cli.arguments.json_files import ReassignmentFile, join_duplicates, read_json
+    from sparklog.cli.arguments.json_files import ReassignmentFile, read_json, refuse_duplicates
 
     moves = read_json(options.reassignment_json_file, FILE_FLAG, ReassignmentFile).partitions
     for move in moves:
@@ -188,9 +188,9 @@ def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
                 f'partition {move.topic_partition}: invalid log dir {named[0]}: a broker has only one; use "any"',
                 prefixed=True,
             )
-    duplicates = join_duplicates(move.topic_partition for move in moves)
-    if duplicates:
-        raise UsageError(f"Partition reassignment contains duplicate topic partitions: {duplicates}", prefixed=True)
+    refuse_duplicates(
+        "Partition reassignment contains duplicate topic partitions", (move.topic_partition for move in moves)
+    )
     return moves
 
 
