@@ -20,17 +20,17 @@ NOW = "now"
 def listing(admin: AdminClient, timeout_ms: int) -> BrokerList:
     """Probe and list all brokers. Raises StorageError if the root does not answer."""
     conditions = admin.check_brokers(timeout_ms)
-    state, root = admin.read_state(), admin.describe_log().root
+    state = admin.read_state()
     return BrokerList(
         brokers=[
-            _details(state, state.brokers[number], condition, root)
+            _details(state, state.brokers[number], condition)
             for number, condition in conditions.items()
             if number in state.brokers
         ]
     )
 
 
-def _details(state: State, broker: BrokerState, condition: BrokerCondition, root: str) -> BrokerDetails:
+def _details(state: State, broker: BrokerState, condition: BrokerCondition) -> BrokerDetails:
     number = broker.broker
     replicas = [
         partition for topic in state.topics.values() for partition in topic.partitions if number in partition.replicas
@@ -46,7 +46,7 @@ def _details(state: State, broker: BrokerState, condition: BrokerCondition, root
         out_of_sync=len(replicas) - len(in_sync),
         leaders=sum(partition.leader == number for partition in replicas),
         size_bytes=sum(partition.size_bytes for partition in in_sync),
-        location=broker.url or root,
+        location=condition.location,
     )
 
 

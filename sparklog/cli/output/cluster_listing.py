@@ -35,7 +35,7 @@ def description(state: State, log: LogDescription, conditions: Mapping[int, Brok
         brokers=[
             ClusterBroker(
                 broker=number,
-                location=state.brokers[number].url or log.root,
+                location=conditions[number].location,
                 online=state.brokers[number].online,
                 state=conditions[number].state,
                 cordoned=state.brokers[number].cordoned,

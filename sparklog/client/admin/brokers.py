@@ -39,6 +39,7 @@ class BrokerAdmin(AdminBase):
                 "offline" if not state.brokers[number].online else "online" if probe.answered else "unreachable",
                 probe.last_seen_ms,
                 probe.why or None,
+                state.brokers[number].url or self._coordinator.store.root,
             )
             for number, probe in probes.items()
             if number in state.brokers

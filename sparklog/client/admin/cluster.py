@@ -43,14 +43,13 @@ class ClusterAdmin(BrokerAdmin):
             [0]
         """
         state = self._state()
-        root = self._coordinator.store.root
         return {
             "cluster_id": state.cluster_id,
             "controller_id": coordinator_of(state),
             "brokers": [
                 {
                     "broker_id": number,
-                    "host": state.brokers[number].url or root,
+                    "host": condition.location,
                     "port": -1,
                     "rack": None,
                     "is_fenced": condition.state != "online",

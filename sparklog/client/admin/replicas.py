@@ -60,9 +60,8 @@ class ReplicaAdmin(BrokerAdmin):
                 raise InvalidArgumentError(f"there is no broker {number}; there are {sorted(state.brokers)}")
         partitions = _checked_partitions(state, topic_partitions)
         conditions = self._conditions(state)
-        root = self._coordinator.store.root
         return [
-            {"broker": number, "log_dirs": [_log_dir(state, number, conditions[number], root, partitions)]}
+            {"broker": number, "log_dirs": [_log_dir(state, number, conditions[number], partitions)]}
             for number in wanted
             if number in conditions
         ]
@@ -231,10 +230,7 @@ def _election_results(outcome: Mapping[TopicPartition, SparklogError | None]) ->
     return [Response(topic=topic, partition_result=results) for topic, results in topics.items()]
 
 
-def _log_dir(
-    state: State, broker: int, condition: BrokerCondition, root: str, partitions: Mapping[str, list[int]]
-) -> Result:
-    broker_state = state.brokers[broker]
+def _log_dir(state: State, broker: int, condition: BrokerCondition, partitions: Mapping[str, list[int]]) -> Result:
     online = condition.state == "online"
     topics: list[Result] = []
     for topic, numbers in partitions.items() if online else ():
@@ -255,9 +251,9 @@ def _log_dir(
     return {
         "error_code": 0 if online else STORAGE_ERROR,
         "error_message": condition.problem,
-        "log_dir": broker_state.url or root,
+        "log_dir": condition.location,
         "topics": topics,
         "total_bytes": -1,
         "usable_bytes": -1,
-        "is_cordoned": broker_state.cordoned,
+        "is_cordoned": state.brokers[broker].cordoned,
     }

@@ -264,11 +264,12 @@ class MemberToRemove:
 
 class BrokerCondition(NamedTuple):
     """Whether a broker answers. ``state`` is ``offline`` if its latest check failed. ``last_seen_ms`` is None if
-    unknown; ``problem`` is why it did not answer."""
+    unknown; ``problem`` is why it did not answer; ``location`` is a path or URL."""
 
     state: Literal["online", "unreachable", "offline"]
     last_seen_ms: int | None
     problem: str | None
+    location: str
 
 
 # -- transactions

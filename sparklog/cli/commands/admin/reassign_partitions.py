@@ -256,19 +256,20 @@ def _verify(options: argparse.Namespace) -> int:
             for move in moves
         ]
         lift = not moving and not options.preserve_throttles
-        if lift:
-            admin.clear_throttle(topics)
-    if options.json:
-        from sparklog.cli.output.documents import ReassignmentVerification
+        if options.json:
+            from sparklog.cli.output.documents import ReassignmentVerification
 
-        print_json(ReassignmentVerification(partitions=statuses, throttles_cleared=lift))
-        return 0
-    print("Status of partition reassignment:")
-    for status in statuses:
-        say(_status_line(status))
-    print()
-    if lift:
-        _say_throttle(state, topics)
+            if lift:
+                admin.clear_throttle(topics)
+            print_json(ReassignmentVerification(partitions=statuses, throttles_cleared=lift))
+            return 0
+        print("Status of partition reassignment:")
+        for status in statuses:
+            say(_status_line(status))
+        print()
+        if lift:
+            _say_throttle(state, topics)
+            admin.clear_throttle(topics)
     return 0
 
 
