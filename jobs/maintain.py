@@ -113,7 +113,7 @@ def maintain(options: argparse.Namespace) -> str:
     failures = problems(reports)
     if failures:
         raise SparklogError(f"{failures} problem{'s' * (failures > 1)}, see above; all other work is done")
-    return f"{len(reports)} steps done in {progress.seconds:.1f} s"
+    return f"{len(reports)} step{'' if len(reports) == 1 else 's'} done in {progress.seconds:.1f} s"
 
 
 if __name__ == "__main__":

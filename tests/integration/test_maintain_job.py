@@ -95,7 +95,7 @@ def test_a_pass_does_every_step_and_says_what_was_done(
 
 def test_steps_and_topics_can_be_chosen(maintain: Job, root: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert maintain("--bootstrap-server", root, "--only", "roll", "--topic", "ref.*") == 0
-    assert "maintain: 1 steps done" in capfd.readouterr().err
+    assert "maintain: 1 step done in" in capfd.readouterr().err
     assert segments(root, "orders") == [20, 20]
     assert segments(root, "refunds") == [1, 1]
 

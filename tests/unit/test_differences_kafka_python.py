@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.admin.client import AbortTransactionSpec, AdminClient, ConfigResource
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import AbortTransactionSpec, ConfigResource
 from sparklog.client.consumer.assignors import RangePartitionAssignor
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener

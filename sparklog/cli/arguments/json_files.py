@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sparklog.cli.arguments.parser import UsageError
+from sparklog.cli.arguments.parser import UsageError, join
 from sparklog.types import TopicPartition
 
 T = TypeVar("T", bound="JsonFile")
@@ -101,8 +101,9 @@ def read_json(path: str, flag: str, kind: type[T]) -> T:
     return content
 
 
-def join_duplicates(partitions: Iterable[TopicPartition]) -> str:
-    """Return the partitions that occur more than once, sorted and separated by commas."""
+def refuse_duplicates(what: str, partitions: Iterable[TopicPartition]) -> None:
+    """Raise UsageError, which begins with ``what``, for partitions that occur more than once."""
     seen: set[TopicPartition] = set()
     duplicates = {item for item in partitions if item in seen or seen.add(item)}  # type: ignore[func-returns-value]
-    return ",".join(map(str, sorted(duplicates)))
+    if duplicates:
+        raise UsageError(f"{what}: {join(sorted(duplicates))}", prefixed=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import math
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
 
 if TYPE_CHECKING:
+    from sparklog.client.admin.client import AdminClient
     from sparklog.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
@@ -61,6 +63,13 @@ def say(message: str) -> None:
     print(printable(message))
 
 
+def complain_of(problems: Mapping[int, str | None]) -> None:
+    """Print a line on standard error for each broker that did not answer."""
+    for broker, problem in problems.items():
+        if problem is not None:
+            complain(f"broker {broker} did not answer: {problem}")
+
+
 def explain(error: Exception) -> str:
     """Return the error's message; Python's TypeError for an unknown storage option is reworded."""
     message = str(error)
@@ -71,6 +80,11 @@ def explain(error: Exception) -> str:
         f"{message[: unknown.start()]}the storage client has no option {unknown.group(1)!r}: correct "
         "--storage-option, or storage.NAME in the file of --command-config"
     )
+
+
+def join(items: Iterable[object]) -> str:
+    """Return the items separated by commas."""
+    return ",".join(map(str, items))
 
 
 def set_logging(debug: bool) -> None:
@@ -395,3 +409,34 @@ def connect(options: argparse.Namespace) -> Coordinator:
     from sparklog.coordinator import open_cluster
 
     return open_cluster(root, storage_options)
+
+
+def connect_client(options: argparse.Namespace, client: str) -> Coordinator:
+    """Open the cluster that the options name as a client does, which retries while the storage does not answer."""
+    root, storage_options = bootstrap_server(options)
+    from sparklog.client.config import cluster_of
+
+    return cluster_of(client, {"bootstrap_servers": root, "storage_options": storage_options})
+
+
+@contextlib.contextmanager
+def connect_admin(options: argparse.Namespace) -> Iterator[AdminClient]:
+    """Open an AdminClient of the cluster that the options name; what it warns of is printed as notes."""
+    cluster = connect(options)
+    from sparklog.client.admin.base import logger as admin_logger
+    from sparklog.client.admin.client import AdminClient
+
+    notes = _Notes()
+    admin_logger.addHandler(notes)
+    try:
+        with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
+            yield admin
+    finally:
+        admin_logger.removeHandler(notes)
+
+
+class _Notes(logging.Handler):
+    """Prints the notes of the admin client on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(f"Note: {getattr(record, 'note', record.getMessage())}")

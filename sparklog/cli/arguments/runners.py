@@ -105,5 +105,6 @@ class _ProgressRunner:
         for done, result in enumerate(self._inner.run(function, items), 1):
             if clock.monotonic() - last_report >= PROGRESS_SECONDS:
                 last_report = clock.monotonic()
-                print(f"{self._title}: {done:,}{f' of {total:,}' if total else ''} tasks done", file=sys.stderr)
+                tasks = f"{done:,} of {total:,} tasks" if total else f"{done:,} task{'' if done == 1 else 's'}"
+                print(f"{self._title}: {tasks} done", file=sys.stderr)
             yield result

@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sparklog.cli.output.broker_conditions import conditions_of
 from sparklog.cli.output.documents import BrokerDetails, BrokerList
 from sparklog.types import printable
 
 if TYPE_CHECKING:
-    from sparklog.cli.output.broker_conditions import Condition
-    from sparklog.coordinator import Coordinator
+    from sparklog.client.admin.client import AdminClient
+    from sparklog.client.admin.types import BrokerCondition
     from sparklog.protocol.state import BrokerState, State
 
 COLUMNS = ("BROKER", "STATE", "REPLICAS", "OUT-OF-SYNC", "LEADERS", "BYTES", "LAST-SEEN", "LOCATION")
 NOW = "now"
 
 
-def listing(coordinator: Coordinator, timeout_ms: int) -> BrokerList:
+def listing(admin: AdminClient, timeout_ms: int) -> BrokerList:
     """Probe and list all brokers. Raises StorageError if the root does not answer."""
-    conditions = conditions_of(coordinator, timeout_ms)
-    state, root = coordinator.state, coordinator.store.root
+    conditions = admin.check_brokers(timeout_ms)
+    state = admin.read_state()
     return BrokerList(
-        brokers=[_details(state, state.brokers[number], condition, root) for number, condition in conditions.items()]
+        brokers=[
+            _details(state, state.brokers[number], condition)
+            for number, condition in conditions.items()
+            if number in state.brokers
+        ]
     )
 
 
-def _details(state: State, broker: BrokerState, condition: Condition, root: str) -> BrokerDetails:
+def _details(state: State, broker: BrokerState, condition: BrokerCondition) -> BrokerDetails:
     number = broker.broker
     replicas = [
         partition for topic in state.topics.values() for partition in topic.partitions if number in partition.replicas
@@ -35,7 +38,7 @@ def _details(state: State, broker: BrokerState, condition: Condition, root: str)
     in_sync = [partition for partition in replicas if number in partition.isr]
     return BrokerDetails(
         broker=number,
-        state=condition.word,
+        state=condition.state,
         cordoned=broker.cordoned,
         last_seen_ms=condition.last_seen_ms,
         problem=condition.problem,
@@ -43,7 +46,7 @@ def _details(state: State, broker: BrokerState, condition: Condition, root: str)
         out_of_sync=len(replicas) - len(in_sync),
         leaders=sum(partition.leader == number for partition in replicas),
         size_bytes=sum(partition.size_bytes for partition in in_sync),
-        location=broker.url or root,
+        location=condition.location,
     )
 
 

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.output.documents import ClusterBroker, ClusterDescription, ClusterTopic, Endpoint, EndpointList
-from sparklog.log.checkpoints.checkpoint import read_newest
-from sparklog.log.layout import read_boundary
 from sparklog.protocol.levels import needed_version
 from sparklog.types import printable
 
 if TYPE_CHECKING:
-    from sparklog.cli.output.broker_conditions import Condition
-    from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import TopicState
+    from sparklog.client.admin.cluster import LogDescription
+    from sparklog.client.admin.types import BrokerCondition
+    from sparklog.protocol.state import State, TopicState
 
 
-def description(coordinator: Coordinator, conditions: Mapping[int, Condition]) -> ClusterDescription:
-    """Describe the cluster, with the given conditions of its brokers. Raises StorageError."""
-    state, root = coordinator.state, coordinator.store.root
-    boundary, checkpoint = read_boundary(coordinator.store), read_newest(coordinator.store)
+def description(state: State, log: LogDescription, conditions: Mapping[int, BrokerCondition]) -> ClusterDescription:
+    """Describe the cluster, with the given conditions of its brokers."""
     removed = state.removed_files.values()
     return ClusterDescription(
         cluster_id=state.cluster_id,
-        root=root,
+        root=log.root,
         level=state.level,
         needs_version=needed_version(state.level),
         version=state.version,
         timestamp_ms=state.timestamp_ms,
-        boundary=None if boundary < 0 else boundary,
-        checkpoint=None if checkpoint is None else checkpoint.version,
+        boundary=None if log.boundary < 0 else log.boundary,
+        checkpoint=log.checkpoint,
         controller=state.controller.controller if state.controller.epoch else None,
         controller_epoch=state.controller.epoch,
         removed_files=sum(listing.files for listing in removed),
@@ -39,12 +35,12 @@ def description(coordinator: Coordinator, conditions: Mapping[int, Condition]) -
         brokers=[
             ClusterBroker(
                 broker=number,
-                location=state.brokers[number].url or root,
+                location=conditions[number].location,
                 online=state.brokers[number].online,
-                state=conditions[number].word,
+                state=conditions[number].state,
                 cordoned=state.brokers[number].cordoned,
             )
-            for number in sorted(state.brokers)
+            for number in sorted(state.brokers.keys() & conditions.keys())
         ],
         topics=[_topic(state.topics[name]) for name in sorted(state.topics)],
     )
@@ -110,21 +106,20 @@ def utc(timestamp_ms: int) -> str:
     return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
-def endpoints(coordinator: Coordinator, conditions: Mapping[int, Condition], with_fenced: bool) -> EndpointList:
+def endpoints(brokers: Iterable[Mapping[str, Any]], with_fenced: bool) -> EndpointList:
     """List the locations of the brokers; those that are not online, which are fenced, only with ``with_fenced``."""
-    state, root = coordinator.state, coordinator.store.root
     return EndpointList(
         endpoints=[
             Endpoint(
-                id=number,
-                host=state.brokers[number].url or root,
-                port=-1,
-                rack=None,
-                state="unfenced" if condition.word == "online" else "fenced",
+                id=broker["broker_id"],
+                host=broker["host"],
+                port=broker["port"],
+                rack=broker["rack"],
+                state="fenced" if broker["is_fenced"] else "unfenced",
                 endpoint_type="broker",
             )
-            for number, condition in sorted(conditions.items())
-            if condition.word == "online" or with_fenced
+            for broker in brokers
+            if with_fenced or not broker["is_fenced"]
         ]
     )
 

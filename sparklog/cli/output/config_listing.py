@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import complain
 from sparklog.cli.output.documents import ConfigDescriptions, EntityDetails, SettingDetails, SynonymDetails
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig
 from sparklog.config.definitions import ConfigDef, ConfigEntry, ConfigSynonym
-from sparklog.config.effects import still_misleading, without_effect
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
 from sparklog.protocol.names import validate_topic_name
 from sparklog.types import printable
@@ -54,20 +51,10 @@ def _settings(entries: Iterable[ConfigEntry], definitions: Mapping[str, ConfigDe
             value=entry.value,
             source=entry.source,
             has_effect=definitions[entry.name].effective,
-            synonyms=[
-                SynonymDetails(source=synonym.source, name=synonym.name, value=synonym.value)
-                for synonym in entry.synonyms
-            ],
+            synonyms=[SynonymDetails(**synonym._asdict()) for synonym in entry.synonyms],
         )
         for entry in entries
     ]
-
-
-def say_without_effect(topic: str, changes: Mapping[str, str], kept: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Print a note on standard error for each changed setting that has no effect, and for each kept setting that would
-    be refused today. An empty topic means the cluster."""
-    for line in [*without_effect(topic, changes), *still_misleading(topic, kept)]:
-        complain(f"Note: {line}")
 
 
 def lines(descriptions: ConfigDescriptions, everything: bool) -> Iterator[str]:

@@ -44,16 +44,16 @@ def describe(state: State, name: str, group: GroupState, offsets: bool, members:
 
 def _offsets(state: State, name: str, group: GroupState) -> list[OffsetDetails]:
     """Return each partition that a member holds or that has an offset, ordered by member."""
-    committed = state.committed_offsets(name)
+    offsets = state.committed_offsets(name)
     details: list[OffsetDetails] = []
     owned: set[TopicPartition] = set()
     for consumer, member in sorted(group.members.items(), key=lambda item: (-len(held_partitions(item[1])), item[0])):
         partitions = {partition for partition in held_partitions(member) if _exists(state, partition)}
         owned |= partitions
         owner = _Owner(consumer, member.host or None, member.client_id or None)
-        details += [_offset(state, partition, committed.get(partition), owner) for partition in sorted(partitions)]
-    unowned = sorted(committed.keys() - owned)
-    return details + [_offset(state, partition, committed[partition], _Owner()) for partition in unowned]
+        details += [_offset(state, partition, offsets.get(partition), owner) for partition in sorted(partitions)]
+    unowned = sorted(offsets.keys() - owned)
+    return details + [_offset(state, partition, offsets[partition], _Owner()) for partition in unowned]
 
 
 def _exists(state: State, partition: TopicPartition) -> bool:

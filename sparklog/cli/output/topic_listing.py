@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from sparklog.cli.arguments.parser import join
 from sparklog.cli.output.documents import PartitionDetails, TopicDescriptions, TopicDetails, TopicName, TopicNames
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.types import printable
@@ -102,13 +103,9 @@ def _partition_line(topic: str, partition: PartitionDetails) -> str:
     leader = "none" if partition.leader is None else partition.leader
     moving = ""
     if partition.adding_replicas or partition.removing_replicas:
-        adding, removing = _ids(partition.adding_replicas), _ids(partition.removing_replicas)
+        adding, removing = join(partition.adding_replicas), join(partition.removing_replicas)
         moving = f"\tAdding Replicas: {adding}\tRemoving Replicas: {removing}"
     return (
         f"\tTopic: {printable(topic)}\tPartition: {partition.partition}\tLeader: {leader}"
-        f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}{moving}\tElr: N/A\tLastKnownElr: N/A"
+        f"\tReplicas: {join(partition.replicas)}\tIsr: {join(partition.isr)}{moving}\tElr: N/A\tLastKnownElr: N/A"
     )
-
-
-def _ids(brokers: Iterable[int]) -> str:
-    return ",".join(map(str, brokers))

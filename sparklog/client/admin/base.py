@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sparklog.client.admin.types import error_code
 from sparklog.client.consumer.subscription_state import as_seconds
 from sparklog.client.deadlines import call_within
 from sparklog.coordinator import Coordinator
-from sparklog.errors import IllegalStateError, InvalidRequestError, SparklogError
+from sparklog.errors import IllegalStateError, InvalidArgumentTypeError, InvalidRequestError, SparklogError
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_OPERATIONS = -(2**31)
 """Kafka's value when the authorized operations were not requested."""
@@ -87,17 +90,23 @@ class AdminBase:
         """Read and return the newest state of the cluster."""
         return self._opened().refresh()
 
+    def read_state(self) -> State:
+        """Return the newest state of the cluster: all its topics, brokers, configs and groups at one version."""
+        return self._state()
+
     def _submit_all(
         self,
         names: Sequence[str],
         decide: Callable[[State, int], Decision[object]],
         validate_only: bool,
         raise_errors: bool,
+        all_or_none: bool = False,
     ) -> list[RequestOutcome]:
         """Decide the request of each name by its index, and commit all that succeed in one commit.
 
         ``decide`` gets the state without the effects of the earlier requests and has to account for them itself. With
-        ``raise_errors`` the first error is raised after the other requests were committed, as in Kafka.
+        ``raise_errors`` the first error is raised after the other requests were committed, as in Kafka; with
+        ``all_or_none`` it is raised and nothing is committed.
         """
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -110,6 +119,8 @@ class AdminBase:
                 try:
                     decision = decide(state, index)
                 except SparklogError as error:
+                    if all_or_none:
+                        raise
                     outcomes.append(RequestOutcome(name, None, error))
                 else:
                     actions += decision.actions
@@ -165,6 +176,19 @@ def _add_deadline(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         return call_within(seconds, run, f"AdminClient.{name}()")
 
     return call
+
+
+def warn_of(topic: str, lines: Iterable[str]) -> None:
+    """Log warnings about configs of a topic, or of the cluster (empty). The command line prints their ``note``."""
+    for line in lines:
+        logger.warning("%s: %s", f"topic {topic}" if topic else "the cluster", line, extra={"note": line})
+
+
+def as_list(given: Iterable[Any], what: str) -> list[Any]:
+    """Return the items of a list. A single string is refused, not read as a list of letters."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
+    return list(given)
 
 
 def text_configs(configs: Mapping[str, object]) -> dict[str, str]:

@@ -24,27 +24,7 @@ from sparklog.client.admin.groups import ErrorClass, GroupAdmin
 from sparklog.client.admin.replicas import ReplicaAdmin
 from sparklog.client.admin.topics import TopicAdmin
 from sparklog.client.admin.transactions import TransactionAdmin
-from sparklog.client.admin.types import (
-    AbortTransactionSpec,
-    AlterConfigOp,
-    ConfigFilterType,
-    ConfigResource,
-    ConfigResourceType,
-    ElectionType,
-    GroupState,
-    GroupType,
-    IsolationLevel,
-    MemberToRemove,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    OffsetTimestamp,
-    PartitionProducerState,
-    ProducerState,
-    TransactionDescription,
-    TransactionListing,
-    TransactionState,
-)
+from sparklog.client.admin.types import ElectionType
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
     METRIC_ARGUMENTS,
@@ -63,32 +43,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from sparklog.client.arguments import AdminArguments
-
-__all__ = [
-    "AbortTransactionSpec",
-    "AdminClient",
-    "AlterConfigOp",
-    "ConfigFilterType",
-    "ConfigResource",
-    "ConfigResourceType",
-    "ElectionType",
-    "GroupInformation",
-    "GroupState",
-    "GroupType",
-    "IsolationLevel",
-    "MemberInformation",
-    "MemberToRemove",
-    "NewPartitions",
-    "NewTopic",
-    "NoError",
-    "OffsetSpec",
-    "OffsetTimestamp",
-    "PartitionProducerState",
-    "ProducerState",
-    "TransactionDescription",
-    "TransactionListing",
-    "TransactionState",
-]
 
 DEFAULTS: Mapping[str, object] = {**CLUSTER_ARGUMENTS, "client_id": None, "request_timeout_ms": 30_000}
 """The arguments of ``AdminClient`` with their defaults."""

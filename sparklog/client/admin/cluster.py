@@ -5,11 +5,14 @@ Methods of Kafka that make no sense here exist, and raise an error that says why
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from sparklog.client.admin.base import AdminBase, Result
+from sparklog.client.admin.base import Result
+from sparklog.client.admin.brokers import BrokerAdmin
 from sparklog.client.admin.transactions import coordinator_of
 from sparklog.errors import InvalidRequestError, SecurityDisabledError
+from sparklog.log.checkpoints.checkpoint import read_newest
+from sparklog.log.layout import read_boundary
 
 PERMISSIONS = (
     "there are no servers that could check it: the permissions of the storage decide which clients may read and write, "
@@ -18,34 +21,54 @@ PERMISSIONS = (
 NO_SERVERS = "there are no servers, so there are no versions to query or change; the format version is in cluster.json"
 
 
-class ClusterAdmin(AdminBase):
+class LogDescription(NamedTuple):
+    """The root of a cluster, the version up to which commits may be removed (-1: none), and that of the newest
+    checkpoint (None without one)."""
+
+    root: str
+    boundary: int
+    checkpoint: int | None
+
+
+class ClusterAdmin(BrokerAdmin):
     """The methods of ``AdminClient`` for the cluster, and those that are not supported. Thread-safe."""
 
     def describe_cluster(self) -> Result:
         """Return the cluster id and the brokers, which are storage locations: ``host`` is the URL, and ``port`` is -1.
 
-        A location that fails its checks is fenced. The controller is not a broker; the first broker stands for it.
+        A location that failed its checks or does not answer is fenced; ``error_message`` says why it did not answer.
+        The controller is not a broker; the first broker stands for it.
 
             >>> [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
             [0]
         """
         state = self._state()
-        root = self._coordinator.store.root
         return {
             "cluster_id": state.cluster_id,
             "controller_id": coordinator_of(state),
             "brokers": [
                 {
                     "broker_id": number,
-                    "host": state.brokers[number].url or root,
+                    "host": condition.location,
                     "port": -1,
                     "rack": None,
-                    "is_fenced": not state.brokers[number].online,
+                    "is_fenced": condition.state != "online",
+                    "error_message": condition.problem,
                 }
-                for number in sorted(state.brokers)
+                for number, condition in self._conditions(state).items()
             ],
             "authorized_operations": None,  # not known before the storage is accessed
         }
+
+    def describe_log(self) -> LogDescription:
+        """Return where the commit log begins and its newest checkpoint. Raises StorageError."""
+        store = self._opened().store
+        checkpoint = read_newest(store)
+        return LogDescription(store.root, read_boundary(store), None if checkpoint is None else checkpoint.version)
+
+    def reset_time(self) -> int:
+        """Set the log's time back to the present if it is ahead; return by how many ms, 0 if it is not."""
+        return self._opened().reset_time()
 
     # -- requests that would need a server
 

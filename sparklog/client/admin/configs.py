@@ -8,11 +8,10 @@ Not for: the configs themselves (``config``).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sparklog.client.admin.base import AdminBase, Result, text_configs
+from sparklog.client.admin.base import AdminBase, Result, text_configs, warn_of
 from sparklog.client.admin.types import AlterConfigOp, ConfigFilterType, ConfigResource, ConfigResourceType, member_of
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig
 from sparklog.config.definitions import (
@@ -33,8 +32,6 @@ from sparklog.errors import (
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
-
-logger = logging.getLogger(__name__)
 
 Configs = dict[str, dict[str, dict[str, Result]]]
 """Configs by resource type, resource name and config name."""
@@ -77,18 +74,20 @@ class ConfigAdmin(AdminBase):
         validate_only: bool = False,
         raise_on_unknown: bool = True,
         incremental: bool | None = None,
+        *,
+        raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
         """Change configs: a value to set, or (AlterConfigOp, value). Other configs do not change.
 
-        Returns ``OK`` or the error for each resource. With ``raise_on_unknown`` an unknown name raises
-        InvalidConfigurationError, and nothing is changed.
+        Returns ``OK`` or the error for each resource; with ``raise_errors`` the first one is raised. With
+        ``raise_on_unknown`` an unknown name raises InvalidConfigurationError, and nothing is changed.
 
             >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs={"retention.ms": "86400000"})
             >>> _ = admin.alter_configs([orders])
         """
         resources = _resources(config_resources)
         changes = [_parse_operations(resource) for resource in resources]
-        return self._alter(resources, changes, validate_only, raise_on_unknown)
+        return self._alter(resources, changes, validate_only, raise_on_unknown, raise_errors=raise_errors)
 
     def reset_configs(
         self,
@@ -122,6 +121,7 @@ class ConfigAdmin(AdminBase):
         validate_only: bool,
         raise_on_unknown: bool,
         all_if_none: bool = False,
+        raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
         if raise_on_unknown:
             for resource, operations in zip(resources, changes, strict=True):
@@ -141,7 +141,7 @@ class ConfigAdmin(AdminBase):
 
         names = [f"{resource.kind.name} {resource.name or ''}" for resource in resources]
         result: dict[str, dict[str, str]] = {}
-        outcomes = self._submit_all(names, alter, validate_only, raise_errors=False)
+        outcomes = self._submit_all(names, alter, validate_only, raise_errors)
         for index, (resource, operations, outcome) in enumerate(zip(resources, changes, outcomes, strict=True)):
             text = "OK" if outcome.error is None else _format_error(outcome.error)
             if outcome.error is None:
@@ -153,8 +153,7 @@ class ConfigAdmin(AdminBase):
 def _warn_of_ineffective(topic: str, operations: Operations, kept: Mapping[str, str]) -> None:
     """Warn of new configs without effect, and of kept ones that would be rejected today."""
     values = {name: value for name, (kind, value) in operations.items() if kind is AlterConfigOp.SET}
-    for line in [*without_effect(topic, values), *still_misleading(topic, kept)]:
-        logger.warning("%s: %s", f"topic {topic}" if topic else "the cluster", line)
+    warn_of(topic, [*without_effect(topic, values), *still_misleading(topic, kept)])
 
 
 def _format_error(error: SparklogError) -> str:
@@ -278,7 +277,7 @@ def config_data(entry: ConfigEntry, kind: ConfigResourceType, include_synonyms: 
         "config_source": entry.source,
         "is_default": entry.source == DEFAULT_CONFIG,
         "is_sensitive": False,
-        "synonyms": [{"name": entry.name, "value": entry.value, "source": entry.source} for entry in synonyms],
+        "synonyms": [synonym._asdict() for synonym in synonyms],
         "config_type": definition.kind.upper(),
         "documentation": definition.description,
     }

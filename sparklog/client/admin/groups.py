@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sparklog.client.admin.base import AdminBase, Result
+from sparklog.client.admin.base import AdminBase, Result, as_list
 from sparklog.client.admin.types import (
     GroupState,
     GroupType,
     IsolationLevel,
     MemberToRemove,
+    OffsetShift,
     OffsetSpec,
     OffsetTimestamp,
+    PlannedOffset,
     member_of,
 )
-from sparklog.client.reader import LogReader
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.errors import (
     GroupIdNotFoundError,
@@ -31,21 +32,30 @@ from sparklog.errors import (
     InvalidArgumentTypeError,
     NoError,
     NonEmptyGroupError,
+    NoOffsetForPartitionError,
     SparklogError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol import state as states
 from sparklog.protocol.group.membership import held_partitions, member_of_instance
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import GroupOffset, MemberState, Partitions, State
-from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from sparklog.types import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.client.reader import LogReader
 
 PROTOCOL_TYPE = "consumer"
 """Kafka's protocol type of groups that have had members; empty for a group that only has offsets."""
+EARLIEST_PENDING_UPLOAD = -6
+"""Kafka's number for an offset of tiered storage, which kafka-python has no OffsetSpec for."""
 NO_OFFSET = OffsetAndMetadata(-1, "", -1)
 """Kafka's result for a partition without a committed offset."""
 
 ErrorClass = type[SparklogError]
+
+OffsetSpecs = Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | OffsetShift | int | None]
 
 
 class GroupAdmin(AdminBase):
@@ -74,7 +84,7 @@ class GroupAdmin(AdminBase):
                 "group_state": group.name_of_state,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for name, group in sorted(self._with_live_members(self._state().groups).items())
+            for name, group in sorted(self.live_groups(self._state().groups).items())
             if not wanted_states or GroupState(group.name_of_state) in wanted_states
         ]
 
@@ -88,22 +98,29 @@ class GroupAdmin(AdminBase):
 
         Members whose process died are left out after their session timeout.
         """
-        existing, names = self._state().groups, _name_list(group_ids, "group_ids")
-        groups = self._with_live_members({name: existing[name] for name in names if name in existing})
+        existing, names = self._state().groups, list(dict.fromkeys(as_list(group_ids, "group_ids")))
+        groups = self.live_groups({name: existing[name] for name in names if name in existing})
         return {name: _group_data(name, groups.get(name)) for name in names}
 
-    def _with_live_members(self, groups: Mapping[str, states.GroupState]) -> dict[str, states.GroupState]:
+    def live_groups(self, groups: Mapping[str, states.GroupState]) -> dict[str, states.GroupState]:
         """Return the groups; those whose members are all dead are returned without members."""
         return abandoned_emptied(self._opened(), groups)
 
-    def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
-        """Delete groups with their offsets; return ``OK`` or the name of the error for each."""
+    def delete_groups(
+        self, group_ids: Iterable[str], group_coordinator_id: int | None = None, *, raise_errors: bool = False
+    ) -> dict[str, str]:
+        """Delete groups with their offsets; return ``OK`` or the name of the error for each.
+
+        With ``raise_errors`` raises GroupIdNotFoundError or NonEmptyGroupError of the first that cannot be deleted.
+        """
         coordinator = self._opened()
         results: dict[str, str] = {}
-        for name in _name_list(group_ids, "group_ids"):
+        for name in dict.fromkeys(as_list(group_ids, "group_ids")):
             try:
                 without_dead_members(coordinator, name, partial(coordinator.delete_group, name))
             except (GroupIdNotFoundError, NonEmptyGroupError) as error:
+                if raise_errors:
+                    raise
                 results[name] = type(error).__name__
             else:
                 results[name] = "OK"
@@ -166,39 +183,64 @@ class GroupAdmin(AdminBase):
         group_id: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_coordinator_id: int | None = None,
+        *,
+        raise_errors: bool = False,
     ) -> dict[TopicPartition, ErrorClass]:
         """Commit offsets of a group that has no members; return the error class of each partition.
 
-        Raises InvalidArgumentError for an invalid offset; then nothing is committed.
+        Raises InvalidArgumentError for an invalid offset, and with ``raise_errors`` UnknownTopicOrPartitionError and
+        UnknownMemberIdError; then nothing is committed.
         """
         state = self._state()
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
         for partition, position in offsets.items():
             results[TopicPartition(*partition)] = NoError if _exists(state, partition) else UnknownTopicOrPartitionError
-            if _exists(state, partition):
+            if raise_errors or _exists(state, partition):
                 wanted[partition[0], partition[1]] = position
         try:
             coordinator = self._opened()
             without_dead_members(coordinator, group_id, lambda: coordinator.commit_offsets(group_id, wanted))
         except UnknownMemberIdError:
+            if raise_errors:
+                raise
             results.update({TopicPartition(*partition): UnknownMemberIdError for partition in wanted})
         return results
 
     def reset_group_offsets(
         self,
         group_id: str,
-        offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int],
+        offset_specs: OffsetSpecs,
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, Result]:
-        """Set offsets by OffsetSpec, by OffsetTimestamp, or to a number, clamped to the log of each partition.
+        """Set offsets to those that ``plan_group_offsets`` returns; what else was committed with them stays.
 
-        Returns the error class and the offset of each. Raises UnknownTopicOrPartitionError.
+        Returns the error class and the offset of each. Raises as ``plan_group_offsets``.
 
             >>> first = sparklog.TopicPartition("orders", 0)
             >>> results = admin.reset_group_offsets("billing", {first: sparklog.OffsetSpec.LATEST})
             >>> results[first]["offset"]
             0
+        """
+        before = self.list_group_offsets({group_id: offset_specs})[group_id]
+        positions = {
+            partition: (before[partition] if before[partition] != NO_OFFSET else OffsetAndMetadata(0))._replace(
+                offset=planned.offset
+            )
+            for partition, planned in self.plan_group_offsets(group_id, offset_specs).items()
+        }
+        errors = self.alter_group_offsets(group_id, positions)
+        return {
+            partition: {"error": errors[partition], "offset": position.offset}
+            for partition, position in positions.items()
+        }
+
+    def plan_group_offsets(self, group_id: str, offset_specs: OffsetSpecs) -> dict[TopicPartition, PlannedOffset]:
+        """Return the offsets that a reset would set: by OffsetSpec, by OffsetTimestamp, shifted by OffsetShift, or a
+        number, each moved into the range of its partition. None is the committed offset, or the latest without one.
+
+        A time after the last record is the latest offset. Raises UnknownTopicOrPartitionError, and
+        NoOffsetForPartitionError where there is no committed offset to shift.
         """
         state = self._state()
         before = state.committed_offsets(group_id)
@@ -208,30 +250,23 @@ class GroupAdmin(AdminBase):
             if isinstance(spec, OffsetSpec | OffsetTimestamp)
         }
         looked_up = self.list_partition_offsets(to_look_up) if to_look_up else {}
-        positions: dict[TopicPartition, OffsetAndMetadata | int] = {}
-        for partition, spec in offset_specs.items():
-            raw = looked_up[partition].offset if partition in looked_up else spec
-            if isinstance(raw, bool) or not isinstance(raw, int):
-                raise InvalidArgumentTypeError(
-                    f"invalid offset {raw!r} for {TopicPartition(*partition)}: give an OffsetSpec, an OffsetTimestamp "
-                    "or a whole number",
-                    topic=partition[0],
-                    partition=partition[1],
-                )
-            log = state.partition(partition[0], partition[1])
-            offset = log.high_watermark if raw < 0 else min(max(raw, log.log_start_offset), log.high_watermark)
-            current = _to_offset_and_metadata(before[partition]) if partition in before else OffsetAndMetadata(0)
-            positions[partition] = current._replace(offset=offset)
-        errors = self.alter_group_offsets(group_id, positions)
         return {
-            partition: {"error": errors[partition], "offset": _offset(positions[partition])} for partition in positions
+            TopicPartition(*partition): _plan_offset(
+                state, TopicPartition(*partition), spec, before.get(partition), looked_up.get(partition)
+            )
+            for partition, spec in offset_specs.items()
         }
 
     def delete_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        group_coordinator_id: int | None = None,
+        *,
+        raise_errors: bool = False,
     ) -> dict[TopicPartition, ErrorClass]:
         """Delete a group's offsets of these partitions; those of topics that its members read are refused
-        (GroupSubscribedToTopicError). Returns an error class by partition.
+        (GroupSubscribedToTopicError). Returns an error class by partition; with ``raise_errors`` the first is raised.
 
         Raises GroupIdNotFoundError.
         """
@@ -245,7 +280,9 @@ class GroupAdmin(AdminBase):
                 coordinator = self._opened()
                 delete = partial(coordinator.delete_group_offsets, group_id, of_topic)
                 without_dead_members(coordinator, group_id, delete)
-            except NonEmptyGroupError:
+            except NonEmptyGroupError as error:
+                if raise_errors:
+                    raise GroupSubscribedToTopicError(error.message, **error.context) from error
                 outcome = GroupSubscribedToTopicError
             results.update({TopicPartition(*partition): outcome for partition in of_topic})
         return results
@@ -263,11 +300,14 @@ class GroupAdmin(AdminBase):
         Raises UnknownTopicOrPartitionError, and InvalidArgumentError for an invalid time.
         """
         member_of(IsolationLevel, isolation_level)
+        from sparklog.client.consumer.offsets_topic import ConsumerReader  # readers take long to import
+
         state = self._state()
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
-        with LogReader(self._opened()) as reader:
+        with ConsumerReader(self._opened()) as reader:
             for (topic, number), spec in topic_partition_specs.items():
-                epoch = state.partition(topic, number).leader_epoch
+                internal = topic == CONSUMER_OFFSETS_TOPIC
+                epoch = 0 if internal else state.partition(topic, number).leader_epoch
                 offset, timestamp = _find_offset(reader, topic, number, spec)
                 offsets[TopicPartition(topic, number)] = OffsetAndTimestamp(
                     offset, timestamp, epoch if offset >= 0 else None
@@ -287,8 +327,36 @@ def _to_offset_and_metadata(offset: GroupOffset | None) -> OffsetAndMetadata:
     return NO_OFFSET if offset is None else OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
 
 
-def _offset(position: OffsetAndMetadata | int) -> int:
-    return position.offset if isinstance(position, OffsetAndMetadata) else position
+def _plan_offset(
+    state: State,
+    partition: TopicPartition,
+    spec: object,
+    before: GroupOffset | None,
+    looked_up: OffsetAndTimestamp | None,
+) -> PlannedOffset:
+    log = state.partition(*partition)
+    if spec is None:  # as in Kafka it stays, even out of range
+        offset = log.high_watermark if before is None else before.offset
+        return PlannedOffset(offset, offset)
+    if looked_up is not None and looked_up.offset < 0:
+        return PlannedOffset(log.high_watermark, None)
+    if isinstance(spec, bool) or not isinstance(spec, int):
+        raise InvalidArgumentTypeError(
+            f"invalid offset {spec!r} for {partition}: give an OffsetSpec, an OffsetTimestamp, an OffsetShift or a "
+            "whole number",
+            topic=partition.topic,
+            partition=partition.partition,
+        )
+    wanted = int(spec) if looked_up is None else looked_up.offset
+    if isinstance(spec, OffsetShift):
+        if before is None:
+            raise NoOffsetForPartitionError(
+                f"Cannot shift offset for partition {partition} since there is no current committed offset",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        wanted += before.offset
+    return PlannedOffset(min(max(wanted, log.log_start_offset), log.high_watermark), wanted)
 
 
 def _exists(state: State, partition: tuple[str, int]) -> bool:
@@ -296,16 +364,11 @@ def _exists(state: State, partition: tuple[str, int]) -> bool:
     return topic is not None and 0 <= partition[1] < len(topic.partitions)
 
 
-def _name_list(given: Iterable[str], what: str) -> list[str]:
-    """Return the distinct names of a list. A single string is refused, not read as a list of letters."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
-    return list(dict.fromkeys(given))
-
-
 def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) -> tuple[int, int]:
     """Return the offset and the timestamp in milliseconds of the record, each -1 if there is none."""
-    if isinstance(spec, bool) or not isinstance(spec, int) or spec < min(OffsetSpec):
+    if isinstance(spec, OffsetTimestamp) and spec < 0:
+        spec = OffsetSpec.EARLIEST  # every record is later
+    if isinstance(spec, bool) or not isinstance(spec, int) or spec < EARLIEST_PENDING_UPLOAD:
         kind = InvalidArgumentError if isinstance(spec, int) else InvalidArgumentTypeError
         raise kind(
             f"invalid offset spec {spec!r} for {topic}-{partition}: give an OffsetSpec, or a time in milliseconds "
@@ -313,12 +376,11 @@ def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) ->
             topic=topic,
             partition=partition,
         )
-    if spec == OffsetSpec.LATEST_TIERED:
+    if spec in (OffsetSpec.LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1  # Kafka's result without tiered storage
-    if spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-        return reader.state.partition(topic, partition).log_start_offset, -1
-    if spec == OffsetSpec.LATEST:
-        return reader.state.partition(topic, partition).high_watermark, -1
+    if spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST):
+        offset = reader.offset(topic, partition, LATEST if spec == OffsetSpec.LATEST else EARLIEST)
+        return (-1 if offset is None else offset), -1
     if spec == OffsetSpec.MAX_TIMESTAMP:
         timed = reader.max_timestamp(topic, partition)
     else:

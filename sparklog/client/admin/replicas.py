@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from sparklog.client.admin.base import AdminBase, Response, Result
-from sparklog.client.admin.types import ElectionType, error_code, member_of
+from sparklog.client.admin.base import Response, Result
+from sparklog.client.admin.brokers import BrokerAdmin
+from sparklog.client.admin.types import BrokerCondition, ElectionType, error_code, member_of
 from sparklog.coordinator.unclean_election import find_unclean_leader
 from sparklog.errors import (
     ElectionNotNeededError,
@@ -22,7 +23,9 @@ from sparklog.errors import (
     InvalidRequestError,
     SparklogError,
 )
+from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.elections import UncleanElection, elect_preferred, elect_unclean
+from sparklog.protocol.decide.moves import clear_throttle, propose_assignment, set_throttle
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
@@ -39,7 +42,7 @@ UNKNOWN_LAG = -1
 """``offset_lag`` of a replica that is not in sync; only a listing of its location would tell how far it is."""
 
 
-class ReplicaAdmin(AdminBase):
+class ReplicaAdmin(BrokerAdmin):
     """The methods of ``AdminClient`` for replicas. Thread-safe."""
 
     def describe_log_dirs(
@@ -47,7 +50,8 @@ class ReplicaAdmin(AdminBase):
     ) -> list[Result]:
         """Return the bytes of segments by broker and partition: of all topics, a list, or ``{topic: [partition, …]}``.
 
-        A location that fails its checks has error code 56. Raises UnknownTopicOrPartitionError.
+        A location that failed its checks or does not answer has error code 56 and no topics; ``error_message`` says why
+        it did not answer. Raises UnknownTopicOrPartitionError.
         """
         state = self._state()
         wanted = sorted(state.brokers) if brokers is None else list(brokers)
@@ -55,9 +59,11 @@ class ReplicaAdmin(AdminBase):
             if number not in state.brokers:
                 raise InvalidArgumentError(f"there is no broker {number}; there are {sorted(state.brokers)}")
         partitions = _checked_partitions(state, topic_partitions)
+        conditions = self._conditions(state)
         return [
-            {"broker": number, "log_dirs": [_log_dir(state, number, self._coordinator.store.root, partitions)]}
+            {"broker": number, "log_dirs": [_log_dir(state, number, conditions[number], partitions)]}
             for number in wanted
+            if number in conditions
         ]
 
     def elect_leaders(
@@ -118,9 +124,47 @@ class ReplicaAdmin(AdminBase):
                 raise InvalidArgumentError(
                     f"no brokers for {partition}; name some, or give None to cancel its reassignment"
                 )
-        wanted = {(partition[0], partition[1]): replicas for partition, replicas in reassignments.items()}
-        outcome = self._opened().submit(partial(alter_reassignments, wanted=wanted))
+        outcome = self.reassign_partitions(reassignments, all_or_none=False)
         return {partition: None if error is None else type(error) for partition, error in outcome.items()}
+
+    def reassign_partitions(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        throttle: int = 0,
+        allow_replication_factor_change: bool = True,
+        all_or_none: bool = True,
+    ) -> dict[TopicPartition, SparklogError | None]:
+        """Start or cancel reassignments as ``alter_partition_reassignments``, and return an error or None by partition;
+        with ``all_or_none`` nothing is changed if there is an error.
+
+        In the same commit a ``throttle`` limits their replication to these bytes per second, until ``clear_throttle``.
+        """
+        wanted = {(partition[0], partition[1]): replicas for partition, replicas in reassignments.items()}
+        moves = {partition: replicas for partition, replicas in wanted.items() if replicas is not None}
+
+        def decide(state: State) -> Decision[ErrorByPartition]:
+            decided = alter_reassignments(state, wanted, allow_replication_factor_change)
+            if all_or_none and any(decided.result.values()):
+                return Decision([], decided.result)
+            limits = set_throttle(state, moves, throttle).actions if throttle else []
+            return Decision([*limits, *decided.actions], decided.result)
+
+        return self._opened().submit(decide)
+
+    def clear_throttle(self, topics: Iterable[str]) -> None:
+        """Lift the throttle of reassignments from the cluster and from these topics."""
+        names = list(topics)
+        self._opened().submit(lambda state: clear_throttle(state, names))
+
+    def propose_assignment(self, topics: Iterable[str], brokers: Sequence[int]) -> dict[TopicPartition, list[int]]:
+        """Return replicas for all partitions of these topics, spread over these brokers as those of a new topic.
+
+        Raises UnknownTopicOrPartitionError, and InvalidReplicaAssignmentError for brokers that do not exist, are
+        cordoned, or are too few.
+        """
+        state = self._state()
+        proposals = [propose_assignment(state, topic, brokers) for topic in topics]
+        return {partition: replicas for proposal in proposals for partition, replicas in proposal.items()}
 
     def list_partition_reassignments(
         self,
@@ -185,10 +229,10 @@ def _election_results(outcome: Mapping[TopicPartition, SparklogError | None]) ->
     return [Response(topic=topic, partition_result=results) for topic, results in topics.items()]
 
 
-def _log_dir(state: State, broker: int, root: str, partitions: Mapping[str, list[int]]) -> Result:
-    broker_state = state.brokers[broker]
+def _log_dir(state: State, broker: int, condition: BrokerCondition, partitions: Mapping[str, list[int]]) -> Result:
+    online = condition.state == "online"
     topics: list[Result] = []
-    for topic, numbers in partitions.items():
+    for topic, numbers in partitions.items() if online else ():
         replicas: list[Result] = []
         for number in numbers:
             partition = state.partition(topic, number)
@@ -204,10 +248,11 @@ def _log_dir(state: State, broker: int, root: str, partitions: Mapping[str, list
         if replicas:
             topics.append({"name": topic, "partitions": replicas})
     return {
-        "error_code": 0 if broker_state.online else STORAGE_ERROR,
-        "log_dir": broker_state.url or root,
+        "error_code": 0 if online else STORAGE_ERROR,
+        "error_message": condition.problem,
+        "log_dir": condition.location,
         "topics": topics,
         "total_bytes": -1,
         "usable_bytes": -1,
-        "is_cordoned": broker_state.cordoned,
+        "is_cordoned": state.brokers[broker].cordoned,
     }

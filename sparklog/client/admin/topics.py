@@ -8,14 +8,22 @@ Not for: the decisions (``protocol.decide.topics``).
 
 from __future__ import annotations
 
-import logging
 import uuid  # noqa: TID251 - only to show an id as kafka-python does; none is made here
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sparklog.client.admin.base import UNKNOWN_OPERATIONS, AdminBase, RequestOutcome, Response, Result, text_configs
+from sparklog.client.admin.base import (
+    UNKNOWN_OPERATIONS,
+    AdminBase,
+    RequestOutcome,
+    Response,
+    Result,
+    as_list,
+    text_configs,
+    warn_of,
+)
 from sparklog.client.admin.configs import config_data
 from sparklog.client.admin.types import ConfigResourceType, NewPartitions, NewTopic, error_code
 from sparklog.config.cluster_configs import ClusterConfig
@@ -39,8 +47,6 @@ from sparklog.protocol.decide.topics import create_partitions, create_topic
 from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
 from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.types import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.1
 """Seconds between two checks of ``wait_for_topics``, as in kafka-python."""
@@ -67,7 +73,7 @@ class TopicAdmin(AdminBase):
         state = self._state()
         if topics is None:
             return [_topic_data(state, state.topics[name]) for name in sorted(state.topics)]
-        return [_describe_topic(state, topic) for topic in _as_list(topics, "topics")]
+        return [_describe_topic(state, topic) for topic in as_list(topics, "topics")]
 
     def create_topics(
         self,
@@ -113,26 +119,30 @@ class TopicAdmin(AdminBase):
         outcomes = self._submit_all(names, create, validate_only, raise_errors)
         for new, outcome in zip(wanted, outcomes, strict=True):
             if outcome.error is None:
-                for line in without_effect(new.name, text_configs(new.topic_configs or {})):
-                    logger.warning("topic %s: %s", new.name, line)
+                warn_of(new.name, without_effect(new.name, text_configs(new.topic_configs or {})))
         state = coordinator.state
         return {
             "topics": [_creation_result(state, new, outcome) for new, outcome in zip(wanted, outcomes, strict=True)]
         }
 
     def delete_topics(
-        self, topics: Iterable[str | uuid.UUID], timeout_ms: int | None = None, raise_errors: bool = True
+        self,
+        topics: Iterable[str | uuid.UUID],
+        timeout_ms: int | None = None,
+        raise_errors: bool = True,
+        *,
+        all_or_none: bool = False,
     ) -> Result:
         """Delete topics, by name or id, with all their records.
 
         Raises UnknownTopicOrPartitionError, PolicyViolationError with ``raise_errors``, after the other topics have
-        been deleted.
+        been deleted; with ``all_or_none`` none has been.
 
             >>> _ = admin.delete_topics(["orders"])
             >>> admin.list_topics()
             []
         """
-        wanted = _as_list(topics, "topics")
+        wanted = as_list(topics, "topics")
         names = _existing_names(self._state(), wanted)
         with prepare_deletion(self._opened(), names) as delete_topic:
             outcomes = self._submit_all(
@@ -140,6 +150,7 @@ class TopicAdmin(AdminBase):
                 lambda state, index: delete_topic(state, _resolve_name(state, wanted[index])),
                 False,
                 raise_errors,
+                all_or_none,
             )
         results = [
             {
@@ -157,12 +168,14 @@ class TopicAdmin(AdminBase):
         timeout_ms: int | None = None,
         validate_only: bool = False,
         raise_errors: bool = True,
+        *,
+        all_or_none: bool = False,
     ) -> Response:
         """Add partitions to topics: ``{topic: total}``, NewPartitions, or ``{"count": 8, "assignments": …}``.
 
         ``results`` of the response has the outcome of each topic. Raises UnknownTopicOrPartitionError,
         InvalidPartitionsError, InvalidReplicationAssignmentError with ``raise_errors``, after the other topics have
-        been changed.
+        been changed; with ``all_or_none`` none has been.
 
             >>> _ = admin.create_partitions({"orders": 4})
         """
@@ -175,6 +188,7 @@ class TopicAdmin(AdminBase):
             ),
             validate_only,
             raise_errors,
+            all_or_none,
         )
         return Response(
             throttle_time_ms=0, results=[Response(name=outcome.name, **outcome.codes()) for outcome in outcomes]
@@ -185,11 +199,14 @@ class TopicAdmin(AdminBase):
         records_to_delete: Mapping[TopicPartition, int],
         timeout_ms: int | None = None,
         partition_leader_id: int | None = None,
+        *,
+        raise_errors: bool = True,
     ) -> dict[TopicPartition, Result]:
         """Delete the records before these offsets; -1 deletes all records.
 
         Returns the low watermark of each partition, which is its new log start offset. The next retention frees the
-        space. ``partition_leader_id`` has no effect.
+        space. A partition that failed has an ``error_code`` and an ``error_message``. ``partition_leader_id`` has no
+        effect.
 
             >>> _ = producer.send("orders", b"v").get()
             >>> first = sparklog.TopicPartition("orders", 0)
@@ -197,27 +214,27 @@ class TopicAdmin(AdminBase):
             1
 
         Raises:
-            UnknownTopicOrPartitionError, OffsetOutOfRangeError, PolicyViolationError, InvalidTopicError: of the first
-                partition that failed, after the records of the other partitions have been deleted, as in Kafka.
+            UnknownTopicOrPartitionError, OffsetOutOfRangeError, PolicyViolationError, InvalidTopicError: with
+                ``raise_errors``, of the first partition that failed, after the records of the other partitions have
+                been deleted, as in Kafka.
         """
         partitions = list(records_to_delete)
 
         def delete(state: State, index: int) -> Decision[dict[tuple[str, int], int]]:
             topic, number = partitions[index]
             if is_internal_topic(topic):
-                raise InvalidTopicError(f"records of the internal topic {topic} are not deleted", topic=topic)
+                raise InvalidTopicError(f"cannot delete records of the internal topic {topic}", topic=topic)
             return decide_segments.delete_records(state, {(topic, number): records_to_delete[partitions[index]]})
 
-        outcomes = self._submit_all([f"{topic}-{number}" for topic, number in partitions], delete, False, True)
+        names = [f"{topic}-{number}" for topic, number in partitions]
+        outcomes = self._submit_all(names, delete, False, raise_errors)
         return {
-            partition: {"partition_index": partition.partition, "low_watermark": low, "error_code": 0}
-            for partition, outcome in zip(partitions, outcomes, strict=True)
-            for low in outcome.result.values()
+            partition: _deletion(partition, outcome) for partition, outcome in zip(partitions, outcomes, strict=True)
         }
 
     def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: int = 10_000) -> None:
         """Wait until all these topics exist. Raises KafkaTimeoutError."""
-        names = _as_list(topic_names, "topic_names")
+        names = as_list(topic_names, "topic_names")
         clock = self._opened().log.clock
         deadline = clock.monotonic() + timeout_ms / 1000
         while True:
@@ -241,7 +258,7 @@ class TopicAdmin(AdminBase):
         after = (cursor["topic_name"], cursor["partition_index"]) if cursor else ("", 0)
         left = response_partition_limit
         described: list[Result] = []
-        for name in sorted(set(_as_list(topics, "topics"))):
+        for name in sorted(set(as_list(topics, "topics"))):
             if name < after[0]:
                 continue
             data = _describe_topic(state, name)
@@ -263,13 +280,6 @@ _NO_ELIGIBLE: Mapping[str, object] = {"eligible_leader_replicas": None, "last_kn
 
 
 # -- arguments
-
-
-def _as_list(given: Iterable[Any], what: str) -> list[Any]:
-    """Return the items of a list. A single string is refused, not read as a list of letters."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
-    return list(given)
 
 
 def _parse_new_topics(given: object) -> list[NewTopic]:
@@ -372,6 +382,13 @@ def _resolve_name(state: State, topic: str | uuid.UUID) -> str:
 def as_uuid(topic_id: str) -> uuid.UUID:
     """Return a topic id as the UUID that kafka-python accepts; results contain its text."""
     return uuid.UUID(bytes=urlsafe_b64decode(topic_id + "=="))
+
+
+def _deletion(partition: TopicPartition, outcome: RequestOutcome) -> Result:
+    if outcome.error is not None:
+        return {"partition_index": partition[1], "low_watermark": -1, **outcome.codes()}
+    (low,) = outcome.result.values()
+    return {"partition_index": partition[1], "low_watermark": low, "error_code": 0}
 
 
 def _creation_result(state: State, new: NewTopic, outcome: RequestOutcome) -> Result:

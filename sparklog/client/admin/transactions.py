@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import NoReturn
 
-from sparklog.client.admin.base import AdminBase, Result
+from sparklog.client.admin.base import AdminBase, Result, as_list
 from sparklog.client.admin.types import (
     AbortTransactionSpec,
     PartitionProducerState,
@@ -25,7 +25,6 @@ from sparklog.client.admin.types import (
 )
 from sparklog.errors import (
     InvalidArgumentError,
-    InvalidArgumentTypeError,
     InvalidTxnStateError,
     TransactionalIdNotFoundError,
 )
@@ -74,12 +73,11 @@ class TransactionAdmin(AdminBase):
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """Return producer id and epoch of these ids. Raises TransactionalIdNotFoundError for an unused id."""
-        if isinstance(transactional_ids, str):
-            raise InvalidArgumentTypeError(f"invalid transactional_ids={transactional_ids!r}: give a list")
+        names = as_list(transactional_ids, "transactional_ids")
         state = self._state()
         by_id = {producer.transactional_id: (number, producer) for number, producer in transactional_producers(state)}
         descriptions: dict[str, TransactionDescription] = {}
-        for name in transactional_ids:
+        for name in names:
             if name not in by_id:
                 raise TransactionalIdNotFoundError(
                     f"transactional id {name!r} is not known: no producer has called init_transactions() with it, or "
@@ -138,6 +136,14 @@ class TransactionAdmin(AdminBase):
         """
         names = list(transactional_ids)
         self._opened().submit(lambda state: decide_expiry.forget_transactional_ids(state, names))
+
+    def forget_applications(self, applications: Iterable[str]) -> None:
+        """Forget the newest write number of these applications: a write that they repeat is then stored twice.
+
+        Raises NotFoundError for an unknown one; then none is forgotten.
+        """
+        names = list(applications)
+        self._opened().submit(lambda state: decide_expiry.forget_applications(state, names))
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> NoReturn:
         """Raise InvalidTxnStateError: there is no open transaction to abort."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sparklog import errors
 from sparklog.errors import InvalidArgumentError, SparklogError
@@ -145,6 +145,20 @@ class OffsetTimestamp(int):
         return f"OffsetTimestamp({int(self)})"
 
 
+class OffsetShift(int):
+    """A number of records relative to the committed offset of a group; negative ones are before it."""
+
+    __slots__ = ()
+
+
+class PlannedOffset(NamedTuple):
+    """An offset that a reset sets. ``wanted`` is the one before it was moved into the range of the partition, None if
+    there is no record at or after the time."""
+
+    offset: int
+    wanted: int | None
+
+
 class IsolationLevel(_KafkaEnum, IntEnum):
     """The isolation level of a read. Both levels are the same here: uncommitted records have no offsets."""
 
@@ -243,6 +257,19 @@ class MemberToRemove:
     member_id: str | None = None
     group_instance_id: str | None = None
     reason: str | None = None
+
+
+# -- brokers
+
+
+class BrokerCondition(NamedTuple):
+    """Whether a broker answers. ``state`` is ``offline`` if its latest check failed. ``last_seen_ms`` is None if
+    unknown; ``problem`` is why it did not answer; ``location`` is a path or URL."""
+
+    state: Literal["online", "unreachable", "offline"]
+    last_seen_ms: int | None
+    problem: str | None
+    location: str
 
 
 # -- transactions

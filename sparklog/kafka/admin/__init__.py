@@ -1,79 +1,36 @@
 """The admin client and the types of its arguments: ``kafka.admin``."""
 
-from __future__ import annotations
-
-from sparklog.client.admin.client import AdminClient as KafkaAdminClient
-from sparklog.client.admin.security import (
-    ACL,
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ConfigSourceType,
-    ConfigType,
-    ResourcePattern,
-    ResourcePatternFilter,
-    ResourceType,
-    ScramMechanism,
-    UpdateFeatureType,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
-from sparklog.client.admin.types import (
-    AbortTransactionSpec,
-    AlterConfigOp,
-    ConfigFilterType,
-    ConfigResource,
-    ConfigResourceType,
-    ElectionType,
-    GroupState,
-    GroupType,
-    IsolationLevel,
-    MemberToRemove,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    OffsetTimestamp,
-    PartitionProducerState,
-    ProducerState,
-    TransactionDescription,
-    TransactionListing,
-    TransactionState,
-)
-
-__all__ = [
-    "ACL",
-    "ACLFilter",
-    "ACLOperation",
-    "ACLPermissionType",
-    "ACLResourcePatternType",
-    "AbortTransactionSpec",
-    "AlterConfigOp",
-    "ConfigFilterType",
-    "ConfigResource",
-    "ConfigResourceType",
-    "ConfigSourceType",
-    "ConfigType",
-    "ElectionType",
-    "GroupState",
-    "GroupType",
-    "IsolationLevel",
-    "KafkaAdminClient",
-    "MemberToRemove",
-    "NewPartitions",
-    "NewTopic",
-    "OffsetSpec",
-    "OffsetTimestamp",
-    "PartitionProducerState",
-    "ProducerState",
-    "ResourcePattern",
-    "ResourcePatternFilter",
-    "ResourceType",
-    "ScramMechanism",
-    "TransactionDescription",
-    "TransactionListing",
-    "TransactionState",
-    "UpdateFeatureType",
-    "UserScramCredentialDeletion",
-    "UserScramCredentialUpsertion",
-]
+from sparklog.client.admin.security import ACL as ACL
+from sparklog.client.admin.security import ACLFilter as ACLFilter
+from sparklog.client.admin.security import ACLOperation as ACLOperation
+from sparklog.client.admin.security import ACLPermissionType as ACLPermissionType
+from sparklog.client.admin.security import ACLResourcePatternType as ACLResourcePatternType
+from sparklog.client.admin.security import ConfigSourceType as ConfigSourceType
+from sparklog.client.admin.security import ConfigType as ConfigType
+from sparklog.client.admin.security import ResourcePattern as ResourcePattern
+from sparklog.client.admin.security import ResourcePatternFilter as ResourcePatternFilter
+from sparklog.client.admin.security import ResourceType as ResourceType
+from sparklog.client.admin.security import ScramMechanism as ScramMechanism
+from sparklog.client.admin.security import UpdateFeatureType as UpdateFeatureType
+from sparklog.client.admin.security import UserScramCredentialDeletion as UserScramCredentialDeletion
+from sparklog.client.admin.security import UserScramCredentialUpsertion as UserScramCredentialUpsertion
+from sparklog.client.admin.types import AbortTransactionSpec as AbortTransactionSpec
+from sparklog.client.admin.types import AlterConfigOp as AlterConfigOp
+from sparklog.client.admin.types import ConfigFilterType as ConfigFilterType
+from sparklog.client.admin.types import ConfigResource as ConfigResource
+from sparklog.client.admin.types import ConfigResourceType as ConfigResourceType
+from sparklog.client.admin.types import ElectionType as ElectionType
+from sparklog.client.admin.types import GroupState as GroupState
+from sparklog.client.admin.types import GroupType as GroupType
+from sparklog.client.admin.types import IsolationLevel as IsolationLevel
+from sparklog.client.admin.types import MemberToRemove as MemberToRemove
+from sparklog.client.admin.types import NewPartitions as NewPartitions
+from sparklog.client.admin.types import NewTopic as NewTopic
+from sparklog.client.admin.types import OffsetSpec as OffsetSpec
+from sparklog.client.admin.types import OffsetTimestamp as OffsetTimestamp
+from sparklog.client.admin.types import PartitionProducerState as PartitionProducerState
+from sparklog.client.admin.types import ProducerState as ProducerState
+from sparklog.client.admin.types import TransactionDescription as TransactionDescription
+from sparklog.client.admin.types import TransactionListing as TransactionListing
+from sparklog.client.admin.types import TransactionState as TransactionState
+from sparklog.kafka.admin.client import KafkaAdminClient as KafkaAdminClient

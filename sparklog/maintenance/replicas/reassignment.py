@@ -15,13 +15,10 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import InvalidReplicaAssignmentError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.maintenance.replicas.replication import Progress, ReplicationResult, replicate
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.protocol.decide.brokers import replicas_on
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
-from sparklog.protocol.plan.placement import available_brokers
-from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
 
@@ -48,35 +45,3 @@ def reassign(
     replicated = replicate(coordinator, runner, topics, bytes_per_second=bytes_per_second, progress=progress)
     under_way = list(reassignments(coordinator.refresh(), list(wanted)))
     return ReassignmentResult(refused, under_way, replicated)
-
-
-def plan_drain(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
-    """Return new replicas for all partitions of a broker, so that it holds none: each replica goes to the broker with
-    the fewest replicas.
-
-    Raises InvalidReplicaAssignmentError if there are too few other brokers.
-    """
-    load = {number: 0 for number in available_brokers(state) if number != broker}
-    for topic in state.topics_in_order():
-        for partition in topic.partitions:
-            for replica in partition.replicas:
-                if replica in load:
-                    load[replica] += 1
-    moves: dict[tuple[str, int], list[int]] = {}
-    for topic_partition in replicas_on(state, broker):
-        partition = state.partition(*topic_partition)
-        replicas = [replica for replica in partition.replicas if replica not in partition.removing]
-        if broker not in replicas:
-            continue
-        candidates = [number for number in load if number not in replicas]
-        if not candidates:
-            raise InvalidReplicaAssignmentError(
-                f"{topic_partition} has replicas {replicas}, and there is no other broker, online and not cordoned, to "
-                f"take the replica of broker {broker}; register one, or lower the replication factor",
-                topic=topic_partition.topic,
-                partition=topic_partition.partition,
-            )
-        chosen = min(candidates, key=lambda number: (load[number], number))
-        load[chosen] += 1
-        moves[topic_partition] = [chosen if replica == broker else replica for replica in replicas]
-    return moves

@@ -101,6 +101,12 @@ def test_what_matches_nothing_or_is_malformed_is_refused(
     assert run("get-offsets", *arguments) == (1, "", f"{FAILED}{message}\n")
 
 
+def test_a_negative_time_without_a_meaning_finds_no_offset_even_of_records(run: Run, filled: Coordinator) -> None:
+    result = run("get-offsets", "--topic", "a", "--time", "-7")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith("Skip getting offsets due to: invalid offset spec -7 for a-0")
+
+
 @pytest.mark.parametrize("time", [str(2**63), "-" + "9" * 30, "9" * 5000, "٣"])
 def test_hostile_time_is_refused_or_finds_nothing(run: Run, filled: Coordinator, time: str) -> None:
     result = run("get-offsets", "--time", time)

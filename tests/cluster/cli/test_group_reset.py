@@ -111,14 +111,17 @@ def test_a_group_that_is_not_there_is_made_by_its_first_offsets(run: Run, filled
 
 
 def test_a_group_with_members_is_refused_and_the_others_are_set(run: Run, filled: Coordinator) -> None:
-    filled.submit(partial(join_group, request=JoinRequest(group="live", member="a", topics=["orders"])))
+    for group in ("active", "live"):  # before and after the other one
+        filled.submit(partial(join_group, request=JoinRequest(group=group, member="a", topics=["orders"])))
     result = run("consumer-groups", "--reset-offsets", "--all-groups", "--to-latest", "--topic", "orders", "--execute")
     assert result.code == 1
-    assert (
-        "Error: Assignments can only be reset if the group 'live' is inactive, but the current state is Stable.\n"
-    ) in result.err
+    assert result.err.splitlines()[:2] == [
+        f"Error: Assignments can only be reset if the group '{group}' is inactive, but the current state is Stable."
+        for group in ("active", "live")
+    ]
+    assert table(result)[1:] == [["billing", "orders", "0", "4"], ["billing", "orders", "1", "2"]]
     assert offsets(filled) == {0: 4, 1: 2}
-    assert offsets(filled, "live") == {}
+    assert offsets(filled, "live") == offsets(filled, "active") == {}
 
 
 def test_exported_offsets_of_one_group_can_be_read_back(run: Run, filled: Coordinator, tmp_path: Path) -> None:

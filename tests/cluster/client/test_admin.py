@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin.client import (
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import (
     AbortTransactionSpec,
-    AdminClient,
+    ConfigResourceType,
+    GroupState,
+    OffsetSpec,
     ProducerState,
     TransactionDescription,
     TransactionListing,
     TransactionState,
 )
-from sparklog.client.admin.types import ConfigResourceType, GroupState, OffsetSpec
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
@@ -28,8 +30,11 @@ from sparklog.errors import (
     KafkaError,
     NotFoundError,
     SecurityDisabledError,
+    TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.commits import ApplicationWrite
+from sparklog.protocol.decide.decision import Decision
 from sparklog.types import TopicPartition
 from tests.cluster.client.admin_clusters import with_orders
 
@@ -100,7 +105,7 @@ def admin(cluster: Coordinator) -> AdminClient:
 def test_every_method_of_kafka_python_has_its_arguments(expected: str) -> None:
     method = inspect.signature(getattr(AdminClient, expected.partition("(")[0]))
     parameters = [one.replace(annotation=inspect.Parameter.empty) for one in method.parameters.values()][1:]
-    shown = inspect.Signature(parameters)
+    shown = inspect.Signature([one for one in parameters if one.kind is not one.KEYWORD_ONLY])  # those are our own
     assert f"{expected.partition('(')[0]}{shown}" == expected
 
 
@@ -162,7 +167,16 @@ def test_brokers_are_storage_locations(admin: AdminClient, cluster: Coordinator)
     assert admin.describe_cluster() == {
         "cluster_id": cluster.state.cluster_id,
         "controller_id": 0,
-        "brokers": [{"broker_id": 0, "host": cluster.store.root, "port": -1, "rack": None, "is_fenced": False}],
+        "brokers": [
+            {
+                "broker_id": 0,
+                "host": cluster.store.root,
+                "port": -1,
+                "rack": None,
+                "is_fenced": False,
+                "error_message": None,
+            }
+        ],
         "authorized_operations": None,
     }
 
@@ -197,6 +211,19 @@ def transactions(cluster: Coordinator) -> Coordinator:
     cluster.init_producer("new")
     cluster.init_producer()
     return cluster
+
+
+def test_ids_and_applications_are_forgotten_all_or_none(admin: AdminClient, transactions: Coordinator) -> None:
+    transactions.submit(lambda state: Decision([ApplicationWrite(application="hourly", application_version=7)], None))
+    with pytest.raises(TransactionalIdNotFoundError):
+        admin.forget_transactional_ids(["new", "nobody"])
+    with pytest.raises(NotFoundError, match="unknown application 'nobody'"):
+        admin.forget_applications(["hourly", "nobody"])
+    admin.forget_transactional_ids(["new"])
+    admin.forget_applications(["hourly"])
+    state = admin.read_state()
+    assert [producer.transactional_id for producer in state.producers.values()].count("new") == 0
+    assert not state.applications
 
 
 def test_transactional_ids_are_listed_and_filtered(admin: AdminClient, transactions: Coordinator) -> None:

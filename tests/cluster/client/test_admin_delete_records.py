@@ -64,6 +64,20 @@ def test_records_before_the_offset_cannot_be_read_any_more(cluster: Coordinator,
     assert cluster.refresh().partition("orders", 0).log_start_offset == 4
 
 
+def test_errors_are_results_if_they_are_not_raised(cluster: Coordinator, admin: AdminClient) -> None:
+    internal, nowhere = TopicPartition("__consumer_offsets", 0), TopicPartition("nope", 0)
+    before = cluster.refresh().version
+    results = admin.delete_records({internal: 0, PLACE: 4, nowhere: 0}, raise_errors=False)
+    assert results[PLACE] == {"partition_index": 0, "low_watermark": 4, "error_code": 0}
+    assert {partition: (result["low_watermark"], result["error_code"]) for partition, result in results.items()} == {
+        internal: (-1, 17),
+        PLACE: (4, 0),
+        nowhere: (-1, 3),
+    }
+    assert results[internal]["error_message"] == "cannot delete records of the internal topic __consumer_offsets"
+    assert cluster.refresh().version == before + 1
+
+
 def test_minus_one_deletes_all_records_there_are(cluster: Coordinator, admin: AdminClient) -> None:
     assert admin.delete_records({PLACE: -1})[PLACE]["low_watermark"] == 10
     assert values(cluster) == []

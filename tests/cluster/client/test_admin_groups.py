@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.client.admin.client import (
-    AdminClient,
-    GroupInformation,
-    GroupState,
-    MemberInformation,
-    MemberToRemove,
-    NoError,
-    OffsetSpec,
-    OffsetTimestamp,
-)
+from sparklog.client.admin.client import AdminClient, GroupInformation, MemberInformation
+from sparklog.client.admin.types import GroupState, MemberToRemove, OffsetShift, OffsetSpec, OffsetTimestamp
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, partition_of
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     InvalidRequestError,
+    NoError,
     NonEmptyGroupError,
+    NoOffsetForPartitionError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -184,13 +179,60 @@ def test_offsets_are_set_while_the_group_has_no_members(admin: AdminClient, clus
         (OffsetTimestamp(10_000), 4),
         (2, 2),
         (99, 4),
+        (-3, 0),
+        (OffsetTimestamp(-1), 0),
+        (OffsetShift(1), 2),
+        (OffsetShift(-7), 0),
+        (None, 1),
     ],
 )
 def test_offsets_are_reset_by_spec_time_and_number(
-    admin: AdminClient, spec: OffsetSpec | OffsetTimestamp | int, offset: int
+    admin: AdminClient, spec: OffsetSpec | OffsetTimestamp | OffsetShift | int | None, offset: int
 ) -> None:
     assert admin.reset_group_offsets("billing", {FIRST: spec}) == {FIRST: {"error": NoError, "offset": offset}}
     assert admin.list_group_offsets("billing")["billing"][FIRST] == OffsetAndMetadata(offset, "note", 0)
+
+
+def test_a_plan_says_which_offsets_a_reset_moves_into_the_log_and_sets_nothing(admin: AdminClient) -> None:
+    def plan(spec: object) -> tuple[int, int | None]:
+        return tuple(admin.plan_group_offsets("billing", {FIRST: spec})[FIRST])  # type: ignore[dict-item,return-value]
+
+    assert plan(99) == (4, 99)
+    assert plan(OffsetShift(-7)) == (0, -6)
+    assert plan(OffsetTimestamp(10_000)) == (4, None)
+    assert plan(OffsetSpec.LATEST) == (4, 4)
+    assert admin.list_group_offsets("billing")["billing"][FIRST].offset == 1
+    assert admin.plan_group_offsets("new", {FIRST: None})[FIRST].offset == 4
+    with pytest.raises(NoOffsetForPartitionError, match="Cannot shift offset for partition orders-0"):
+        admin.plan_group_offsets("new", {FIRST: OffsetShift(1)})
+
+
+def test_an_offset_that_is_kept_may_be_out_of_range(admin: AdminClient) -> None:
+    admin.delete_records({FIRST: 3})
+    assert admin.plan_group_offsets("billing", {FIRST: None})[FIRST].offset == 1
+    assert admin.plan_group_offsets("billing", {FIRST: OffsetShift(0)})[FIRST] == (3, 1)
+
+
+def test_offsets_of_consumer_offsets_are_listed_too(admin: AdminClient, cluster: Coordinator) -> None:
+    internal = TopicPartition("__consumer_offsets", partition_of("billing"))
+    ends = {spec: admin.list_partition_offsets({internal: spec})[internal].offset for spec in (-1, -2, -3, 0, -5, -6)}
+    assert ends[-1] == (cluster.state.version + 1) * RECORDS_PER_COMMIT
+    assert ends[-2] == 0
+    assert 0 < ends[0] <= ends[-3] < ends[-1]
+    assert ends[-5] == ends[-6] == -1
+
+
+def test_errors_of_groups_are_raised_if_wanted(admin: AdminClient, cluster: Coordinator) -> None:
+    with pytest.raises(GroupIdNotFoundError):
+        admin.delete_groups(["nope"], raise_errors=True)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.alter_group_offsets("billing", {FIRST: 0, TopicPartition("nope", 0): 0}, raise_errors=True)
+    join(cluster, "a", group="billing")
+    with pytest.raises(UnknownMemberIdError):
+        admin.alter_group_offsets("billing", {FIRST: 0}, raise_errors=True)
+    with pytest.raises(GroupSubscribedToTopicError):
+        admin.delete_group_offsets("billing", [FIRST], raise_errors=True)
+    assert admin.list_group_offsets("billing")["billing"][FIRST].offset == 1
 
 
 def test_offsets_are_not_reset_under_members_or_by_nonsense(admin: AdminClient, cluster: Coordinator) -> None:

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin.client import AdminClient, ElectionType
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import ElectionType
 from sparklog.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,
     InvalidRequestError,
     NoReassignmentInProgressError,
+    PolicyViolationError,
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.moves import LISTS, RATES
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
@@ -48,8 +51,24 @@ def test_a_location_that_failed_is_shown_as_such(replicas: Replicas, admin: Admi
     assert (partition["leader_id"], partition["isr_nodes"], partition["offline_replicas"]) == (2, [2], [1])
     codes = [found["log_dirs"][0]["error_code"] for found in admin.describe_log_dirs()]
     assert codes == [0, 56, 0, 0]
+    assert admin.describe_log_dirs(brokers=[1])[0]["log_dirs"][0]["topics"] == []
+    replicas.mount(1)
+    replicas.controller.check()
     (lagging,) = admin.describe_log_dirs(brokers=[1])[0]["log_dirs"][0]["topics"][0]["partitions"]
     assert lagging["offset_lag"] == -1
+
+
+def test_a_location_that_is_gone_is_not_online_though_no_controller_has_noticed(
+    replicas: Replicas, admin: AdminClient
+) -> None:
+    replicas.unmount(1)
+    assert replicas.cluster.refresh().brokers[1].online
+    assert [broker["is_fenced"] for broker in admin.describe_cluster()["brokers"]] == [False, True, False, False]
+    (log_dir,) = admin.describe_log_dirs(brokers=[1])[0]["log_dirs"]
+    assert (log_dir["error_code"], log_dir["topics"]) == (56, [])
+    assert log_dir["error_message"]
+    states = [(condition.state, condition.problem is None) for condition in admin.check_brokers().values()]
+    assert states == [("online", True), ("unreachable", False), ("online", True), ("online", True)]
 
 
 def test_the_preferred_leader_is_elected_once_it_is_in_sync(replicas: Replicas, admin: AdminClient) -> None:
@@ -112,3 +131,71 @@ def test_moves_that_cannot_be_are_told_by_their_error_class(admin: AdminClient) 
     assert admin.alter_partition_reassignments({nowhere: [1]}) == {nowhere: UnknownTopicOrPartitionError}
     with pytest.raises(InvalidRequestError, match="cancel"):
         admin.alter_partition_reassignments({FIRST: []})
+
+
+def test_moves_begin_together_with_their_throttle_or_not_at_all(replicas: Replicas, admin: AdminClient) -> None:
+    nowhere = TopicPartition("nope", 0)
+    refused = admin.reassign_partitions({FIRST: [2, 3], nowhere: [1]}, throttle=1000)
+    assert (refused[FIRST], type(refused[nowhere])) == (None, UnknownTopicOrPartitionError)
+    assert admin.list_partition_reassignments() == {}
+    assert admin.read_state().configs == {}
+    before = replicas.cluster.refresh().version
+    assert admin.reassign_partitions({FIRST: [2, 3]}, throttle=1000) == {FIRST: None}
+    state = admin.read_state()
+    assert state.version == before + 1
+    assert dict(state.configs) == dict.fromkeys(RATES, "1000")
+    assert [state.topics[TOPIC].configs[name] for name in LISTS] == ["0:1,0:2", "0:3"]
+    admin.clear_throttle([TOPIC, "nope"])
+    state = admin.read_state()
+    assert (state.configs, state.topics[TOPIC].configs) == ({}, {})
+
+
+def test_the_number_of_replicas_stays_if_it_may_not_change(admin: AdminClient) -> None:
+    refused = admin.reassign_partitions({FIRST: [1, 2, 3]}, allow_replication_factor_change=False)
+    assert isinstance(refused[FIRST], InvalidReplicaAssignmentError)
+
+
+def test_reassignments_are_cancelled_where_there_are_any(admin: AdminClient) -> None:
+    admin.reassign_partitions({FIRST: [2, 3]})
+    outcome = admin.reassign_partitions({FIRST: None, TopicPartition(TOPIC, 9): None}, all_or_none=False)
+    assert outcome[FIRST] is None
+    assert isinstance(outcome[TopicPartition(TOPIC, 9)], UnknownTopicOrPartitionError)
+    assert admin.list_partition_reassignments() == {}
+
+
+def test_an_assignment_is_proposed_for_brokers_that_may_hold_it(admin: AdminClient) -> None:
+    (replicas,) = admin.propose_assignment([TOPIC], [2, 3]).values()
+    assert sorted(replicas) == [2, 3]
+    admin.cordon_broker(3)
+    for brokers, message in (([1, 9], "Unknown broker id 9"), ([1], "has 2 replicas"), ([2, 3], "is cordoned")):
+        with pytest.raises(InvalidReplicaAssignmentError, match=message):
+            admin.propose_assignment([TOPIC], brokers)
+
+
+def test_brokers_are_added_cordoned_drained_and_removed(replicas: Replicas, admin: AdminClient, tmp_path: Path) -> None:
+    added = admin.add_broker(str(tmp_path / "another"))
+    assert admin.check_brokers()[added].state == "online"
+    assert (admin.cordon_broker(added), admin.cordon_broker(added)) == (True, False)
+    assert admin.cordon_broker(added, False)
+    assert admin.drain_broker(1) == [FIRST]
+    state = admin.read_state()
+    assert (state.brokers[1].cordoned, state.partition(*FIRST).removing) == (True, (1,))
+    with pytest.raises(PolicyViolationError):
+        admin.unregister_broker(1)
+    replicate(replicas.cluster, InProcess())
+    admin.unregister_broker(1)
+    assert 1 not in admin.read_state().brokers
+    with pytest.raises(PolicyViolationError, match="it is the root"):
+        admin.drain_broker(0)
+
+
+def test_locations_outside_the_root_are_allowed_and_disallowed(admin: AdminClient) -> None:
+    elsewhere, url = "s3://other-bucket/logs/", "s3://other-bucket/logs"
+    assert (admin.allow_location(elsewhere), admin.allow_location(elsewhere)) == ((url, True), (url, False))
+    assert (admin.disallow_location(elsewhere), admin.disallow_location(elsewhere)) == ((url, True), (url, False))
+
+
+def test_the_log_is_described_and_its_time_is_not_set_back_in_vain(replicas: Replicas, admin: AdminClient) -> None:
+    described = admin.describe_log()
+    assert (described.root, described.boundary) == (replicas.cluster.store.root, -1)
+    assert admin.reset_time() == 0

@@ -7,14 +7,8 @@ from functools import partial
 
 import pytest
 
-from sparklog.client.admin.client import (
-    AdminClient,
-    AlterConfigOp,
-    ConfigResource,
-    ConfigResourceType,
-    NewPartitions,
-    NewTopic,
-)
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import AlterConfigOp, ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
@@ -46,6 +40,32 @@ def admin(cluster: Coordinator) -> AdminClient:
 
 def partitions(cluster: Coordinator) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in cluster.refresh().topics.items()}
+
+
+# -- all or none
+
+
+def test_of_topics_that_change_together_none_changes_if_one_is_refused(
+    admin: AdminClient, cluster: Coordinator
+) -> None:
+    admin.create_topics({"a": {"num_partitions": 1}, "b": {"num_partitions": 4}})
+    with pytest.raises(InvalidPartitionsError):
+        admin.create_partitions({"a": 2, "b": 2}, all_or_none=True)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.delete_topics(["a", "nope"], all_or_none=True)
+    assert partitions(cluster) == {"a": 1, "b": 4}
+    admin.create_partitions({"a": 5, "b": 5}, all_or_none=True)
+    assert partitions(cluster) == {"a": 5, "b": 5}
+    admin.delete_topics(["a", "b"], all_or_none=True)
+    assert partitions(cluster) == {}
+
+
+def test_the_error_of_a_config_is_raised_if_wanted(admin: AdminClient) -> None:
+    admin.create_topics(["t"])
+    broken = ConfigResource("TOPIC", "t", {"retention.ms": "soon"})
+    assert admin.alter_configs([broken])["topic"]["t"].startswith("InvalidConfigurationError: ")
+    with pytest.raises(InvalidConfigurationError):
+        admin.alter_configs([broken], raise_errors=True)
 
 
 # -- create
@@ -249,6 +269,10 @@ def test_configs_are_described_by_what_was_set_or_all(admin: AdminClient, cluste
     one = some["topic"]["t"]["retention.ms"]
     assert one["config_type"] == "LONG"
     assert one["synonyms"][0] == {"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}
+    sizes = [ConfigResource("TOPIC", "t", ["segment.bytes"])]
+    size = admin.describe_configs(sizes, include_synonyms=True, config_filter="all")["topic"]["t"]["segment.bytes"]
+    assert size["synonyms"][-1]["source"] == "DEFAULT_CONFIG"
+    assert {synonym["name"] for synonym in size["synonyms"]} == {"log.segment.bytes"}
     assert list(some["topic"]["t"]) == ["retention.ms"]
     assert admin.describe_configs([ConfigResource("topic", "t", {})]) == {"topic": {"t": {}}}
 

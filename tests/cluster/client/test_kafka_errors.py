@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.admin.client import AdminClient, NewPartitions
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import NewPartitions
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster

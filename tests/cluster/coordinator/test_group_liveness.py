@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from sparklog.client.admin.client import AdminClient, NoError
+from sparklog.client.admin.client import AdminClient
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.group_liveness import (
@@ -22,7 +22,7 @@ from sparklog.coordinator.group_liveness import (
 )
 from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.coordinator.membership import GroupMember
-from sparklog.errors import GroupSubscribedToTopicError, UnknownMemberIdError
+from sparklog.errors import GroupSubscribedToTopicError, NoError, UnknownMemberIdError
 from sparklog.ids import SeededIds
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop

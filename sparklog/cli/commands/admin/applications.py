@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect, say
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, say
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
+    from sparklog.client.admin.client import AdminClient
 
 MIN_WIDTH = 20
 
@@ -45,29 +45,28 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--application can't be used with --list")
     if options.delete and options.json:
         raise UsageError("--json can't be used with --delete")
-    coordinator = connect(options)
-    if options.list:
-        _list(coordinator, options.json)
-        return 0
     from sparklog.errors import NotFoundError
-    from sparklog.protocol.decide.expiry import forget_applications
 
-    try:
-        coordinator.submit(lambda state: forget_applications(state, options.application))
-    except NotFoundError as error:
-        complain(f"Failed to delete: {error}")
-        return 1
+    with connect_admin(options) as admin:
+        if options.list:
+            _list(admin, options.json)
+            return 0
+        try:
+            admin.forget_applications(options.application)
+        except NotFoundError as error:
+            complain(f"Failed to delete: {error}")
+            return 1
     for name in dict.fromkeys(options.application):
         say(f"Deleted application {name}.")
     return 0
 
 
-def _list(coordinator: Coordinator, as_json: bool) -> None:
+def _list(admin: AdminClient, as_json: bool) -> None:
     from sparklog.cli.output.documents import ApplicationDetails, ApplicationList
 
     applications = [
         ApplicationDetails(application=name, version=application.version, commit_version=application.commit_version)
-        for name, application in sorted(coordinator.state.applications.items())
+        for name, application in sorted(admin.read_state().applications.items())
     ]
     if as_json:
         print_json(ApplicationList(applications=applications))

@@ -6,15 +6,23 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect, given, say
-from sparklog.cli.output.broker_conditions import TIMEOUT_MS
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    complain,
+    complain_of,
+    connect_admin,
+    given,
+    say,
+)
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import State
-    from sparklog.types import TopicPartition
+    from sparklog.client.admin.client import AdminClient
+
+TIMEOUT_MS = 5000
+"""The default of ``--timeout``, without an import of the admin client."""
 
 TAKES = {
     "add": ("location", "id"),
@@ -71,20 +79,21 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     action = _check(options)
-    if action == "list":
-        return _list(connect(options), options)
-    actions: dict[str, Callable[[Coordinator, argparse.Namespace], None]] = {
-        "add": _add,
-        "remove": _remove,
-        "cordon": _cordon,
-        "uncordon": _cordon,
-        "drain": _drain,
-        "move": _move,
-        "replace": _replace,
-        "allow": _allow,
-        "disallow": _disallow,
-    }
-    actions[action](connect(options), options)
+    with connect_admin(options) as admin:
+        if action == "list":
+            return _list(admin, options)
+        change: Callable[[AdminClient, argparse.Namespace], None] = {
+            "add": _add,
+            "remove": _remove,
+            "cordon": _cordon,
+            "uncordon": _cordon,
+            "drain": _drain,
+            "move": _move,
+            "replace": _replace,
+            "allow": _allow,
+            "disallow": _disallow,
+        }[action]
+        change(admin, options)
     return 0
 
 
@@ -107,50 +116,24 @@ def _check(options: argparse.Namespace) -> str:
     return action
 
 
-def _add(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    from sparklog.coordinator.brokers import add_broker
-
-    number = add_broker(coordinator, options.location, options.id)
-    say(f"Added broker {number} at {coordinator.state.brokers[number].url}.")
+def _add(admin: AdminClient, options: argparse.Namespace) -> None:
+    number = admin.add_broker(options.location, options.id)
+    say(f"Added broker {number} at {admin.read_state().brokers[number].url}.")
 
 
-def _remove(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    from sparklog.coordinator.brokers import remove_broker
-
-    remove_broker(coordinator, options.id)
+def _remove(admin: AdminClient, options: argparse.Namespace) -> None:
+    admin.unregister_broker(options.id)
     print(f"Removed broker {options.id}.")
 
 
-def _cordon(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    from sparklog.coordinator.brokers import cordon_broker
-
-    changed = cordon_broker(coordinator, options.id, options.action == "cordon")
+def _cordon(admin: AdminClient, options: argparse.Namespace) -> None:
+    changed = admin.cordon_broker(options.id, options.action == "cordon")
     already = "" if changed else " already"
     print(f"Broker {options.id} is{already} {'cordoned' if options.action == 'cordon' else 'not cordoned'}.")
 
 
-def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    """Cordon the broker and start to move its replicas.
-
-    Both in one commit, so that no replica is added in between; nothing changes if any cannot be placed elsewhere.
-    """
-    from sparklog.maintenance.replicas.reassignment import plan_drain
-    from sparklog.protocol.decide.brokers import cordon, find_broker
-    from sparklog.protocol.decide.decision import Decision
-    from sparklog.protocol.decide.replicas import alter_reassignments
-
-    def decide(state: State) -> Decision[list[TopicPartition]]:
-        if not find_broker(state, options.id).url:
-            raise PolicyViolationError(f"broker {options.id} cannot be drained: it is the root of the cluster")
-        decided = alter_reassignments(state, plan_drain(state, options.id))
-        for error in decided.result.values():
-            if error is not None:
-                raise error
-        return Decision([*cordon(state, options.id, True).actions, *decided.actions], sorted(decided.result))
-
-    from sparklog.errors import PolicyViolationError
-
-    partitions = coordinator.submit(decide)
+def _drain(admin: AdminClient, options: argparse.Namespace) -> None:
+    partitions = admin.drain_broker(options.id)
     print(f"Broker {options.id} is cordoned.")
     if partitions:
         plural = "" if len(partitions) == 1 else "s"
@@ -158,48 +141,38 @@ def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
         complain("Note: the replication of `sparklog maintain` copies them; then the broker can be removed.")
 
 
-def _move(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    from sparklog.coordinator.brokers import move_broker
-
-    move_broker(coordinator, options.id, options.location)
-    say(f"Broker {options.id} is at {coordinator.state.brokers[options.id].url}.")
+def _move(admin: AdminClient, options: argparse.Namespace) -> None:
+    admin.move_broker(options.id, options.location)
+    say(f"Broker {options.id} is at {admin.read_state().brokers[options.id].url}.")
 
 
-def _replace(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    from sparklog.coordinator.brokers import replace_location
-
-    replace_location(coordinator, options.id)
-    say(f"Broker {options.id} is {coordinator.state.brokers[options.id].url or coordinator.store.root}.")
+def _replace(admin: AdminClient, options: argparse.Namespace) -> None:
+    admin.replace_location(options.id)
+    say(f"Broker {options.id} is {admin.read_state().brokers[options.id].url}.")
     complain("Note: the next pass of `sparklog maintain` finds the missing files and copies them.")
 
 
-def _allow(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    url = coordinator.brokers.open(options.location).root
-    added = coordinator.brokers.allow(url, coordinator.log.ids)
+def _allow(admin: AdminClient, options: argparse.Namespace) -> None:
+    url, added = admin.allow_location(options.location)
     say(f"Brokers below {url} are {'' if added else 'already '}allowed.")
 
 
-def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    from sparklog.log.broker_files import disallow_location
-
-    url = coordinator.brokers.open(options.location).root
-    removed = disallow_location(coordinator.store, url, coordinator.log.ids)
+def _disallow(admin: AdminClient, options: argparse.Namespace) -> None:
+    url, removed = admin.disallow_location(options.location)
     say(f"{url} is {'no longer allowed' if removed else 'not on the list'}.")
     if removed:
         complain("Note: programs that have already opened a location there use it until they end.")
 
 
-def _list(coordinator: Coordinator, options: argparse.Namespace) -> int:
+def _list(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.cli.output.broker_listing import lines, listing
 
-    broker_list = listing(coordinator, options.timeout)
+    broker_list = listing(admin, options.timeout)
     if options.json:
         print_json(broker_list)
     else:
         for line in lines(broker_list):
             print(line)
-        for broker in broker_list.brokers:
-            if broker.problem is not None:
-                complain(f"broker {broker.broker} did not answer: {broker.problem}")
+        complain_of({broker.broker: broker.problem for broker in broker_list.brokers})
     all_online = all(broker.state == "online" for broker in broker_list.brokers)
     return 0 if all_online or not options.exit_code else FOUND_EXIT_CODE

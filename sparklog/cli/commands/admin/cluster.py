@@ -8,6 +8,7 @@ time after a machine with a wrong clock has written.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
@@ -15,17 +16,17 @@ from sparklog.cli.arguments.parser import (
     UsageError,
     bootstrap_server,
     complain,
-    connect,
+    complain_of,
+    connect_admin,
     given,
     require,
     say,
 )
-from sparklog.cli.output.broker_conditions import complain_of, conditions_of
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
+    from sparklog.client.admin.client import AdminClient
 
 ACTIONS = ("create", "describe", "cluster-id", "list-endpoints", "mirror", "promote", "reset-time")
 LISTINGS = ("describe", "cluster-id", "list-endpoints")
@@ -80,14 +81,15 @@ def run(options: argparse.Namespace) -> int:
     elif options.action in ("mirror", "promote"):
         require(options, "to")
         (_mirror if options.action == "mirror" else _promote)(options)
-    elif options.action == "describe":
-        _describe(connect(options), options.json)
-    elif options.action == "reset-time":
-        _reset_time(connect(options))
-    elif options.action == "list-endpoints":
-        _list_endpoints(connect(options), options)
     else:
-        _cluster_id(connect(options).state.cluster_id, options.json)
+        show: Callable[[AdminClient, argparse.Namespace], None] = {
+            "describe": _describe,
+            "reset-time": _reset_time,
+            "list-endpoints": _list_endpoints,
+            "cluster-id": _cluster_id,
+        }[options.action]
+        with connect_admin(options) as admin:
+            show(admin, options)
     return 0
 
 
@@ -139,45 +141,46 @@ def _promote(options: argparse.Namespace) -> None:
         complain("WARNING: commits of the old root that had not been mirrored are lost.")
 
 
-def _reset_time(coordinator: Coordinator) -> None:
+def _reset_time(admin: AdminClient, options: argparse.Namespace) -> None:
     from sparklog.cli.output.cluster_listing import utc
 
-    before_ms = coordinator.state.timestamp_ms
-    ahead_ms = coordinator.reset_time()
+    before_ms = admin.read_state().timestamp_ms
+    ahead_ms = admin.reset_time()
     if not ahead_ms:
         print(f"The log's time is {utc(before_ms)}, not in the future: nothing to do.")
         return
     print(f"The log's time was {utc(before_ms)}, {ahead_ms // 1000} s ahead, and is now {utc(before_ms - ahead_ms)}.")
 
 
-def _cluster_id(cluster_id: str, as_json: bool) -> None:
+def _cluster_id(admin: AdminClient, options: argparse.Namespace) -> None:
     from sparklog.cli.output.documents import ClusterIdentity
 
-    if as_json:
+    cluster_id = admin.read_state().cluster_id
+    if options.json:
         print_json(ClusterIdentity(cluster_id=cluster_id))
     else:
         print(f"Cluster ID: {cluster_id}")
 
 
-def _list_endpoints(coordinator: Coordinator, options: argparse.Namespace) -> None:
+def _list_endpoints(admin: AdminClient, options: argparse.Namespace) -> None:
     from sparklog.cli.output.cluster_listing import endpoint_lines, endpoints
 
-    conditions = conditions_of(coordinator)
-    endpoint_list = endpoints(coordinator, conditions, options.include_fenced_brokers)
+    brokers = admin.describe_cluster()["brokers"]
+    endpoint_list = endpoints(brokers, options.include_fenced_brokers)
     if options.json:
         print_json(endpoint_list)
     else:
         print(*endpoint_lines(endpoint_list, options.include_fenced_brokers), sep="\n")
-    complain_of(conditions)
+    complain_of({broker["broker_id"]: broker["error_message"] for broker in brokers})
 
 
-def _describe(coordinator: Coordinator, as_json: bool) -> None:
+def _describe(admin: AdminClient, options: argparse.Namespace) -> None:
     from sparklog.cli.output.cluster_listing import description, description_lines
 
-    conditions = conditions_of(coordinator)
-    document = description(coordinator, conditions)
-    if as_json:
+    conditions = admin.check_brokers()
+    document = description(admin.read_state(), admin.describe_log(), conditions)
+    if options.json:
         print_json(document)
     else:
         print(*description_lines(document), sep="\n")
-    complain_of(conditions)
+    complain_of({broker: condition.problem for broker, condition in conditions.items()})

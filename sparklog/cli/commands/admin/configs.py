@@ -14,7 +14,7 @@ from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
     complain,
-    connect,
+    connect_admin,
     given,
     read_properties_file,
     refuse_controller,
@@ -25,8 +25,7 @@ from sparklog.cli.arguments.parser import (
 from sparklog.cli.output.json_output import add_json, print_json
 
 if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import State
+    from sparklog.client.admin.client import AdminClient
 
 TYPES = ("topics", "brokers")
 ELSEWHERE = ("broker-loggers", "users", "clients", "ips", "client-metrics", "groups")
@@ -99,12 +98,12 @@ def run(options: argparse.Namespace) -> int:
     if kind in ELSEWHERE:  # only with Kafka's exit codes
         say(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
         return 0
-    if options.alter:
-        changes, deletions = _changes(options)
-        coordinator = connect(options)
-        _alter(coordinator, kind, name or "", changes, deletions)
-    else:
-        _describe(connect(options), kind, name, options)
+    changes, deletions = _changes(options) if options.alter else ({}, [])
+    with connect_admin(options) as admin:
+        if options.alter:
+            _alter(admin, kind, name or "", changes, deletions)
+        else:
+            _describe(admin, kind, name, options)
     return 0
 
 
@@ -203,23 +202,15 @@ def parse_add_config(text: str) -> dict[str, str]:
 # -- alter
 
 
-def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, str], deletions: list[str]) -> None:
-    from sparklog.cli.output.config_listing import say_without_effect
-    from sparklog.protocol.decide.decision import Decision
-    from sparklog.protocol.decide.topics import alter_configs
+def _alter(admin: AdminClient, kind: str, name: str, changes: dict[str, str], deletions: list[str]) -> None:
+    from sparklog.client.admin.types import AlterConfigOp, ConfigResource
 
-    absent: list[str] = []
-    kept: dict[str, str] = {}
-
-    def alter(state: State) -> Decision[None]:
-        current = state.topic(name).configs if kind == "topics" else state.configs
-        nonlocal kept
-        absent[:] = [deletion for deletion in deletions if deletion not in current]
-        kept = {key: value for key, value in current.items() if key not in changes and key not in deletions}
-        return alter_configs(state, name, changes, [key for key in deletions if key not in absent])
-
-    coordinator.submit(alter)
-    say_without_effect(name, changes, kept)
+    state = admin.read_state()
+    before = state.configs if kind == "brokers" else state.topic(name).configs
+    absent = [deletion for deletion in deletions if deletion not in before]
+    configs = {**changes, **dict.fromkeys(deletions, (AlterConfigOp.DELETE, ""))}
+    resource = ConfigResource(kind.removesuffix("s"), name, configs)
+    admin.alter_configs([resource], raise_on_unknown=False, raise_errors=True)
     if absent:  # not an error, so that a roll-out can be repeated
         complain(f"Note: nothing to delete, these settings are not set: {', '.join(absent)}")
     if kind == "topics":
@@ -231,11 +222,11 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
 # -- describe
 
 
-def _describe(coordinator: Coordinator, kind: str, name: str | None, options: argparse.Namespace) -> None:
+def _describe(admin: AdminClient, kind: str, name: str | None, options: argparse.Namespace) -> None:
     from sparklog.cli.output import config_listing
 
     describe = config_listing.topics if kind == "topics" else config_listing.brokers
-    descriptions = describe(coordinator.state, name, options.all)
+    descriptions = describe(admin.read_state(), name, options.all)
     if options.json:
         print_json(descriptions)
         return

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.group_partitions import parse_topic_partitions
@@ -19,16 +18,16 @@ from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
     complain,
-    connect,
+    connect_admin,
     failure_code,
     refuse_together,
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.types import printable
+from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
+    from sparklog.client.admin.client import AdminClient
     from sparklog.protocol.state import GroupState
 
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
@@ -115,28 +114,19 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     if options.validate_regex is not None:
         return _validate_regex(options)
-    coordinator = connect(options)
-    if options.list:
-        return _list(_groups(coordinator, options.state is not None or options.json), options)
-    if options.delete_offsets:
-        return _delete_offsets(coordinator, options)
-    groups = sorted(coordinator.state.groups) if options.all_groups else sorted(set(options.group))
-    if options.describe:
-        return _describe(coordinator, groups, options)
-    if options.delete:
-        return _delete(coordinator, groups, options)
-    from sparklog.cli.commands.admin.group_reset import reset_offsets
+    with connect_admin(options) as admin:
+        if options.list:
+            return _list(admin, options)
+        if options.delete_offsets:
+            return _delete_offsets(admin, options)
+        groups = sorted(admin.read_state().groups if options.all_groups else set(options.group))
+        if options.describe:
+            return _describe(admin, groups, options)
+        if options.delete:
+            return _delete(admin, groups, options)
+        from sparklog.cli.commands.admin.group_reset import reset_offsets
 
-    return reset_offsets(coordinator, options, groups)
-
-
-def _groups(coordinator: Coordinator, with_state: bool) -> dict[str, GroupState]:
-    """Return all groups; ``with_state`` checks the heartbeats, since the log does not tell which members are dead."""
-    if not with_state:
-        return dict(coordinator.state.groups)
-    from sparklog.coordinator.group_liveness import abandoned_emptied
-
-    return abandoned_emptied(coordinator, coordinator.state.groups)
+        return reset_offsets(admin, options, groups)
 
 
 def _has(options: argparse.Namespace, name: str) -> bool:
@@ -205,22 +195,15 @@ def _validate_regex(options: argparse.Namespace) -> int:
 # -- list
 
 
-def group_type(group: GroupState) -> str:
-    """Return ``Classic``: the members name the assignors, as in Kafka's classic groups."""
-    return "Classic"
-
-
-def _list(groups: dict[str, GroupState], options: argparse.Namespace) -> int:
+def _list(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import ConsumerGroupList, ConsumerGroupName
 
     states, types = options.state, options.type
     wanted_states = _parse_choices(states, STATES, "state")
     wanted_types = _parse_choices(types, TYPES, "types")
     listed = [
-        ConsumerGroupName(group=name, type=group_type(group), state=group.name_of_state)
-        for name, group in sorted(groups.items())
-        if (not wanted_states or group.name_of_state in wanted_states)
-        and (not wanted_types or group_type(group) in wanted_types)
+        ConsumerGroupName(group=group["group_id"], type=group["group_type"].title(), state=group["group_state"])
+        for group in admin.list_groups(None, wanted_states, wanted_types)
     ]
     if options.json:
         print_json(ConsumerGroupList(groups=listed))
@@ -250,13 +233,12 @@ def _parse_choices(text: str | None, valid: tuple[str, ...], what: str) -> set[s
 # -- describe
 
 
-def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
+def _describe(admin: AdminClient, groups: list[str], options: argparse.Namespace) -> int:
     from sparklog.cli.output import group_listing, group_tables
     from sparklog.cli.output.documents import ConsumerGroupDescriptions
-    from sparklog.coordinator.group_liveness import abandoned_emptied
 
-    code, state = 0, coordinator.state
-    group_states = abandoned_emptied(coordinator, {name: state.groups[name] for name in groups if name in state.groups})
+    code, state = 0, admin.read_state()
+    group_states = admin.live_groups({name: state.groups[name] for name in groups if name in state.groups})
     with_offsets = not options.members and options.state is None
     descriptions = []
     for name in groups:
@@ -295,14 +277,13 @@ def _print_note(name: str, group: GroupState, members_in_log: int) -> None:
 # -- delete
 
 
-def _delete(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
-    from sparklog.coordinator.group_liveness import without_dead_members
+def _delete(admin: AdminClient, groups: list[str], options: argparse.Namespace) -> int:
     from sparklog.errors import InvalidCallError, NotFoundError
 
     failed: dict[str, str] = {}
     for group in groups:
         try:
-            without_dead_members(coordinator, group, partial(coordinator.delete_group, group))
+            admin.delete_groups([group], raise_errors=True)
         except (InvalidCallError, NotFoundError) as error:
             failed[group] = f"{type(error).__name__}: {error}"
     deleted = ", ".join(f"'{printable(group)}'" for group in groups if group not in failed)
@@ -317,22 +298,21 @@ def _delete(coordinator: Coordinator, groups: list[str], options: argparse.Names
     return failure_code(options)
 
 
-def _delete_offsets(coordinator: Coordinator, options: argparse.Namespace) -> int:
+def _delete_offsets(admin: AdminClient, options: argparse.Namespace) -> int:
     """Delete a group's offsets of some partitions and print the outcome for each."""
-    group, topics = options.group[0], options.topic
-    from sparklog.coordinator.group_liveness import without_dead_members
-    from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+    from sparklog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError
 
+    group = options.group[0]
     results: dict[tuple[str, int], str] = {}
     failure = ""
-    for topic, numbers in _group_by_topic(coordinator, group, topics, results):
-        partitions = [(topic, number) for number in numbers]
+    for topic, numbers in _group_by_topic(admin, group, options.topic, results):
+        partitions = [TopicPartition(topic, number) for number in numbers]
         outcome = "Successful"
         try:
-            without_dead_members(coordinator, group, partial(coordinator.delete_group_offsets, group, partitions))
+            admin.delete_group_offsets(group, partitions, raise_errors=True)
         except GroupIdNotFoundError as error:
             failure, outcome = error.message, f"Error: {error.message}"
-        except NonEmptyGroupError as error:
+        except GroupSubscribedToTopicError as error:
             outcome = f"Error: {error.message}"
         results.update(dict.fromkeys(partitions, outcome))
     if not failure and any(outcome != "Successful" for outcome in results.values()):
@@ -349,12 +329,12 @@ def _delete_offsets(coordinator: Coordinator, options: argparse.Namespace) -> in
 
 
 def _group_by_topic(
-    coordinator: Coordinator, group: str, texts: list[str], results: dict[tuple[str, int], str]
+    admin: AdminClient, group: str, texts: list[str], results: dict[tuple[str, int], str]
 ) -> list[tuple[str, list[int]]]:
     """Return the partitions by topic; add those that neither exist nor have an offset to ``results`` as errors."""
     from sparklog.errors import UnknownTopicOrPartitionError
 
-    state = coordinator.state
+    state = admin.read_state()
     group_state = state.groups.get(group)
     committed = {(offset.topic, offset.partition) for offset in group_state.offsets.values()} if group_state else set()
     by_topic: dict[str, list[int]] = {}

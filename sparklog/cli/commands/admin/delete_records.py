@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, failure_code, require
+from sparklog.cli.arguments.parser import CommandParser, connect_admin, failure_code, require
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import TopicPartition, printable
-
-if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
-    from sparklog.errors import SparklogError
 
 FLAG = "--offset-json-file"
 
@@ -33,27 +28,26 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     require(options, "offset-json-file")
-    from sparklog.cli.arguments.json_files import OffsetFile, join_duplicates, read_json
+    from sparklog.cli.arguments.json_files import OffsetFile, read_json, refuse_duplicates
 
     file = read_json(options.offset_json_file, FLAG, OffsetFile)
-    offsets = {TopicPartition(entry.topic, entry.partition): entry.offset for entry in file.partitions}
-    duplicates = join_duplicates(TopicPartition(entry.topic, entry.partition) for entry in file.partitions)
-    if duplicates:
-        raise UsageError(f"Offset json file contains duplicate topic partitions: {duplicates}", prefixed=True)
-    coordinator = connect(options)
-    if not options.json:
-        print("Executing records delete operation")
-    low, failed = _delete(coordinator, offsets)
+    partitions = [TopicPartition(entry.topic, entry.partition) for entry in file.partitions]
+    refuse_duplicates("Offset json file contains duplicate topic partitions", partitions)
+    with connect_admin(options) as admin:
+        if not options.json:
+            print("Executing records delete operation")
+        offsets = {partition: entry.offset for partition, entry in zip(partitions, file.partitions, strict=True)}
+        results = admin.delete_records(offsets, raise_errors=False)
     from sparklog.cli.output.documents import DeletedRecords, RecordDeletion
 
     deletions = [
         DeletedRecords(
             topic=partition.topic,
             partition=partition.partition,
-            low_watermark=low.get(partition),
-            error=str(failed[partition]) if partition in failed else None,
+            low_watermark=None if result["error_code"] else result["low_watermark"],
+            error=result["error_message"] if result["error_code"] else None,
         )
-        for partition in offsets
+        for partition, result in results.items()
     ]
     if options.json:
         print_json(RecordDeletion(partitions=deletions))
@@ -64,34 +58,4 @@ def run(options: argparse.Namespace) -> int:
                 f"low_watermark: {deletion.low_watermark}" if deletion.error is None else f"error: {deletion.error}"
             )
             print(f"partition: {printable(deletion.topic)}-{deletion.partition}\t{printable(outcome)}")
-    return failure_code(options) if failed else 0
-
-
-def _delete(
-    coordinator: Coordinator, offsets: dict[TopicPartition, int]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]]:
-    """Delete in one commit; return the new low watermarks, and the errors of the partitions that are left unchanged."""
-    from sparklog.errors import InvalidTopicError, SparklogError
-    from sparklog.protocol.decide.decision import Decision
-    from sparklog.protocol.decide.segments import delete_records
-    from sparklog.protocol.names import is_internal_topic
-    from sparklog.protocol.state import State
-
-    def decide(state: State) -> Decision[tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]]]:
-        low: dict[TopicPartition, int] = {}
-        failed: dict[TopicPartition, SparklogError] = {}
-        actions = []
-        for partition, offset in offsets.items():
-            try:
-                if is_internal_topic(partition.topic):  # refused, as by Kafka's brokers
-                    raise InvalidTopicError(f"cannot delete records of the internal topic {partition.topic}")
-                decided = delete_records(state, {(partition.topic, partition.partition): offset})
-            except SparklogError as error:
-                failed[partition] = error
-            else:
-                low[partition] = decided.result[partition]
-                actions += decided.actions
-        return Decision(actions, (low, failed))
-
-    result: tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]] = coordinator.submit(decide)
-    return result
+    return failure_code(options) if any(result["error_code"] for result in results.values()) else 0

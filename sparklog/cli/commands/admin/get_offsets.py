@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, given, say
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, given, say
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.cli.arguments.patterns import PartitionFilter
-    from sparklog.client.reader import LogReader
+    from sparklog.client.admin.client import AdminClient
 
 ERROR_PREFIX = "Error occurred: "
 
@@ -23,8 +24,6 @@ NAMED_TIMES = {
     "earliest-pending-upload": -6,
 }
 """Kafka's special timestamps (ListOffsetsRequest)."""
-
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = NAMED_TIMES.values()
 
 
 def parser() -> CommandParser:
@@ -60,36 +59,49 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--topic-partitions cannot be used with --topic or --partitions", prefixed=True)
     time = _parse_time(options.time)
     matches = _parse_filter(options)
-    coordinator = connect(options)
-    from sparklog.cli.arguments.patterns import matching_topics
-    from sparklog.cli.output.documents import OffsetList, PartitionOffset
-    from sparklog.client.consumer.offsets_topic import ConsumerReader, listed_topics
-    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+    from sparklog.errors import InvalidArgumentError
 
-    listed = listed_topics(coordinator.state)
-    if options.topic == CONSUMER_OFFSETS_TOPIC and options.topic not in listed:
-        listed.append(options.topic)
-    topics = matching_topics(listed, None, options.exclude_internal_topics)
-    with ConsumerReader(coordinator) as reader:
-        partitions = [
-            (topic, partition)
-            for topic in topics
-            for partition in range(reader.partitions(topic))
-            if matches(topic, partition)
-        ]
+    with connect_admin(options) as admin:
+        partitions = _matching_partitions(admin, options, matches)
         if not partitions:
             raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
-        offsets = (
-            PartitionOffset(topic=topic, partition=partition, offset=_find_offset(reader, topic, partition, time))
-            for topic, partition in partitions
-        )
-        if options.json:
-            print_json(OffsetList(offsets=list(offsets)))
-            return 0
-        for entry in offsets:
-            if entry.offset is not None:
-                say(f"{entry.topic}:{entry.partition}:{entry.offset}")
+        try:
+            found = admin.list_partition_offsets(dict.fromkeys(partitions, time))
+        except InvalidArgumentError as error:  # a negative time without a meaning; Kafka's tool exits with 0, too
+            complain(f"Skip getting offsets due to: {error}")
+            found = {}
+    from sparklog.cli.output.documents import OffsetList, PartitionOffset
+
+    offsets = [
+        PartitionOffset(topic=topic, partition=partition, offset=timed.offset if timed.offset >= 0 else None)
+        for (topic, partition), timed in found.items()
+    ]
+    if options.json:
+        print_json(OffsetList(offsets=offsets))
+        return 0
+    for entry in offsets:
+        if entry.offset is not None:  # Kafka's tool does not print UNKNOWN_OFFSET either
+            say(f"{entry.topic}:{entry.partition}:{entry.offset}")
     return 0
+
+
+def _matching_partitions(
+    admin: AdminClient, options: argparse.Namespace, matches: PartitionFilter
+) -> list[TopicPartition]:
+    from sparklog.cli.arguments.patterns import matching_topics
+    from sparklog.client.consumer.offsets_topic import described_topic, listed_topics
+    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+
+    state = admin.read_state()
+    listed = listed_topics(state)
+    if options.topic == CONSUMER_OFFSETS_TOPIC and options.topic not in listed:
+        listed.append(options.topic)
+    return [
+        TopicPartition(topic, partition)
+        for topic in matching_topics(listed, None, options.exclude_internal_topics)
+        for partition in range(len(described_topic(state, topic).partitions))
+        if matches(topic, partition)
+    ]
 
 
 def _parse_time(text: str) -> int:
@@ -115,13 +127,3 @@ def _parse_filter(options: argparse.Namespace) -> PartitionFilter:
     if options.topic_partitions is not None:
         return topic_partition_rules(options.topic_partitions)
     return topic_and_partitions(options.topic, options.partitions)
-
-
-def _find_offset(reader: LogReader, topic: str, partition: int, time: int) -> int | None:
-    """Return the offset, or None where Kafka answers UNKNOWN_OFFSET, which its tool does not print."""
-    if time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return None  # the answer of a broker without tiered storage
-    if time == MAX_TIMESTAMP:
-        newest = reader.max_timestamp(topic, partition)
-        return None if newest is None else newest.offset
-    return reader.offset(topic, partition, EARLIEST if time == EARLIEST_LOCAL else time)

@@ -11,19 +11,19 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.group_partitions import partitions_of
 from sparklog.cli.arguments.parser import UsageError, complain, failure_code
-from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
-from sparklog.protocol.state import GroupState
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
+    from sparklog.client.admin.client import AdminClient
+    from sparklog.client.admin.groups import OffsetSpecs
+    from sparklog.client.admin.types import OffsetShift, OffsetSpec, OffsetTimestamp
+    from sparklog.protocol.state import State
 
 CHECKPOINT_NOTE = (
     "Note: a streaming query with a checkpoint resumes from its checkpoint, whatever its group's offsets; the new "
@@ -36,45 +36,37 @@ Plan = dict[TopicPartition, int]
 """New offsets of one group."""
 
 
-def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups: list[str]) -> int:
+def reset_offsets(admin: AdminClient, options: argparse.Namespace, groups: list[str]) -> int:
     """Print the new offsets of all groups, set them with ``--execute``, and return the exit code."""
     plans: dict[str, Plan] = {}
     code = 0
     from_file = _read_plans(options) if options.from_file is not None else {}
-    group_states = abandoned_emptied(coordinator, {name: _group(coordinator, name) for name in groups})
-    for name, group in group_states.items():
-        if group.members:
-            complain(
-                f"Error: Assignments can only be reset if the group '{name}' is inactive, but the current state is "
+    state = admin.read_state()
+    group_states = admin.live_groups({name: state.groups[name] for name in groups if name in state.groups})
+    for name in groups:
+        group = group_states.get(name)
+        problem = ""
+        if group is not None and group.members:
+            problem = (
+                f"Assignments can only be reset if the group '{name}' is inactive, but the current state is "
                 f"{group.name_of_state}."
             )
-            plans[name], code = {}, failure_code(options)
-            continue
-        if options.from_file is not None and name not in from_file:
-            complain(f"Error: No reset plan for group {name} found")
-            plans[name], code = {}, failure_code(options)
-            continue
-        plans[name] = _plan(coordinator, options, name, from_file.get(name, {}))
+        elif options.from_file is not None and name not in from_file:
+            problem = f"No reset plan for group {name} found"
+        if problem:
+            complain(f"Error: {problem}")
+            code = failure_code(options)
+        plans[name] = {} if problem else _plan(admin, state, options, name, from_file.get(name, {}))
     if options.execute:
-        for name, plan in plans.items():
-            offsets = {(partition.topic, partition.partition): offset for partition, offset in plan.items()}
-            without_dead_members(coordinator, name, partial(coordinator.commit_offsets, name, offsets))
+        for name in filter(plans.get, plans):
+            admin.alter_group_offsets(name, plans[name], raise_errors=True)
     if options.export:
         print(_as_csv(plans, with_group=len(options.group) != 1))
     else:
         print("\n".join(_as_table(plans)))
-    if any(plans[name] and _never_had_members(coordinator, name) for name in plans):
+    if any(plan and (name not in group_states or not group_states[name].generation) for name, plan in plans.items()):
         complain(CHECKPOINT_NOTE)
     return code
-
-
-def _never_had_members(coordinator: Coordinator, name: str) -> bool:
-    """Whether the group has never had a member; that of a streaming query never has."""
-    return _group(coordinator, name).generation == 0
-
-
-def _group(coordinator: Coordinator, name: str) -> GroupState:
-    return coordinator.state.groups.get(name, GroupState())
 
 
 def _as_table(plans: Mapping[str, Plan]) -> list[str]:
@@ -103,82 +95,56 @@ def _as_csv(plans: Mapping[str, Plan], with_group: bool) -> str:
 # -- the new offsets of one group
 
 
-def _plan(coordinator: Coordinator, options: argparse.Namespace, group: str, from_file: Plan) -> Plan:
-    state = coordinator.state
-    current = {partition: committed.offset for partition, committed in state.committed_offsets(group).items()}
+def _plan(admin: AdminClient, state: State, options: argparse.Namespace, group: str, from_file: Plan) -> Plan:
+    from sparklog.errors import NoOffsetForPartitionError
+
+    specs: OffsetSpecs
     if options.from_file is not None:
-        return {partition: _clamp(coordinator, partition, offset) for partition, offset in sorted(from_file.items())}
-    if options.all_topics:
-        partitions: Iterable[TopicPartition] = sorted(current)
+        specs = dict(sorted(from_file.items()))
+    elif options.all_topics:
+        specs = dict.fromkeys(sorted(admin.list_group_offsets(group)[group]), _spec(options))
     else:
         partitions = sorted(TopicPartition(*partition) for partition in partitions_of(state, options.topic))
-    time_ms = _time_ms(coordinator, options)
-    if time_ms is not None:
-        return _plan_by_time(coordinator, list(partitions), time_ms)
-    return {partition: _new_offset(coordinator, options, partition, current.get(partition)) for partition in partitions}
-
-
-def _new_offset(
-    coordinator: Coordinator, options: argparse.Namespace, partition: TopicPartition, current: int | None
-) -> int:
-    log = coordinator.state.partition(partition.topic, partition.partition)
-    if options.to_earliest:
-        return log.log_start_offset
-    if options.to_offset is not None:
-        return _clamp(coordinator, partition, options.to_offset)
-    if options.shift_by is not None:
-        if current is None:
-            raise UsageError(
-                f"Cannot shift offset for partition {partition} since there is no current committed offset"
+        specs = dict.fromkeys(partitions, _spec(options))
+    try:
+        planned = admin.plan_group_offsets(group, specs)
+    except NoOffsetForPartitionError as error:
+        raise UsageError(error.message) from error
+    for partition, (offset, wanted) in planned.items():
+        if wanted is None:
+            print(
+                f"\nWarn: Partition {partition.partition} from topic {printable(partition.topic)} is empty. "
+                "Falling back to latest known offset.",
+                file=sys.stderr,
             )
-        return _clamp(coordinator, partition, current + options.shift_by)
-    if options.to_current and current is not None:
-        return current
-    return log.high_watermark
+        elif wanted != offset:
+            side, kind = ("higher", "latest") if wanted > offset else ("lower", "earliest")
+            complain(
+                f"New offset ({wanted}) is {side} than {kind} offset for topic partition {partition}. "
+                f"Value will be set to {offset}."
+            )
+    return {partition: offset for partition, (offset, _) in planned.items()}
 
 
-def _clamp(coordinator: Coordinator, partition: TopicPartition, offset: int) -> int:
-    """Return the offset, or the nearest one within the partition's range, with a warning."""
-    log = coordinator.state.partition(partition.topic, partition.partition)
-    first, last = log.log_start_offset, log.high_watermark
-    if first <= offset <= last:
-        return offset
-    side, kind, nearest = ("higher", "latest", last) if offset > last else ("lower", "earliest", first)
-    complain(
-        f"New offset ({offset}) is {side} than {kind} offset for topic partition {partition}. "
-        f"Value will be set to {nearest}."
-    )
-    return nearest
+def _spec(options: argparse.Namespace) -> OffsetSpec | OffsetTimestamp | OffsetShift | int | None:
+    """Return where the options set each offset to; None leaves it as it is. Raises UsageError."""
+    from sparklog.client.admin.types import OffsetShift, OffsetSpec, OffsetTimestamp
+    from sparklog.clock import SystemClock
+
+    if options.to_offset is not None:
+        return int(options.to_offset)
+    if options.shift_by is not None:
+        return OffsetShift(options.shift_by)
+    if options.to_datetime is not None:
+        return OffsetTimestamp(parse_time_ms(options.to_datetime))
+    if options.by_duration is not None:
+        return OffsetTimestamp(SystemClock().now_ms() - parse_duration_ms(options.by_duration))
+    if options.to_current:
+        return None
+    return OffsetSpec.EARLIEST if options.to_earliest else OffsetSpec.LATEST
 
 
 # -- by time
-
-
-def _time_ms(coordinator: Coordinator, options: argparse.Namespace) -> int | None:
-    """Return the time of ``--to-datetime`` or ``--by-duration`` in milliseconds since 1970, None without either."""
-    if options.to_datetime is not None:
-        return parse_time_ms(options.to_datetime)
-    if options.by_duration is not None:
-        return coordinator.log.clock.now_ms() - parse_duration_ms(options.by_duration)
-    return None
-
-
-def _plan_by_time(coordinator: Coordinator, partitions: list[TopicPartition], time_ms: int) -> Plan:
-    from sparklog.client.reader import LogReader
-
-    plan: Plan = {}
-    with LogReader(coordinator) as reader:
-        for topic, partition in partitions:
-            offset = reader.offset(topic, partition, time_ms) if time_ms >= 0 else reader.offset(topic, partition, -2)
-            if offset is None:
-                print(
-                    f"\nWarn: Partition {partition} from topic {printable(topic)} is empty. "
-                    "Falling back to latest known offset.",
-                    file=sys.stderr,
-                )
-                offset = coordinator.state.partition(topic, partition).high_watermark
-            plan[TopicPartition(topic, partition)] = offset
-    return plan
 
 
 _TIME = re.compile(

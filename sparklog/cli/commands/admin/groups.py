@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, refuse_together
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, refuse_together
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import printable
 
@@ -49,15 +49,14 @@ def run(options: argparse.Namespace) -> int:
     for name in ("consumer", "share", "streams"):
         others = [other for other in ("consumer", "group-type", "protocol", "share", "streams") if other != name]
         refuse_together(options, name, others)
-    coordinator = connect(options)
     from sparklog.cli.output.documents import GroupList, GroupName
-    from sparklog.client.admin.groups import protocol_type
 
-    groups = [
-        GroupName(group=name, type=TYPE, protocol=protocol_type(group))
-        for name, group in sorted(coordinator.state.groups.items())
-        if _is_wanted(options, protocol_type(group))
-    ]
+    with connect_admin(options) as admin:
+        groups = [
+            GroupName(group=group["group_id"], type=TYPE, protocol=group["protocol_type"])
+            for group in admin.list_groups()
+            if _is_wanted(options, group["protocol_type"])
+        ]
     if options.json:
         print_json(GroupList(groups=groups))
         return 0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, given, require, say
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, given, require, say
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import ElectionOutcome, ElectionResult
-    from sparklog.coordinator import Coordinator
-    from sparklog.errors import SparklogError
-
-    Outcome = dict[TopicPartition, SparklogError | None]
 
 FILE_FLAG = "--path-to-json-file"
 SCOPES = ("topic", "all-topic-partitions", "path-to-json-file")
@@ -46,9 +42,15 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     kind = _check(options)
     partitions = _read_partitions(options)
-    coordinator = connect(options)
-    elect = _elect_preferred if kind == PREFERRED else _elect_unclean
-    return _report(kind, elect(coordinator, partitions), options.json)
+    with connect_admin(options) as admin:
+        response = admin.elect_leaders(kind, partitions, raise_errors=False)
+    outcomes = [
+        outcome
+        for topic in response["replica_election_results"]
+        for outcome in map(partial(_outcome, topic["topic"]), topic["partition_result"])
+        if partitions is not None or outcome.outcome != "not-needed"
+    ]
+    return _report(kind, outcomes, options.json)
 
 
 def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
@@ -65,81 +67,47 @@ def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
     return PREFERRED if kind == PREFERRED else UNCLEAN
 
 
-def _read_partitions(options: argparse.Namespace) -> list[TopicPartition] | None:
-    """Return the partitions that the options name; None for all. Raises UsageError."""
+def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None:
+    """Return the partitions that the options name, by topic; None for all. Raises UsageError."""
     if options.topic is not None:
-        return [TopicPartition(options.topic, options.partition)]
+        return {options.topic: [options.partition]}
     if options.path_to_json_file is None:
         return None
-    from sparklog.cli.arguments.json_files import ElectionFile, join_duplicates, read_json
+    from sparklog.cli.arguments.json_files import ElectionFile, read_json, refuse_duplicates
 
     file = read_json(options.path_to_json_file, FILE_FLAG, ElectionFile)
     partitions = [TopicPartition(entry.topic, entry.partition) for entry in file.partitions]
-    duplicates = join_duplicates(partitions)
-    if duplicates:
-        raise UsageError(f"Replica election data contains duplicate partitions: {duplicates}", prefixed=True)
+    refuse_duplicates("Replica election data contains duplicate partitions", partitions)
     if not partitions:
         raise UsageError("Replica election data is empty", prefixed=True)
-    return partitions
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        by_topic.setdefault(topic, []).append(number)
+    return by_topic
 
 
-def _elect_preferred(coordinator: Coordinator, partitions: list[TopicPartition] | None) -> Outcome:
-    from sparklog.protocol.decide.elections import elect_preferred
-
-    outcome: Outcome = coordinator.submit(partial(elect_preferred, partitions=partitions))
-    return outcome
-
-
-def _elect_unclean(coordinator: Coordinator, partitions: list[TopicPartition] | None) -> Outcome:
-    """Inspect the replicas and elect the one that lacks the fewest records, whatever the topic's settings."""
-    from sparklog.coordinator.unclean_election import find_unclean_leader
-    from sparklog.errors import ElectionNotNeededError, SparklogError
-    from sparklog.protocol.decide.elections import elect_unclean, every_partition
-
-    state = coordinator.state
-    outcome: Outcome = {}
-    elections = []
-    for topic_partition in every_partition(state) if partitions is None else partitions:
-        try:
-            partition = state.partition(*topic_partition)
-            if partition.leader < 0:
-                elections.append(find_unclean_leader(coordinator, state, *topic_partition))
-            elif partitions is not None:
-                outcome[topic_partition] = ElectionNotNeededError(
-                    f"broker {partition.leader} leads {topic_partition}",
-                    topic=topic_partition.topic,
-                    partition=topic_partition.partition,
-                )
-        except SparklogError as error:
-            outcome[topic_partition] = error
-    if elections:
-        outcome.update(coordinator.submit(partial(elect_unclean, elections=elections)))
-    return outcome
-
-
-def _report(kind: Literal["PREFERRED", "UNCLEAN"], outcome: Outcome, as_json: bool) -> int:
-    from sparklog.cli.output.documents import ElectionOutcome, ElectionResult
+def _outcome(topic: str, result: Mapping[str, Any]) -> ElectionOutcome:
+    from sparklog.cli.output.documents import ElectionOutcome
     from sparklog.errors import ElectionNotNeededError
 
-    result = ElectionResult(
-        election_type=kind,
-        partitions=[
-            ElectionOutcome(
-                topic=partition.topic,
-                partition=partition.partition,
-                outcome="elected" if error is None
-                else "not-needed" if isinstance(error, ElectionNotNeededError)
-                else "failed",
-                error=None if error is None else str(error),
-            )
-            for partition, error in sorted(outcome.items(), key=lambda item: item[0])
-        ],
-    )  # fmt: skip
+    code = result["error_code"]
+    return ElectionOutcome(
+        topic=topic,
+        partition=result["partition_id"],
+        outcome="elected" if not code else "not-needed" if code == ElectionNotNeededError.errno else "failed",
+        error=result["error_message"],
+    )
+
+
+def _report(kind: Literal["PREFERRED", "UNCLEAN"], outcomes: list[ElectionOutcome], as_json: bool) -> int:
+    from sparklog.cli.output.documents import ElectionResult
+
+    result = ElectionResult(election_type=kind, partitions=outcomes)
     if as_json:
         print_json(result)
     else:
         _print(result)
-    failed = sum(partition.outcome == "failed" for partition in result.partitions)
+    failed = sum(partition.outcome == "failed" for partition in outcomes)
     if failed:
         raise UsageError(f"{failed} replica(s) could not be elected", prefixed=True)
     return 0

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, require
-from sparklog.cli.output.broker_conditions import complain_of, conditions_of
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain_of, connect_admin, join, require
 from sparklog.cli.output.json_output import add_json, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sparklog.cli.output.broker_conditions import Condition
     from sparklog.cli.output.documents import LogDir
-    from sparklog.coordinator import Coordinator
 
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
 """The error that Kafka's tool prints for a log dir that is offline; here for a broker that does not answer, too."""
-UNKNOWN_LAG = -1
-"""The lag of a replica that is not in sync: only a listing of its location could tell it."""
 
 
 def parser() -> CommandParser:
@@ -40,29 +34,29 @@ def run(options: argparse.Namespace) -> int:
     require(options, "describe")
     topics = {name for name in options.topic_list.split(",") if name}
     requested = _parse_broker_ids(options.broker_list)
-    coordinator = connect(options)
-    existing = sorted(coordinator.state.brokers)
-    missing = [broker for broker in requested if broker not in existing]
-    if missing:
-        raise UsageError(
-            f"ERROR: The given brokers do not exist from --broker-list: {_join(missing)}. Current existent "
-            f"brokers: {_join(existing)}",
-            prefixed=True,
-        )
-    selected = requested or existing
+    with connect_admin(options) as admin:
+        existing = sorted(admin.read_state().brokers)
+        missing = [broker for broker in requested if broker not in existing]
+        if missing:
+            raise UsageError(
+                f"ERROR: The given brokers do not exist from --broker-list: {join(missing)}. Current existent "
+                f"brokers: {join(existing)}",
+                prefixed=True,
+            )
+        selected = requested or existing
+        if not options.json:
+            print("Querying brokers for log directories information")
+        described = admin.describe_log_dirs(brokers=selected)
     if not options.json:
-        print("Querying brokers for log directories information")
-    conditions = {broker: condition for broker, condition in conditions_of(coordinator).items() if broker in selected}
-    if not options.json:
-        print(f"Received log directory information from brokers {_join(selected)}")
+        print(f"Received log directory information from brokers {join(selected)}")
     from sparklog.cli.output.documents import LogDirBroker, LogDirDescription
 
     brokers = [
-        LogDirBroker(broker=broker, log_dirs=[_log_dir(coordinator, broker, topics, condition)])
-        for broker, condition in conditions.items()
+        LogDirBroker(broker=broker["broker"], log_dirs=[_log_dir(log_dir, topics) for log_dir in broker["log_dirs"]])
+        for broker in described
     ]
     print_json(LogDirDescription(version=1, brokers=brokers))
-    complain_of(conditions)
+    complain_of({broker["broker"]: log_dir["error_message"] for broker in described for log_dir in broker["log_dirs"]})
     return 0
 
 
@@ -76,28 +70,19 @@ def _parse_broker_ids(text: str) -> list[int]:
         ) from None
 
 
-def _join(brokers: Sequence[int]) -> str:
-    return ",".join(map(str, brokers))
-
-
-def _log_dir(coordinator: Coordinator, broker: int, topics: set[str], condition: Condition) -> LogDir:
-    """Return the single log dir of a broker; without partitions if it does not answer, since its files are unknown."""
+def _log_dir(log_dir: Mapping[str, Any], topics: Collection[str]) -> LogDir:
     from sparklog.cli.output.documents import LogDir, LogDirPartition
 
-    state = coordinator.state
-    log_dir = state.brokers[broker].url or coordinator.store.root
-    if condition.word != "online":
-        return LogDir(log_dir=log_dir, error=STORAGE_ERROR, partitions=[])
     partitions = [
         LogDirPartition(
-            partition=f"{name}-{number}",
-            size=partition.size_bytes,
-            offset_lag=0 if broker in partition.isr else UNKNOWN_LAG,
-            is_future=broker in partition.adding,
+            partition=f"{topic['name']}-{partition['partition_index']}",
+            size=partition["partition_size"],
+            offset_lag=partition["offset_lag"],
+            is_future=partition["is_future_key"],
         )
-        for name in sorted(state.topics)
-        if not topics or name in topics
-        for number, partition in enumerate(state.topics[name].partitions)
-        if broker in partition.replicas
+        for topic in log_dir["topics"]
+        if not topics or topic["name"] in topics
+        for partition in topic["partitions"]
     ]
-    return LogDir(log_dir=log_dir, error=None, partitions=partitions)
+    error = STORAGE_ERROR if log_dir["error_code"] else None
+    return LogDir(log_dir=log_dir["log_dir"], error=error, partitions=partitions)

@@ -13,8 +13,9 @@ from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
     complain,
-    connect,
+    connect_admin,
     given,
+    join,
     refuse_controller,
     require,
     say,
@@ -25,10 +26,7 @@ from sparklog.types import TopicPartition
 if TYPE_CHECKING:
     from sparklog.cli.arguments.json_files import ReplicasOf
     from sparklog.cli.output.documents import ReassignmentStatus
-    from sparklog.coordinator import Coordinator
     from sparklog.errors import SparklogError
-    from sparklog.protocol.commits import Action
-    from sparklog.protocol.decide.decision import Decision
     from sparklog.protocol.state import PartitionState, State
 
 ERROR_PREFIX = "Error: "
@@ -56,9 +54,6 @@ ALREADY_IN_PROGRESS = (
 THROTTLE_WARNING = (
     "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is removed."
 )
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""Kafka's settings of a throttle: bytes per second for the cluster, and ``partition:broker`` pairs for each topic."""
 
 
 def parser() -> CommandParser:
@@ -100,9 +95,8 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     action = _check(options)
-    return {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}[action](
-        options
-    )
+    act = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}[action]
+    return act(options)
 
 
 def _check(options: argparse.Namespace) -> str:
@@ -131,16 +125,12 @@ def _generate(options: argparse.Namespace) -> int:
     brokers = _parse_broker_list(options.broker_list)
     topics = [entry.topic for entry in read_json(options.topics_to_move_json_file, TOPICS_FLAG, TopicsFile).topics]
     _refuse_duplicates("List of topics to reassign contains duplicate entries", topics)
-    state = connect(options).state
-    _check_brokers(state, brokers)
-    current = {
-        TopicPartition(topic, number): partition.replicas
-        for topic in topics
-        for number, partition in enumerate(state.topic(topic).partitions)
-    }
-    proposed = [assignment for topic in topics for assignment in _propose(state, topic, brokers)]
+    with connect_admin(options) as admin:
+        proposed = admin.propose_assignment(topics, brokers)
+        state = admin.read_state()
+    current = {partition: state.partition(*partition).replicas for partition in proposed}
     print(f"Current partition replica assignment\n{assignment_json(current)}\n")
-    print(f"Proposed partition reassignment configuration\n{assignment_json(dict(proposed))}")
+    print(f"Proposed partition reassignment configuration\n{assignment_json(proposed)}")
     return 0
 
 
@@ -159,34 +149,6 @@ def _refuse_duplicates(what: str, entries: Sequence[object]) -> None:
     duplicates = sorted({str(entry) for entry in entries if entries.count(entry) > 1})
     if duplicates:
         raise UsageError(f"{what}: [{', '.join(duplicates)}]", prefixed=True)
-
-
-def _check_brokers(state: State, brokers: Iterable[int]) -> None:
-    for broker in brokers:
-        if broker not in state.brokers:
-            raise UsageError(f"Unknown broker id {broker}; existing ids: {sorted(state.brokers)}", prefixed=True)
-        if state.brokers[broker].cordoned:
-            raise UsageError(
-                f"broker {broker} is cordoned and gets no new replicas; leave it out, or run `sparklog brokers "
-                f"uncordon --id {broker}`",
-                prefixed=True,
-            )
-
-
-def _propose(state: State, topic: str, brokers: Sequence[int]) -> list[tuple[TopicPartition, Sequence[int]]]:
-    """Assign replicas as for a new topic, round-robin, with the topic's current replication factor."""
-    from sparklog.protocol.plan.placement import first_places, spread
-
-    topic_state = state.topic(topic)
-    factor = len(topic_state.partitions[0].replicas) - len(topic_state.partitions[0].adding)
-    if factor > len(brokers):
-        raise UsageError(
-            f"topic {topic} has {factor} replicas of each partition, and --broker-list names {len(brokers)} brokers",
-            prefixed=True,
-        )
-    start, shift = first_places(topic_state.topic_id, len(brokers))
-    lists = spread(brokers, len(topic_state.partitions), factor, start=start, shift=shift)
-    return [(TopicPartition(topic, number), replicas) for number, replicas in enumerate(lists)]
 
 
 def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
@@ -209,7 +171,7 @@ def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
-    from sparklog.cli.arguments.json_files import ReassignmentFile, join_duplicates, read_json
+    from sparklog.cli.arguments.json_files import ReassignmentFile, read_json, refuse_duplicates
 
     moves = read_json(options.reassignment_json_file, FILE_FLAG, ReassignmentFile).partitions
     for move in moves:
@@ -226,9 +188,9 @@ def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
                 f'partition {move.topic_partition}: invalid log dir {named[0]}: a broker has only one; use "any"',
                 prefixed=True,
             )
-    duplicates = join_duplicates(move.topic_partition for move in moves)
-    if duplicates:
-        raise UsageError(f"Partition reassignment contains duplicate topic partitions: {duplicates}", prefixed=True)
+    refuse_duplicates(
+        "Partition reassignment contains duplicate topic partitions", (move.topic_partition for move in moves)
+    )
     return moves
 
 
@@ -248,103 +210,66 @@ def _execute(options: argparse.Namespace) -> int:
                 f"{move.topic_partition} contains multiple entries for {','.join(map(str, duplicates))}",
                 prefixed=True,
             )
-    coordinator = connect(options)
-    state = coordinator.state
-    _check_execute(state, moves, options.additional)
-    current = {move.topic_partition: state.partition(*move.topic_partition).replicas for move in moves}
-    print(f"Current partition replica assignment\n\n{assignment_json(current)}\n")
-    print("Save this to use as the --reassignment-json-file option during rollback")
-    failed = _submit(coordinator, moves, options.throttle, not options.disallow_replication_factor_change)
-    if failed:
-        complain("Error reassigning partition(s); none of them is moved:")
-        for partition in sorted(failed):
-            complain(f"{partition}: {failed[partition]}")
+    partitions = [move.topic_partition for move in moves]
+    with connect_admin(options) as admin:
+        if not options.additional and admin.list_partition_reassignments():
+            raise UsageError(ALREADY_IN_PROGRESS, prefixed=True)
+        state = admin.read_state()
+        current = {partition: state.partition(*partition).replicas for partition in partitions}
+        unknown = next((broker for move in moves for broker in move.replicas if broker not in state.brokers), None)
+        if unknown is not None:
+            raise UsageError(f"Unknown broker id {unknown}; existing ids: {sorted(state.brokers)}", prefixed=True)
+        print(f"Current partition replica assignment\n\n{assignment_json(current)}\n")
+        print("Save this to use as the --reassignment-json-file option during rollback")
+        failed = admin.reassign_partitions(
+            {move.topic_partition: move.replicas for move in moves},
+            max(options.throttle, 0),
+            not options.disallow_replication_factor_change,
+        )
+    if _complain_of_errors("Error reassigning partition(s); none of them is moved:", failed):
         return 1
     if options.throttle > 0:
         print(THROTTLE_WARNING)
         print(f"The inter-broker throttle limit was set to {options.throttle} B/s")
-    partitions = _join_partitions(move.topic_partition for move in moves)
-    say(f"Successfully started partition reassignment{_s(moves)} for {partitions}")
+    say(f"Successfully started partition reassignment{_s(moves)} for {_join_partitions(partitions)}")
     return 0
 
 
-def _check_execute(state: State, moves: Sequence[ReplicasOf], additional: bool) -> None:
-    from sparklog.protocol.decide.replicas import reassignments
-
-    if not additional and reassignments(state):
-        raise UsageError(ALREADY_IN_PROGRESS, prefixed=True)
-    for move in moves:
-        state.partition(*move.topic_partition)
-        for broker in move.replicas:
-            if broker not in state.brokers:
-                raise UsageError(f"Unknown broker id {broker}; existing ids: {sorted(state.brokers)}", prefixed=True)
-
-
-def _submit(
-    coordinator: Coordinator, moves: Sequence[ReplicasOf], throttle: int, factor_may_change: bool
-) -> dict[TopicPartition, SparklogError]:
-    """Start all moves and set their throttle in one commit; if any is refused, start none. Return the errors."""
-    from sparklog.protocol.decide.decision import Decision
-    from sparklog.protocol.decide.replicas import alter_reassignments
-
-    targets = {(move.topic, move.partition): move.replicas for move in moves}
-
-    def decide(state: State) -> Decision[dict[TopicPartition, SparklogError]]:
-        decided = alter_reassignments(state, targets, factor_may_change)
-        failed = {partition: error for partition, error in decided.result.items() if error is not None}
-        if failed:
-            return Decision([], failed)
-        limits = _throttle_actions(state, moves, throttle) if throttle > 0 else []
-        return Decision([*limits, *decided.actions], failed)
-
-    failed: dict[TopicPartition, SparklogError] = coordinator.submit(decide)
-    return failed
-
-
-def _throttle_actions(state: State, moves: Sequence[ReplicasOf], rate: int) -> list[Action]:
-    """Set the cluster's rate in bytes per second, and each topic's throttled replicas: sources and destinations."""
-    from sparklog.protocol.decide.topics import alter_configs
-
-    actions = alter_configs(state, "", dict.fromkeys(RATES, str(rate)), []).actions[:]
-    for topic in sorted({move.topic for move in moves}):
-        sources: list[str] = []
-        destinations: list[str] = []
-        for move in sorted((move for move in moves if move.topic == topic), key=lambda move: move.partition):
-            partition = state.partition(*move.topic_partition)
-            holders = [broker for broker in partition.replicas if broker not in partition.adding]
-            sources += [f"{move.partition}:{broker}" for broker in holders]
-            destinations += [f"{move.partition}:{broker}" for broker in move.replicas if broker not in holders]
-        lists = dict(zip(LISTS, (",".join(sources), ",".join(destinations)), strict=True))
-        actions += alter_configs(state, topic, lists, []).actions
-    return actions
+def _complain_of_errors(title: str, outcome: Mapping[TopicPartition, SparklogError | None]) -> bool:
+    """Print the errors on standard error, and return whether there are any."""
+    failed = {partition: error for partition, error in sorted(outcome.items()) if error is not None}
+    if failed:
+        complain(title.format(_s(failed)))
+        for partition, error in failed.items():
+            complain(f"{partition}: {error}")
+    return bool(failed)
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from sparklog.protocol.decide.replicas import reassignments
-
     moves = sorted(_read_assignment(options), key=lambda move: move.topic_partition)
-    coordinator = connect(options)
-    state = coordinator.state
-    moving = reassignments(state)
-    statuses = [
-        _status(move, _find_partition(state, move.topic_partition), move.topic_partition in moving) for move in moves
-    ]
-    lift = not moving and not options.preserve_throttles
-    topics = {move.topic for move in moves}
-    if options.json:
-        from sparklog.cli.output.documents import ReassignmentVerification
+    topics = sorted({move.topic for move in moves})
+    with connect_admin(options) as admin:
+        moving = admin.list_partition_reassignments()
+        state = admin.read_state()
+        statuses = [
+            _status(move, _find_partition(state, move.topic_partition), move.topic_partition in moving)
+            for move in moves
+        ]
+        lift = not moving and not options.preserve_throttles
+        if options.json:
+            from sparklog.cli.output.documents import ReassignmentVerification
 
+            if lift:
+                admin.clear_throttle(topics)
+            print_json(ReassignmentVerification(partitions=statuses, throttles_cleared=lift))
+            return 0
+        print("Status of partition reassignment:")
+        for status in statuses:
+            say(_status_line(status))
+        print()
         if lift:
-            _lift_throttle(coordinator, topics)
-        print_json(ReassignmentVerification(partitions=statuses, throttles_cleared=lift))
-        return 0
-    print("Status of partition reassignment:")
-    for status in statuses:
-        say(_status_line(status))
-    print()
-    if lift:
-        _say_throttle(coordinator, topics)
-        _lift_throttle(coordinator, topics)
+            _say_throttle(state, topics)
+            admin.clear_throttle(topics)
     return 0
 
 
@@ -375,76 +300,45 @@ def _status_line(status: ReassignmentStatus) -> str:
     if status.state == "completed":
         return f"Reassignment of partition {partition} is completed."
     return (
-        f"There is no active reassignment of partition {partition}, but replica set is {_ids(status.replicas)} rather "
-        f"than {_ids(status.wanted_replicas)}."
+        f"There is no active reassignment of partition {partition}, but replica set is {join(status.replicas)} rather "
+        f"than {join(status.wanted_replicas)}."
     )
 
 
 def _cancel(options: argparse.Namespace) -> int:
-    from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
-
     moves = _read_assignment(options)
-    coordinator = connect(options)
-    active = sorted(reassignments(coordinator.state, [move.topic_partition for move in moves]))
-    if not active:
-        print("None of the specified partition reassignments are active.")
-    else:
-        decided = coordinator.submit(lambda state: alter_reassignments(state, dict.fromkeys(active)))
-        failed = {partition: error for partition, error in decided.items() if error is not None}
-        if failed:
-            complain(f"Error cancelling partition reassignment{_s(failed)} for:")
-            for partition in sorted(failed):
-                complain(f"{partition}: {failed[partition]}")
-            return 1
-        say(f"Successfully cancelled partition reassignment{_s(active)} for: {_join_partitions(active)}")
-    print("None of the specified partition moves are active.")
-    if not options.preserve_throttles:
-        topics = {move.topic for move in moves}
-        _say_throttle(coordinator, topics)
-        _lift_throttle(coordinator, topics)
+    topics = sorted({move.topic for move in moves})
+    with connect_admin(options) as admin:
+        active = sorted(admin.list_partition_reassignments([move.topic_partition for move in moves]))
+        if not active:
+            print("None of the specified partition reassignments are active.")
+        else:
+            failed = admin.reassign_partitions(dict.fromkeys(active), all_or_none=False)
+            if _complain_of_errors("Error cancelling partition reassignment{} for:", failed):
+                return 1
+            partitions = _join_partitions(active)
+            say(f"Successfully cancelled partition reassignment{_s(active)} for: {partitions}")
+        print("None of the specified partition moves are active.")
+        if not options.preserve_throttles:
+            _say_throttle(admin.read_state(), topics)
+            admin.clear_throttle(topics)
     return 0
 
 
-def _say_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
-    names = sorted(topics)
-    brokers = sorted(coordinator.state.brokers)
-    print(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(brokers)}")
-    say(f"Clearing topic-level throttles on topic{_s(names)} {','.join(names)}")
-
-
-def _lift_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
-    from sparklog.protocol.decide.decision import Decision
-    from sparklog.protocol.decide.topics import alter_configs
-
-    names = sorted(topics)
-
-    def decide(state: State) -> Decision[None]:
-        rates = [name for name in RATES if name in state.configs]
-        actions = alter_configs(state, "", {}, rates).actions[:]
-        for topic in (name for name in names if name in state.topics):
-            lists = [name for name in LISTS if name in state.topics[topic].configs]
-            actions += alter_configs(state, topic, {}, lists).actions
-        return Decision(actions, None)
-
-    coordinator.submit(decide)
+def _say_throttle(state: State, topics: Sequence[str]) -> None:
+    brokers = sorted(state.brokers)
+    print(f"Clearing broker-level throttles on broker{_s(brokers)} {join(brokers)}")
+    say(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}")
 
 
 def _list(options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import ReassignmentDetails, ReassignmentList
-    from sparklog.protocol.decide.replicas import reassignments
 
-    in_progress = [
-        ReassignmentDetails(
-            topic=topic_partition.topic,
-            partition=topic_partition.partition,
-            replicas=list(partition.replicas),
-            adding_replicas=list(partition.adding),
-            removing_replicas=list(partition.removing),
-        )
-        for topic_partition, partition in sorted(
-            reassignments(connect(options).state).items(), key=lambda item: item[0]
-        )
-    ]
+    with connect_admin(options) as admin:
+        in_progress = [
+            ReassignmentDetails(topic=topic, partition=number, **reassignment)
+            for (topic, number), reassignment in sorted(admin.list_partition_reassignments().items())
+        ]
     if options.json:
         print_json(ReassignmentList(reassignments=in_progress))
         return 0
@@ -453,19 +347,15 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     print("Current partition reassignments:")
     for details in in_progress:
-        adding = f" adding: {_ids(details.adding_replicas)}." if details.adding_replicas else ""
-        removing = f" removing: {_ids(details.removing_replicas)}." if details.removing_replicas else ""
-        say(f"{details.topic}-{details.partition}: replicas: {_ids(details.replicas)}.{adding}{removing}")
+        adding = f" adding: {join(details.adding_replicas)}." if details.adding_replicas else ""
+        removing = f" removing: {join(details.removing_replicas)}." if details.removing_replicas else ""
+        say(f"{details.topic}-{details.partition}: replicas: {join(details.replicas)}.{adding}{removing}")
     return 0
 
 
 def _s(items: Sequence[object] | Mapping[TopicPartition, object]) -> str:
     """Return the plural s for these items."""
     return "" if len(items) == 1 else "s"
-
-
-def _ids(brokers: Iterable[int]) -> str:
-    return ",".join(map(str, brokers))
 
 
 def _join_partitions(partitions: Iterable[TopicPartition]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
     complain,
-    connect,
+    connect_admin,
     given,
     refuse_together,
     require,
@@ -20,8 +20,7 @@ from sparklog.cli.arguments.parser import (
 from sparklog.cli.output.json_output import add_json, print_json
 
 if TYPE_CHECKING:
-    from sparklog.coordinator import Coordinator
-    from sparklog.protocol.decide.decision import Decision
+    from sparklog.client.admin.client import AdminClient
     from sparklog.protocol.state import State, TopicState
 
 OUTPUT_IS_OPTIONAL = True
@@ -91,11 +90,9 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     action = _check(options)
-    coordinator = connect(options)
-    if action == "describe":
-        return _describe(options, coordinator)
-    {"create": _create, "list": _list, "alter": _alter, "delete": _delete}[action](options, coordinator)
-    return 0
+    act = {"create": _create, "list": _list, "alter": _alter, "delete": _delete, "describe": _describe}[action]
+    with connect_admin(options) as admin:
+        return act(options, admin)
 
 
 def _check(options: argparse.Namespace) -> str:
@@ -140,81 +137,53 @@ def _check(options: argparse.Namespace) -> str:
 # -- create, alter, delete
 
 
-def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
-    from sparklog.cli.output.config_listing import say_without_effect
-    from sparklog.config.cluster_configs import ClusterConfig
+def _create(options: argparse.Namespace, admin: AdminClient) -> int:
+    from sparklog.client.admin.types import NewTopic
     from sparklog.errors import TopicAlreadyExistsError
     from sparklog.protocol.names import validate_written_topic
 
-    name = options.topic
-    if options.replication_factor is not None and not 1 <= options.replication_factor <= 32767:
+    name, factor, partitions = options.topic, options.replication_factor, options.partitions
+    if factor is not None and not 1 <= factor <= 32767:
         raise UsageError("The replication factor must be between 1 and 32767 inclusive", prefixed=True)
-    if options.partitions is not None and options.partitions < 1:
+    if partitions is not None and partitions < 1:
         raise UsageError("The partitions must be greater than 0", prefixed=True)
     assignment = _parse_assignment(options.replica_assignment)
     configs = _parse_configs(options.config or [])
     validate_written_topic(name)
     if "." in name or "_" in name:
         print(COLLISION_WARNING)
-    defaults = ClusterConfig.resolve(coordinator.refresh().configs)
-    partitions, factor = options.partitions, options.replication_factor
     try:
-        coordinator.create_topic(
-            name,
-            defaults.num_partitions if partitions is None else partitions,
-            defaults.default_replication_factor if factor is None else factor,
-            configs,
-            assignment,
-        )
+        admin.create_topics([NewTopic(name, partitions or -1, factor or -1, dict(enumerate(assignment)), configs)])
     except TopicAlreadyExistsError:
         if not options.if_not_exists:
             raise
     else:
         say(f"Created topic {name}.")
-        say_without_effect(name, configs)
+    return 0
 
 
-def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
-    from sparklog.errors import InvalidPartitionsError
-    from sparklog.protocol.decide.topics import create_partitions
+def _alter(options: argparse.Namespace, admin: AdminClient) -> int:
+    from sparklog.client.admin.types import NewPartitions
 
-    names = _match_topics(options, coordinator.refresh().topics)
+    state = admin.read_state()
     lists = _parse_assignment(options.replica_assignment)
-
-    def add_partitions(state: State, name: str) -> Decision[int]:
-        assignment = None
-        if lists is not None:
-            current = len(state.topic(name).partitions)
-            assignment = lists[current:]
-            if options.partitions > current and len(assignment) != options.partitions - current:
-                raise InvalidPartitionsError(
-                    f"increasing the partitions of {name} from {current} to {options.partitions} requires a replica "
-                    f"assignment for all {options.partitions}, {len(lists)} were given",
-                    topic=name,
-                )
-        return create_partitions(state, name, options.partitions, assignment)
-
-    _submit_together(coordinator, names, add_partitions)
+    wanted: dict[str, NewPartitions] = {}
+    for name in _match_topics(options, state.topics):
+        current = len(state.topics[name].partitions)
+        if lists and options.partitions > current and len(lists) != options.partitions:
+            raise UsageError(
+                f"increasing the partitions of {name} from {current} to {options.partitions} requires a replica "
+                f"assignment for all {options.partitions}, {len(lists)} were given",
+                prefixed=True,
+            )
+        wanted[name] = NewPartitions(options.partitions, lists[current:] if lists else None)
+    admin.create_partitions(wanted, all_or_none=True)
+    return 0
 
 
-def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
-    from sparklog.coordinator.topic_deletion import prepare_deletion
-
-    names = _match_topics(options, coordinator.refresh().topics)
-    with prepare_deletion(coordinator, names) as delete_topic:
-        _submit_together(coordinator, names, delete_topic)
-
-
-def _submit_together(
-    coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision[object]]
-) -> None:
-    """Change all topics that an expression matches in one commit: all are changed, or none."""
-    from sparklog.protocol.decide.decision import Decision
-
-    if names:
-        coordinator.submit(
-            lambda state: Decision([action for name in names for action in change(state, name).actions], None)
-        )
+def _delete(options: argparse.Namespace, admin: AdminClient) -> int:
+    admin.delete_topics(_match_topics(options, admin.list_topics()), all_or_none=True)
+    return 0
 
 
 def _match_topics(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
@@ -240,12 +209,10 @@ def _parse_configs(pairs: Sequence[str]) -> dict[str, str]:
     return configs
 
 
-def _parse_assignment(text: str | None) -> list[list[int]] | None:
-    """Parse ``0:1,1:0`` to a list of brokers for each partition. Raises UsageError."""
-    if not text:
-        return None
+def _parse_assignment(text: str | None) -> list[list[int]]:
+    """Parse ``0:1,1:0`` to a list of brokers for each partition; empty if not given. Raises UsageError."""
     assignment: list[list[int]] = []
-    for number, part in enumerate(text.split(",")):
+    for number, part in enumerate(text.split(",") if text else ()):
         try:
             brokers = [int(broker) for broker in part.split(":")]
         except ValueError:
@@ -266,24 +233,25 @@ def _parse_assignment(text: str | None) -> list[list[int]] | None:
 # -- list, describe
 
 
-def _list(options: argparse.Namespace, coordinator: Coordinator) -> None:
+def _list(options: argparse.Namespace, admin: AdminClient) -> int:
     from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.cli.output.topic_listing import listing
     from sparklog.client.consumer.offsets_topic import listed_topics
 
-    names = matching_topics(listed_topics(coordinator.state), options.topic, options.exclude_internal)
-    topic_list = listing(coordinator.state, names)
+    state = admin.read_state()
+    topic_list = listing(state, matching_topics(listed_topics(state), options.topic, options.exclude_internal))
     if options.json:
         print_json(topic_list)
-        return
+        return 0
     for topic in topic_list.topics:
         say(topic.topic)
+    return 0
 
 
-def _describe(options: argparse.Namespace, coordinator: Coordinator) -> int:
+def _describe(options: argparse.Namespace, admin: AdminClient) -> int:
     from sparklog.cli.output.topic_listing import descriptions, lines
 
-    state = coordinator.state
+    state = admin.read_state()
     reports = [report for report in REPORTS if given(options, report)]
     described = descriptions(state, _select_topics(options, state), reports, options.topics_with_overrides)
     if options.json:

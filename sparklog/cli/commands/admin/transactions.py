@@ -8,11 +8,10 @@ committed. ``forget``, which Kafka's tool lacks, removes a transactional id.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, require
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
@@ -78,9 +77,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json and action not in LISTINGS:
         raise UsageError(f"--json can't be used with {action}, only with {', '.join(LISTINGS)}")
     _check(options, action)
-    root, storage_options = bootstrap_server(options)
-    from sparklog.client.admin.client import AdminClient
-
     actions: dict[str, Callable[[AdminClient, argparse.Namespace], int]] = {
         "list": _list,
         "describe": _describe,
@@ -90,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         "force-terminate": _force_terminate,
         "forget": _forget,
     }
-    with AdminClient(bootstrap_servers=root, storage_options=storage_options, request_timeout_ms=math.inf) as admin:
+    with connect_admin(options) as admin:
         return actions[action](admin, options)
 
 
@@ -207,21 +203,13 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
     )  # fmt: skip
     rows = [
         (
-            details.producer_id,
-            details.producer_epoch,
-            -1,
-            _or(details.last_sequence, -1),
-            details.last_timestamp,
-            "None",
+            details.producer_id, details.producer_epoch, -1,
+            -1 if details.last_sequence is None else details.last_sequence, details.last_timestamp, "None",
         )
         for details in producers
-    ]
+    ]  # fmt: skip
     _print_table(headers, rows)
     return 0
-
-
-def _or(value: int | None, missing: int) -> int:
-    return missing if value is None else value
 
 
 def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
@@ -255,25 +243,20 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> int:
-    from sparklog.errors import NotFoundError
-
-    name = options.transactional_id
-    try:
-        admin.fence_producers([name])
-    except NotFoundError as error:
-        complain(f"Failed to force terminate transactionalId `{name}`: {error}")
-        return 1
-    return 0
+    return _change(admin.fence_producers, "force terminate", options.transactional_id)
 
 
 def _forget(admin: AdminClient, options: argparse.Namespace) -> int:
+    return _change(admin.forget_transactional_ids, "forget", options.transactional_id)
+
+
+def _change(change: Callable[[list[str]], None], verb: str, name: str) -> int:
     from sparklog.errors import NotFoundError
 
-    name = options.transactional_id
     try:
-        admin.forget_transactional_ids([name])
+        change([name])
     except NotFoundError as error:
-        complain(f"Failed to forget transactionalId `{name}`: {error}")
+        complain(f"Failed to {verb} transactionalId `{name}`: {error}")
         return 1
     return 0
 

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
@@ -73,13 +73,11 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     show = date_format(options.date_format)
     properties = read_properties(options)
-    root, storage_options = bootstrap_server(options)
+    cluster = connect_client(options, "Consumer")
     from sparklog.cli.commands.clients.throughput import StopRequest
-    from sparklog.client.config import cluster_of
     from sparklog.client.consumer.config import DEFAULTS
     from sparklog.client.consumer.consumer import Consumer
 
-    cluster = cluster_of("Consumer", {"bootstrap_servers": root, "storage_options": storage_options})
     group = options.group or f"perf-consumer-{int(cluster.log.ids.jitter() * GROUP_NUMBERS)}"
     arguments = {
         "client_id": "perf-consumer-client",

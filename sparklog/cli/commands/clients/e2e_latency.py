@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, read_properties_file
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client, read_properties_file
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors import DataLossError
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.throughput import StopRequest
+    from sparklog.client.admin.client import AdminClient
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.producer.producer import Producer
     from sparklog.clock import Clock
-    from sparklog.coordinator import Coordinator
 
 TIMEOUT_SECONDS = 60.0
 """Timeout after which a record counts as lost, as in Kafka."""
@@ -61,10 +62,10 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     _take_positionals(options)
     _check(options)
-    root, storage_options = bootstrap_server(options)
+    cluster = connect_client(options, "Producer")
     from sparklog.cli.arguments.client_properties import client_arguments
     from sparklog.cli.commands.clients.throughput import StopRequest
-    from sparklog.client.config import cluster_of
+    from sparklog.client.admin.client import AdminClient
     from sparklog.client.consumer import config as consumer_config
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.producer import config as producer_config
@@ -72,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.types import TopicPartition
 
     file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
-    cluster = cluster_of("Producer", {"bootstrap_servers": root, "storage_options": storage_options})
-    _create_topic(cluster, options.topic)
+    with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
+        _create_topic(admin, options.topic)
     defaults = {**consumer_config.DEFAULTS, **producer_config.DEFAULTS}
     arguments = client_arguments(file, defaults)
     reading = {name: value for name, value in arguments.items() if name in consumer_config.DEFAULTS}
@@ -105,7 +106,7 @@ def _take_positionals(options: argparse.Namespace) -> None:
         return
     names = ("bootstrap_server", "topic", "num_records", "producer_acks", "record_size", "command_config")
     if len(options.positionals) not in (5, 6):
-        raise UsageError(f"{options.places[0]!r} does not belong to any option")
+        raise UsageError(f"{options.positionals[0]!r} does not belong to any option")
     complain("Warning: arguments without names are deprecated. Use --bootstrap-server, --topic and the other options.")
     for name, text in zip(names, options.positionals, strict=False):
         try:
@@ -129,17 +130,18 @@ def _check(options: argparse.Namespace) -> None:
             raise UsageError(f"Value for --{name} must be a non-negative integer.")
 
 
-def _create_topic(cluster: Coordinator, topic: str) -> None:
+def _create_topic(admin: AdminClient, topic: str) -> None:
+    from sparklog.client.admin.types import NewTopic
     from sparklog.config.cluster_configs import ClusterConfig
     from sparklog.errors import TopicAlreadyExistsError
 
-    state = cluster.refresh()
+    state = admin.read_state()
     if topic in state.topics:
         return
     factor = ClusterConfig.resolve(state.configs).default_replication_factor
     complain(f'Topic "{topic}" does not exist. Creating it with 1 partition and replication factor {factor}.')
     with suppress(TopicAlreadyExistsError):
-        cluster.create_topic(topic, 1, factor)
+        admin.create_topics([NewTopic(topic, num_partitions=1)])
 
 
 def _measure(

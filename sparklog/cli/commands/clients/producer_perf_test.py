@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, require
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client, require
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 from sparklog.types import printable
 
@@ -81,14 +81,12 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     _check(options)
     properties = read_properties(options)
-    root, storage_options = bootstrap_server(options)
     payloads = _Payloads(options)
-    from sparklog.client.config import cluster_of
     from sparklog.client.producer.config import DEFAULTS
     from sparklog.client.producer.producer import Producer
 
     arguments: dict[str, Any] = {"client_id": CLIENT_ID, **client_arguments(properties, DEFAULTS)}
-    cluster = cluster_of("Producer", {"bootstrap_servers": root, "storage_options": storage_options})
+    cluster = connect_client(options, "Producer")
     transaction_ms = _transaction_ms(options, arguments, cluster.log.ids.write_id)
     clock = cluster.log.clock
     with Producer(cluster=cluster, **arguments) as producer:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, java_assignors, read_properties
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, require
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
@@ -68,13 +68,11 @@ def run(options: argparse.Namespace) -> int:
     if options.group_protocol.lower() not in PROTOCOLS:
         raise UsageError(f"Group protocol must be one of {', '.join(PROTOCOLS)}, not {options.group_protocol!r}")
     properties = read_properties(options)
-    root, storage_options = bootstrap_server(options)
+    cluster = connect_client(options, "Consumer")
     from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
-    from sparklog.client.config import cluster_of
     from sparklog.client.consumer.config import DEFAULTS
     from sparklog.client.consumer.consumer import Consumer
 
-    cluster = cluster_of("Consumer", {"bootstrap_servers": root, "storage_options": storage_options})
     arguments = {**client_arguments(properties, DEFAULTS), **_arguments(options)}
     events = EventLines(cluster.log.clock)
     with StopRequest() as stop:

@@ -9,7 +9,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, require
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
@@ -49,13 +49,11 @@ def run(options: argparse.Namespace) -> int:
     if options.repeating_keys is not None and options.repeating_keys <= 0:
         raise UsageError("--repeating-keys should be greater than zero.")
     properties = read_properties(options)
-    root, storage_options = bootstrap_server(options)
+    cluster = connect_client(options, "Producer")
     from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
-    from sparklog.client.config import cluster_of
     from sparklog.client.producer.config import DEFAULTS
     from sparklog.client.producer.producer import Producer
 
-    cluster = cluster_of("Producer", {"bootstrap_servers": root, "storage_options": storage_options})
     clock = cluster.log.clock
     arguments = {"acks": options.acks, **client_arguments(properties, DEFAULTS)}
     events = EventLines(clock)
