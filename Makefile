@@ -71,7 +71,7 @@ lint: $(STAMP) ## ruff: rules and formatting
 format: $(STAMP) ## let ruff format what you changed (FILES=..., default everything)
 	@$(PY) -m ruff format $(or $(FILES),.)
 
-types: $(STAMP) ## mypy, strict, on the package
+types: $(STAMP) ## mypy, strict, on the package and on tests, jobs, scripts and benchmarks
 	@$(PY) -m mypy
 
 imports: $(STAMP) ## imports only go down: the floors of the package

@@ -23,6 +23,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.checkpoints import checkpoint, heads, lists
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.layout import CHECKPOINTS
 from sparklog.protocol.commits import (
     Action,
     ApplicationWrite,
@@ -262,7 +263,7 @@ def _ratio(name: str, samples: dict[str, list[float]]) -> Figure:
 def _checkpoints(coordinator: Coordinator, count: int) -> list[Figure]:
     """What checkpoints write against what changed since the one before: rows of entries, and of segments."""
     log, requests = coordinator.log, Requests(coordinator)
-    folder = Path(log.store.root) / checkpoint.CHECKPOINTS
+    folder = Path(log.store.root) / CHECKPOINTS
     interval = limits.CHECKPOINT_INTERVAL_COMMITS
     while coordinator.state.version % interval:
         requests.append()

@@ -164,6 +164,11 @@ class FaultyStore:
         return f"FaultyStore({self._store!r}, faults={self._plan}, seed={self._seed})"
 
     @property
+    def wrapped(self) -> Store:
+        """The store that the faults are injected into."""
+        return self._store
+
+    @property
     def root(self) -> str:
         return self._store.root
 
@@ -188,13 +193,25 @@ class FaultyStore:
         """The number of calls of each operation."""
         return Counter(call.operation for call in self.calls)
 
+    def inject(self, *faults: Fault, rates: Mapping[str, float] | None = None) -> None:
+        """Add faults to the plan, at steps as ``calls`` counts them. From now on each step of a store with a ``seed``
+        also draws a fault of each kind in ``rates`` with that probability."""
+        self._plan.update({fault.step: _known(fault.kind) for fault in faults})
+        self._rates = dict(
+            sorted({**self._rates, **{_known(kind): rate for kind, rate in (rates or {}).items()}}.items())
+        )
+
+    def heal(self) -> None:
+        """Drop the remaining faults and rates. An outage that has begun and late effects take their course."""
+        self._plan.clear()
+        self._rates.clear()
+
     def reopen(self) -> None:
         """Simulate a restart of the process: calls work, and the remaining faults are dropped. Writes that were open at
         the crash are aborted."""
         self.crashed = False
         self._outage_until = 0
-        self._plan.clear()
-        self._rates.clear()
+        self.heal()
         for file in self._unfinished:
             file.abort()
         self._unfinished.clear()

@@ -18,6 +18,7 @@ from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.segments import index_path
 from sparklog.store.memory import MemoryStore
+from sparklog.store.open import substituted
 from sparklog.testing.faulty_store import (
     ERROR,
     FULL,
@@ -135,7 +136,7 @@ def check_every_step(scene: Scene) -> None:
         coordinator = opened(store)
         readers = [Reader(opened(inner), place) for place in before]
         store.reset_counts()
-        store._plan[fault.step] = fault.kind
+        store.inject(fault)
         outcome = run(scene, coordinator)
         store.reopen()
         after, segments_after = contents(inner), segments(inner)
@@ -180,7 +181,8 @@ def replicated(store: MemoryStore) -> MemoryStore:
 def with_follower(store: MemoryStore, follower: FaultyStore) -> Coordinator:
     """A coordinator that sees the follower's storage with its faults."""
     coordinator = opened(store)
-    coordinator.brokers._opened[coordinator.state.brokers[1].url] = follower
+    with substituted(follower):
+        coordinator.brokers.store_of(coordinator.state, 1)
     return coordinator
 
 

@@ -17,6 +17,7 @@ import venv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -468,7 +469,7 @@ def test_executors_without_the_package_say_so_and_what_to_do(root: str, trips: P
 def test_executors_without_the_package_take_it_from_the_zip(
     root: str, trips: Path, bare_python: Path, tmp_path: Path
 ) -> None:
-    dist = load("scripts/dist.py")
+    dist: Any = load("scripts/dist.py")
     dist.DIST = tmp_path
     seconds = dist.commit_seconds()
     archive = dist.zip_for_executors(dist.build_wheel(seconds), tmp_path, seconds)

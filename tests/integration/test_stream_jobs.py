@@ -111,6 +111,7 @@ def test_sigterm_stops_a_program_and_the_next_start_goes_on(
         assert "stopped after 7 records" in said
     finally:
         program.kill()
+        assert program.stderr is not None
         program.stderr.close()
         program.wait()
     produce(spark, log, 3, first=7)

@@ -194,7 +194,7 @@ class Life:
             offsets = {}  # its offsets are those of its transactions
         with_commit = self.commit_operation(offsets)
         try:
-            self.coordinator.acknowledge_revocation(GROUP, self.id, group.generation, offsets)
+            self.coordinator.acknowledge_revocation(GROUP, self.id, group.generation, offsets)  # type: ignore[arg-type]
         except (*NOTHING_WRITTEN, *REFUSED) as error:
             with_commit.fail(error)
             raise
@@ -271,7 +271,7 @@ class Life:
     def group_commit(self, offsets: dict[TopicPartition, int]) -> GroupCommit:
         return GroupCommit(
             group=GROUP,
-            offsets=dict(offsets),
+            offsets=dict(offsets),  # type: ignore[arg-type]
             member=self.id,
             generation=self.generation,
             instance_id=self.of.instance,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from typing import Any
 
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -161,7 +162,7 @@ class World:
             self.rates = {}
             self.calm = True
             for store in self.lives:
-                store._rates.clear()
+                store.heal()
 
     def spawn(self, name: str, work: Callable[[], None]) -> None:
         """On one of the machines."""
@@ -285,6 +286,7 @@ class IdempotentProducer:
     def live(self) -> None:
         coordinator = self.world.open()
         identity = until_known(coordinator.init_producer)
+        assert isinstance(identity, ProducerIdentity)
         sequences: dict[TopicPartition, int] = {}
         while self.left > 0:
             self.left -= 1
@@ -340,7 +342,7 @@ class Transactions:
         self.identity = until_known(lambda: self.coordinator.init_producer(self.transactional_id))  # type: ignore[assignment]
         pending.ok(producer_id=self.identity.producer_id, epoch=self.identity.producer_epoch)
 
-    def begin(self, sent: Sent, **facts: object) -> Pending:
+    def begin(self, sent: Sent, **facts: Any) -> Pending:
         return self.log.invoke(
             TRANSACTION,
             transactional_id=self.transactional_id,

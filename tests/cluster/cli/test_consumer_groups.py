@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ def filled(cluster: Coordinator) -> Coordinator:
     return cluster
 
 
-def join(cluster: Coordinator, member: str, group: str = "live", **more: object) -> int:
-    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="/10.0.0.7", **more)  # type: ignore[arg-type]
+def join(cluster: Coordinator, member: str, group: str = "live", **more: Any) -> int:
+    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="/10.0.0.7", **more)
     return cluster.join_group(request).generation
 
 

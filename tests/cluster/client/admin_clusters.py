@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
@@ -24,6 +25,6 @@ def with_orders() -> Coordinator:
     return cluster
 
 
-def join(cluster: Coordinator, member: str, group: str = "live", **more: object) -> int:
-    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="here", **more)  # type: ignore[arg-type]
+def join(cluster: Coordinator, member: str, group: str = "live", **more: Any) -> int:
+    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="here", **more)
     return cluster.join_group(request).generation

@@ -148,7 +148,7 @@ def test_a_deletion_killed_at_any_step_and_run_again_lists_every_file_once() -> 
         store = FaultyStore(inner)
         coordinator = open_cluster(store)
         store.reset_counts()
-        store._plan[fault.step] = fault.kind
+        store.inject(fault)
         with suppress(SimulatedCrash, SparklogError):
             coordinator.delete_topic("orders")
         store.reopen()

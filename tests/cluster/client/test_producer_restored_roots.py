@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def cluster_with_topic() -> tuple[MemoryStore, dict[str, bytes]]:
     return store, take_snapshot(store)
 
 
-def make(cluster: Coordinator, **more: object) -> Producer:
+def make(cluster: Coordinator, **more: Any) -> Producer:
     return Producer(cluster=cluster, **{"linger_ms": 60_000, "retry_backoff_ms": 0, **more})
 
 

@@ -197,7 +197,7 @@ def test_partition_that_does_not_exist_is_refused(cluster: Coordinator, partitio
 
 @pytest.mark.parametrize(
     "record",
-    [Record("text"), Record(value=12), Record(headers=[("h", "text")]), Record(headers=[(b"h", b"")]),
+    [Record("text"), Record(value=12), Record(headers=[("h", "text")]), Record(headers=[(b"h", b"")]),  # type: ignore[arg-type,list-item]
      Record(headers=[("\ud800", b"")])],
 )  # fmt: skip
 def test_what_is_not_bytes_is_refused(cluster: Coordinator, record: Record) -> None:

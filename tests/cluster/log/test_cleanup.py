@@ -25,6 +25,7 @@ from sparklog.log.layout import (
     Boundary,
     manifest_version,
     read_boundary,
+    read_boundary_file,
     segment_key,
     write_boundary,
 )
@@ -225,7 +226,7 @@ def test_the_bytes_of_commits_are_known_without_a_listing(monkeypatch: pytest.Mo
     assert 10_000 < kept < 35_000
     manifest = checkpoint.read_newest(store)
     assert manifest is not None
-    removed = cleanup.read_boundary_file(store).removed_bytes
+    removed = read_boundary_file(store).removed_bytes
     since = sum(info.size for info in store.list(COMMITS) if info.key > commit_key(manifest.version))
     assert manifest.commit_bytes - removed == kept - since
 
@@ -463,7 +464,7 @@ def test_the_files_of_a_checkpoint_are_read_back_before_it_counts() -> None:
     store = FaultyStore(inner)
     coordinator = open_cluster(store)
     store.reset_counts()
-    store._plan.update(dict.fromkeys(range(20), TRUNCATED))
+    store.inject(*(Fault(step, TRUNCATED) for step in range(20)))
     with pytest.raises(CorruptMetadataError):
         coordinator.log.write_checkpoint()
     assert checkpoint.read_newest_listed(inner) is None

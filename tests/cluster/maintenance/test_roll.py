@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -38,9 +40,9 @@ def index_of(coordinator: Coordinator, path: str) -> Index:
     return decode_index(coordinator.store.get(key), key)
 
 
-def small_files(coordinator: Coordinator, count: int, topic: str = "t", **more: object) -> None:
+def small_files(coordinator: Coordinator, count: int, topic: str = "t", **more: Any) -> None:
     for number in range(count):
-        append(coordinator, topic, [Written(b"k%d" % number, b"v%d" % number, number)], **more)  # type: ignore[arg-type]
+        append(coordinator, topic, [Written(b"k%d" % number, b"v%d" % number, number)], **more)
 
 
 def test_small_files_become_one_and_every_record_is_as_it_was() -> None:
@@ -297,15 +299,15 @@ def test_a_merge_that_another_job_got_in_the_way_of_is_left_out_and_its_file_del
         assert len(log_files(c.coordinator)) == 10 + 1 + 1, "those before, the other job's, and that of partition 1"
 
 
-class Interrupted:
+class Interrupted(InProcess):
     """Runs the tasks, and then something else before the results are given out."""
 
-    def __init__(self, meanwhile: object) -> None:
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
         self._meanwhile = meanwhile
 
-    def run(self, function, items):  # type: ignore[no-untyped-def]
+    def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         results = [function(item) for item in items]
-        self._meanwhile()  # type: ignore[operator]
+        self._meanwhile()
         return iter(results)
 
 
@@ -440,7 +442,7 @@ def test_a_replica_that_cannot_be_written_fails_the_roll_and_leaves_the_log_alon
         replicated(c.coordinator, f"memory://{c.coordinator.log.ids.write_id()}")
         before = log_files(c.coordinator)
         second = c.coordinator.store_of(1)
-        second.open_output = refuse  # type: ignore[method-assign]
+        second.open_output = refuse  # type: ignore[method-assign,assignment]
         with pytest.raises(StorageError):
             roll(c.coordinator, InProcess())
         assert log_files(c.coordinator) == before

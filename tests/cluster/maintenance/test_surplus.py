@@ -51,10 +51,10 @@ def test_a_replica_cannot_come_back_while_its_files_are_deleted(tmp_path: Path) 
             refused.append(outcome[TOPIC, 0])
 
     with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=come_back)):
-        replicas.cluster.brokers._opened.clear()
+        replicas.cluster.brokers.forget()
         remove_surplus_replicas(replicas.cluster, 1)
     assert refused[0] is not None
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     reassign(replicas.cluster, {(TOPIC, 0): [2, 1]}, InProcess())
     assert set(replicas.live_paths(0)) <= set(replicas.files(1))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sparklog.protocol.commit_bytes import FORMAT
 from sparklog.protocol.commits import Action, Commit, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
@@ -51,5 +53,5 @@ def item(
     return PartitionAppend(topic=topic, topic_id=topic_id, partition=partition, run=run(records), **more)  # type: ignore[arg-type]
 
 
-def request(*items: PartitionAppend, **more: object) -> AppendRequest:
-    return AppendRequest(appends=items, **more)  # type: ignore[arg-type]
+def request(*items: PartitionAppend, **more: Any) -> AppendRequest:
+    return AppendRequest(appends=items, **more)

@@ -32,6 +32,7 @@ from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.decide.topics import NewTopic, create_topic, delete_topic
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.protocol.state import PartitionState, State
+from sparklog.types import TopicPartition
 from tests.unit.protocol.states import after, commit, new_cluster
 
 ROOT = "/data/log"
@@ -321,7 +322,7 @@ def test_replicas_move_once_the_new_ones_are_in_sync_and_the_leader_moves_in() -
     assert (partition.replicas, partition.adding, partition.removing) == ((2, 3, 0, 1), (2, 3), (0, 1))
     assert (partition.isr, partition.leader) == ((0, 1), 0)
     under_way = decide_replicas.reassignments(state)
-    assert under_way["orders", 0] == ((2, 3, 0, 1), (2, 3), (0, 1))
+    assert under_way[TopicPartition("orders", 0)] == ((2, 3, 0, 1), (2, 3), (0, 1))
     state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 2)]))
     assert orders(state).adding == (2, 3)
     state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 3)]))

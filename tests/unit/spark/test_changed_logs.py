@@ -183,7 +183,7 @@ def test_a_task_whose_planned_replicas_are_gone_asks_who_has_the_records_now(tmp
     append_copies(admin, [0, 1, 2])
     job = reader(tmp_path / "root", subscribe="t")
     (part,) = job.partitions()
-    part.stores = {}
+    part.stores = {}  # type: ignore[attr-defined]
     assert len(rows_of(job, part)) == 3
 
 
@@ -286,7 +286,7 @@ def test_a_streams_batches_share_an_announcement(tmp_path: Path) -> None:
 def test_a_task_that_takes_long_renews_the_announcement(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t", readerLeaseMs="600000")
-    (part,) = job.partitions()
+    part: Any = job.partitions()[0]
     ((version, until_ms),) = announcements(tmp_path)
     clock = ManualClock(until_ms - 299_000)
     reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
@@ -297,7 +297,7 @@ def test_a_task_that_takes_long_renews_the_announcement(tmp_path: Path) -> None:
 def test_a_task_that_cannot_renew_reads_on(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t")
-    (part,) = job.partitions()
+    part: Any = job.partitions()[0]
     open_store(str(tmp_path)).put(part.lease.key, b"damaged")
     clock = ManualClock(part.lease.until_ms)
     reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
