@@ -219,8 +219,11 @@ def test_every_target_that_the_makefile_offers_explains_itself() -> None:
     assert sorted(phony.split()) == sorted(re.findall(r"^([a-z0-9-]+):.* ## ", makefile, re.MULTILINE))
 
 
-def test_ci_runs_the_command_that_developers_run() -> None:
-    assert "make test\n" in (ROOT / ".ci" / "run").read_text()
+def test_ci_runs_the_tests_that_developers_run_and_measures_what_they_cover() -> None:
+    (covered,) = re.findall(r"^COVERED := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "make coverage\n" in ci
+    assert f'make test WITHOUT="{covered}"\n' in ci
 
 
 def test_zip_for_executors_holds_the_modules_alone_and_is_the_same_every_time(tmp_path: Path) -> None:

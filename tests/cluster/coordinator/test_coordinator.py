@@ -210,8 +210,9 @@ def test_opening_from_a_checkpoint_gives_the_state_of_all_commits(root: str) -> 
     fill(root, 3 * limits.CHECKPOINT_INTERVAL_COMMITS)
     coordinator.refresh()
     opened = open_cluster(root)
-    assert opened.log._base is not None
-    assert opened.log._base.version >= 2 * limits.CHECKPOINT_INTERVAL_COMMITS
+    newest = checkpoint.read_newest(opened.store)
+    assert newest is not None
+    assert newest.version >= 2 * limits.CHECKPOINT_INTERVAL_COMMITS
     assert opened.state == coordinator.state
     for partition in (0, 1):
         expected = list(coordinator.segments("orders").partition(partition))
@@ -383,8 +384,9 @@ def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str, monkeypat
         coordinator.append(AppendRequest(appends=[write_values(coordinator, "orders", 0, [b"x"]) for _ in range(6)]))
         coordinator.log.wait_for_checkpoint()
     opened = open_cluster(root)
-    assert opened.log._base is not None
-    assert opened.log._base.version == coordinator.state.version
+    newest = checkpoint.read_newest(opened.store)
+    assert newest is not None
+    assert newest.version == coordinator.state.version
     assert len(read_values(opened, "orders", 0)) == 24
 
 
@@ -524,7 +526,9 @@ def test_a_damaged_hint_is_passed_over(root: str, hint: str) -> None:
     coordinator.create_topic("orders")
     coordinator.log.write_checkpoint()
     Path(root, "meta/checkpoints/latest.json").write_text(hint)
-    assert open_cluster(root).log._base is not None
+    opened = open_cluster(root)
+    assert opened.state == coordinator.state
+    assert checkpoint.read_newest(opened.store) is not None
 
 
 @pytest.mark.parametrize("key", ["cluster.json", "meta/boundary.json"])

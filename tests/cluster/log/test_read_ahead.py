@@ -136,7 +136,7 @@ def test_a_storage_too_slow_to_reach_the_end_is_an_error_in_time() -> None:
 
     def pass_time(number: int, call: Call) -> None:
         if slow:
-            clock.advance(10)
+            clock.advance(30)
             commit(writer, 70)
 
     reader = open_cluster(FaultyStore(store, before=pass_time), clock=clock)

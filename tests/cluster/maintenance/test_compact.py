@@ -222,6 +222,7 @@ class Recording(InProcess):
     """Notes which topics come in which order."""
 
     def __init__(self, order: list[str]) -> None:
+        super().__init__()
         self.order = order
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -399,6 +400,7 @@ class Meanwhile(InProcess):
     """Runs the tasks, and then something else before the results are given out."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
         self._meanwhile = meanwhile
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:

@@ -37,6 +37,7 @@ class After(InProcess):
     """Runs tasks once ``action`` has been done: between the plan and the reading of files."""
 
     def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
         self._action = action
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:

@@ -303,6 +303,7 @@ class Interrupted(InProcess):
     """Runs the tasks, and then something else before the results are given out."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
         self._meanwhile = meanwhile
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
