@@ -141,7 +141,7 @@ class FaultyStore:
         self._rates = dict(sorted((_known(kind), rate) for kind, rate in (rates or {}).items()))
         self._seed = seed
         self._random = random.Random(seed)
-        self._before = before
+        self.before = before
         self._listing_lag = listing_lag
         self._stale_reads = stale_reads
         self._lock = threading.Lock()
@@ -330,8 +330,8 @@ class FaultyStore:
                 if KINDS[kind].lasting:
                     self._outage, self._outage_until = KINDS[kind].answer, step + 1 + KINDS[kind].lasting
         self._land(self._take_late(step))
-        if self._before is not None:
-            self._before(step, call)
+        if self.before is not None:
+            self.before(step, call)
         return kind
 
     def _take_late(self, step: int | None = None) -> tuple[_LateEffect, ...]:

@@ -59,7 +59,7 @@ class NextCreate(FaultyStore):
         super().__init__(MemoryStore(uuid.uuid4().hex))
         self.kinds: list[str] = []
         self.before_step: Callable[[Call], None] = lambda call: None
-        self._before = lambda step, call: self.before_step(call)
+        self.before = lambda step, call: self.before_step(call)
 
     def _due(self, call: Call) -> str | None:
         if call.operation == "put_if_absent" and self.kinds:

@@ -364,7 +364,7 @@ def before_commit(cluster: Brokers, change: Callable[[], object]) -> None:
             done.append(True)
             change()
 
-    follower._before = step
+    follower.before = step
 
 
 def test_records_on_brokers_that_are_no_longer_in_sync_are_written_again(tmp_path: Path) -> None:
