@@ -2,7 +2,7 @@
 # Creates .venv-lowest in the checkout and installs into it the project with the lowest versions of its dependencies that
 # pyproject.toml allows (scripts/lowest.py). Does nothing where that was done after the last change of pyproject.toml.
 #
-#   scripts/lowest.sh       needs .venv (make setup), whose Python it uses
+#   scripts/lowest.sh       needs .venv (make setup), whose Python it uses; exits with 69 where nothing can be fetched
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=.venv-lowest
@@ -18,6 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 if ! "$folder/bin/python" -m pip install --no-input --progress-bar off -e . -r "$folder/lowest.txt" >"$log" 2>&1; then
     tail -n 5 "$log" >&2
     printf 'lowest: pip failed; the whole output is in %s\n' "$log" >&2
+    if grep -qE 'NewConnectionError|ProxyError|ReadTimeoutError' "$log"; then exit 69; fi
     exit 1
 fi
 touch "$stamp"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from scripts import check_project, dist
+from scripts import check_project, dist, lowest
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_CONFS = sorted((ROOT / "conf").glob("spark-*.conf"))
@@ -211,6 +211,15 @@ def test_everything_the_project_depends_on_is_pinned() -> None:
     ]
     names = {re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower() for requirement in wanted}
     assert names - pinned == {"sparklog"}
+
+
+def test_every_dependency_has_a_lowest_version() -> None:
+    project = lowest.read_project()
+    pins = lowest.lowest(lowest.requirements(project, project["optional-dependencies"]))
+    assert len(pins) > 20
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9.]+", pin) for pin in pins)
+    with pytest.raises(ValueError, match="no lower bound in 'a<2'"):
+        lowest.lowest(["a<2"])
 
 
 def test_every_target_that_the_makefile_offers_explains_itself() -> None:
