@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker
-from sparklog.errors import DuplicateBrokerRegistrationError
+from sparklog.errors import CorruptMetadataError, DuplicateBrokerRegistrationError
 from sparklog.log.broker_files import encode_identity, read_identity
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
@@ -93,6 +93,17 @@ def test_a_location_that_another_cluster_claims_meanwhile_is_left_to_it() -> Non
     identity = read_identity(location)
     assert identity is not None
     assert (identity.cluster_id, identity.broker) == ("another", 7)
+    assert list(cluster.refresh().brokers) == [0]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 60_000, b'{"format":1}'])
+def test_a_location_whose_identity_cannot_be_read_is_not_taken_over(content: bytes) -> None:
+    location = MemoryStore(uuid.uuid4().hex)
+    location.put(IDENTITY_KEY, content)
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
+    with pytest.raises(CorruptMetadataError, match=f"{location.root}/{IDENTITY_KEY} cannot be read"):
+        add_broker(cluster, location.root)
+    assert location.get(IDENTITY_KEY) == content
     assert list(cluster.refresh().brokers) == [0]
 
 
