@@ -6,10 +6,13 @@ STAMP := .venv/.setup-done
 # Recipes that start Spark put this first: a Java 17 or newer, found or installed by the script.
 WITH_JAVA := JAVA_HOME="$$(bash scripts/java.sh)" && export JAVA_HOME &&
 TESTS ?=
+WITHOUT ?=
 PYTEST_ARGS ?=
+COVERED := tests/unit tests/cluster
+LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
+.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,10 +26,11 @@ setup: $(STAMP) ## create .venv and install the pinned packages (again when the 
 demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and read them with another
 	@$(WITH_JAVA) $(PY) scripts/demo.py
 
-test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these
+# More processes than two cores: half of the time a test waits, for a timeout or for a program that it started.
+test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
 ifeq ($(TESTS),)
-	@$(WITH_JAVA) $(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/integration
-	@$(WITH_JAVA) $(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests/integration
+	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
 else
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
 endif
@@ -64,6 +68,15 @@ test-differential: $(STAMP) ## ask a Kafka broker, which it starts, what tests/d
 test-kafka-python: $(STAMP) ## run kafka-python's own tests, fetched once, against sparklog.kafka
 	@$(PY) scripts/kafka_python_tests.py
 
+# The versions come from the network.
+test-lowest: $(STAMP) ## the fast tests with the lowest versions that pyproject.toml allows (installs them once, into .venv-lowest)
+	@bash scripts/lowest.sh
+	@.venv-lowest/bin/python -m pytest -n 2 $(PYTEST_ARGS) $(or $(TESTS),$(LOWEST))
+
+coverage: $(STAMP) ## the tests of tests/unit and tests/cluster; fails where they cover less of the package than before
+	@$(PY) -m pytest -n 4 --dist worksteal --cov --cov-report= $(PYTEST_ARGS) $(COVERED)
+	@$(PY) scripts/coverage_floors.py
+
 lint: $(STAMP) ## ruff: rules and formatting
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -71,7 +84,7 @@ lint: $(STAMP) ## ruff: rules and formatting
 format: $(STAMP) ## let ruff format what you changed (FILES=..., default everything)
 	@$(PY) -m ruff format $(or $(FILES),.)
 
-types: $(STAMP) ## mypy, strict, on the package
+types: $(STAMP) ## mypy, strict, on the package and on tests, jobs, scripts and benchmarks
 	@$(PY) -m mypy
 
 imports: $(STAMP) ## imports only go down: the floors of the package
@@ -99,5 +112,5 @@ notebook-outputs: $(STAMP) ## run the notebooks and write what they show into th
 
 clean: ## remove what builds, tests and the demo leave behind; .venv stays
 	rm -rf build dist demo-cluster spark-warehouse metastore_db derby.log artifacts .pytest_cache .mypy_cache .ruff_cache \
-		.import_linter_cache .hypothesis
+		.import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -71,7 +71,7 @@ def _rates(producer: Producer, folder: Path, settings: Settings) -> list[Figure]
         3 if settings.quick else 5,
         {
             "send": send,
-            **{name: lambda table=table: send_table(table) for name, table in tables.items()},
+            **{name: lambda table=table: send_table(table) for name, table in tables.items()},  # type: ignore[misc]
             "raw": lambda: _write_raw(folder / "raw", rows * len(VALUE)),
         },
     )

@@ -157,7 +157,7 @@ def _iterate(peer: Peer) -> Figure:
 
 def _read_each(consumer_class: Any, servers: str, topic: str, rows: int) -> float:
     """Seconds from the first request to the last record; connecting and closing are not counted."""
-    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     with closing(consumer_class(topic, bootstrap_servers=servers, **options)) as consumer:
         start, left, size = time.perf_counter(), rows, 0
         for record in consumer:
@@ -256,7 +256,7 @@ def _poll_batches(peer: Peer) -> Figure:
 
 
 def _read_batches(root: str, topic: str, rows: int) -> float:
-    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     with closing(Consumer(topic, bootstrap_servers=root, **options)) as consumer:
         start, left = time.perf_counter(), rows
         while left:

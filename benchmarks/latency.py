@@ -30,8 +30,8 @@ MAX_LONGEST_TO_MEDIAN = 2.0
 class RemoteStore(FaultyStore):
     """A store whose every request takes ``seconds``; counts requests as any ``FaultyStore`` does."""
 
-    parallel_requests = 16  # type: ignore[assignment]
-    is_private = False  # type: ignore[assignment]
+    parallel_requests = 16
+    is_private = False
 
     def __init__(self, store: MemoryStore, seconds: float) -> None:
         self.seconds = seconds
@@ -87,13 +87,8 @@ def acknowledgements_during_a_checkpoint(topics: int) -> Figure:
     store.seconds = REQUEST_SECONDS
     seconds = []
     for number in range(60):
-        seconds.append(
-            timed(
-                lambda number=number: coordinator.submit(
-                    partial(alter_configs, topic="", changes={"num.partitions": str(number + 1)})
-                )
-            )
-        )
+        altered = partial(alter_configs, topic="", changes={"num.partitions": str(number + 1)})
+        seconds.append(timed(partial(coordinator.submit, altered)))
     began = time.perf_counter()
     coordinator.log.wait_for_checkpoint()
     longest, middle = max(seconds), median(seconds)

@@ -167,7 +167,8 @@ def scan(sizes: Sizes) -> list[Figure]:
         figures = []
         for name, read in (("from Python", _scan), ("with Spark", lambda root: _drain(spark, root))):
             samples = interleaved(
-                sizes.runs, {"before": lambda read=read: read(small), "after": lambda read=read: read(large)}
+                sizes.runs,
+                {"before": lambda read=read: read(small), "after": lambda read=read: read(large)},  # type: ignore[misc]
             )
             ratio = speed_ratio(samples, "after", "before")
             figures.append(

@@ -15,7 +15,7 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import segment_key
 from sparklog.maintenance.gc.retired_files import SweepResult, sweep
-from sparklog.maintenance.segments.retention import Retained, retain
+from sparklog.maintenance.segments.retention import RetentionResult, retain
 from sparklog.protocol.commits import Run, commit_key
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 
@@ -36,8 +36,8 @@ def run(settings: Settings) -> list[Figure]:
         for number in range(settings.runs):
             root = folder / str(number)
             shutil.copytree(prepared, root, symlinks=True)
-            done: list[Retained] = []
-            seconds.append(timed(lambda root=root, done=done: done.append(retain(open_cluster(str(root))))))
+            done: list[RetentionResult] = []
+            seconds.append(timed(lambda root=root, done=done: done.append(retain(open_cluster(str(root))))))  # type: ignore[misc]
             assert done[0].segments == segments - KEPT
             assert done[0].commits == 1
             commit_bytes = Path(root, commit_key(open_cluster(str(root)).state.version)).stat().st_size

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from benchmarks import spark_session
 from benchmarks.measure import (
@@ -83,8 +82,7 @@ def _pair_sides(spark: SparkSession, folder: Path, names: str, schema: str) -> d
 def _tasks_alone(root: Path, topic: str) -> str:
     """What all tasks do in Python, run here one after another without Spark: how long, and where the time goes."""
     source = SparklogDataSource({"bootstrap.servers": str(root), "subscribe": topic})
-    schema = source.schema()
-    reader = source.reader(StructType.fromDDL(schema) if isinstance(schema, str) else schema)
+    reader = source.reader(source.schema())
     partitions = reader.partitions()
 
     def read() -> None:

@@ -24,6 +24,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.checkpoints import checkpoint, heads, lists
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commit
+from sparklog.log.layout import CHECKPOINTS
 from sparklog.protocol.commits import (
     Action,
     ApplicationWrite,
@@ -264,7 +265,7 @@ def _ratio(name: str, samples: dict[str, list[float]]) -> Figure:
 def _checkpoints(coordinator: Coordinator, count: int) -> list[Figure]:
     """What checkpoints write against what changed since the one before: rows of entries, and of segments."""
     log, requests = coordinator.log, Requests(coordinator)
-    folder = Path(log.store.root) / checkpoint.CHECKPOINTS
+    folder = Path(log.store.root) / CHECKPOINTS
     interval = limits.CHECKPOINT_INTERVAL_COMMITS
     while coordinator.state.version % interval:
         requests.append()
@@ -308,7 +309,7 @@ def _bytes_changed(coordinator: Coordinator, before: State) -> int:
         found = segment_events(stored.commit).values()
         segments += [event for events in found for event in events if isinstance(event, Segment)]
     rows = len(heads.encode_rows(heads.changed_rows(before, touched)))
-    return rows + len(lists.with_tail(lists.TopicList(), 0, segments).tails[0][1])
+    return rows + len(lists.add_tail(lists.TopicList(), 0, segments).tails[0][1])
 
 
 # -- opening

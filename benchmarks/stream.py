@@ -319,7 +319,7 @@ def _idle(spark: SparkSession, folder: Path, seconds: float) -> list[Figure]:
     query.stop()
     lines = [json.loads(line) for line in looks.read_text().splitlines()]
     lines = lines[len(lines) // 4 :]
-    pause = float(spark.conf.get("spark.sql.streaming.pollingDelay").rstrip("ms")) / 1000
+    pause = float(str(spark.conf.get("spark.sql.streaming.pollingDelay")).rstrip("ms")) / 1000
     periods = [later[0] - sooner[0] - pause for sooner, later in itertools.pairwise(lines)]
     inside = [end - start for start, end in lines]
     reads = _reads_of_a_look(here / "log")

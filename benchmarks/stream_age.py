@@ -106,7 +106,7 @@ def _queried(spark: SparkSession, folder: Path, batches: int) -> list[float]:
     source = {**place, "subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "1"}
     frame = spark.readStream.format("sparklog").options(**source).load().select("key", "value", "timestamp")
     writer = frame.writeStream.format("sparklog").options(**place).option("topic", "out")
-    kept = spark.conf.get("spark.sql.streaming.numRecentProgressUpdates")
+    kept = str(spark.conf.get("spark.sql.streaming.numRecentProgressUpdates"))
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", batches + 10)
     try:
         query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()

@@ -123,7 +123,11 @@ def produce(options: argparse.Namespace) -> str:
     target = f"topic {options.topic}" if options.topic else "the topics that the rows name"
     spark = job.job_session(f"sparklog produce {options.topic or ''}".strip(), options)
     application, version = job.write_number(options, attempts.settings_of(spark))
-    if application and job.was_written(options.bootstrap_server, storage_options, application, version):
+    if (
+        application
+        and version is not None
+        and job.was_written(options.bootstrap_server, storage_options, application, version)
+    ):
         return f"version {version} of {application} was written before: nothing to do"
     job.say(PROGRAM, f"from {options.format} {' '.join(options.path)} into {target} of {options.bootstrap_server}")
     with job.Progress(PROGRAM, spark) as progress:

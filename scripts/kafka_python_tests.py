@@ -50,7 +50,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib  # comes with pytest
-    return tomllib.loads(path.read_text())
+    content: dict[str, Any] = tomllib.loads(path.read_text())
+    return content
 
 
 def fetch() -> Path:

@@ -141,7 +141,7 @@ def signature_of(name: str, function: Callable[..., Any]) -> str:
     shown = [
         str(result.replace(parameters=[one], return_annotation=inspect.Signature.empty))[1:-1] for one in parameters
     ]
-    lines = []
+    lines: list[str] = []
     for one, text in zip(parameters, shown, strict=True):
         if one.kind is one.KEYWORD_ONLY:
             text = text.removeprefix("*, ")
@@ -215,7 +215,7 @@ def _call(name: str, value: Any) -> str:
     for one in list(found.parameters.values()):
         if one.name in ("self", "cls"):
             continue
-        star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        star = "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
         default = "" if one.default is one.empty else f"={_default(one.default)!r}"
         shown.append(f"{star}{one.name}{default}")
     return f"`{name}({', '.join(shown)})`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import suppress
@@ -12,6 +13,9 @@ from hypothesis import settings
 # A shell starts what it runs in the background with SIGINT ignored, and so would be the programs that tests interrupt.
 with suppress(ValueError):  # not in the main thread
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A full collection looks at every module and every collected test: by default, a sixth of the time of a simulation.
+gc.set_threshold(100_000, 20, 100)
 
 # Machines differ in speed, so no example fails for being slow; a failure prints the blob that repeats it.
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -32,6 +36,12 @@ ELSEWHERE = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The soak, which mostly waits, goes first: the other process has a minute of work to do meanwhile."""
     items.sort(key=lambda item: "soak" not in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests live as long as the session: no collection needs to look at them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -123,5 +123,5 @@ def opened(
         for store in stores:
             store.reset_counts()
         for broker, fault in faults:
-            stores[broker]._plan[fault.step] = fault.kind
+            stores[broker].inject(fault)
         yield found

@@ -86,6 +86,13 @@ class BrokerStores:
             self._refused[url] = (error, now)
             raise
 
+    def forget(self) -> None:
+        """Open every location anew when it is next needed, whatever failed before."""
+        with self._lock:
+            self._opened.clear()
+        self._refused.clear()
+        self._failed_at.clear()
+
     def failed(self, broker: int) -> None:
         """Record that a write to this broker failed."""
         self._failed_at[broker] = self._clock.monotonic()

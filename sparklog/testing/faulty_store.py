@@ -142,7 +142,7 @@ class FaultyStore(Store):
         self._rates = dict(sorted((_known(kind), rate) for kind, rate in (rates or {}).items()))
         self._seed = seed
         self._random = random.Random(seed)
-        self._before = before
+        self.before = before
         self._listing_lag = listing_lag
         self._stale_reads = stale_reads
         self._lock = threading.Lock()
@@ -169,6 +169,11 @@ class FaultyStore(Store):
         return self._store.is_local
 
     @property
+    def wrapped(self) -> Store:
+        """The store that the faults are injected into."""
+        return self._store
+
+    @property
     def parallel_requests(self) -> int:
         return self._store.parallel_requests
 
@@ -189,13 +194,25 @@ class FaultyStore(Store):
         """The number of calls of each operation."""
         return Counter(call.operation for call in self.calls)
 
+    def inject(self, *faults: Fault, rates: Mapping[str, float] | None = None) -> None:
+        """Add faults to the plan, at steps as ``calls`` counts them. From now on each step of a store with a ``seed``
+        also draws a fault of each kind in ``rates`` with that probability."""
+        self._plan.update({fault.step: _known(fault.kind) for fault in faults})
+        self._rates = dict(
+            sorted({**self._rates, **{_known(kind): rate for kind, rate in (rates or {}).items()}}.items())
+        )
+
+    def heal(self) -> None:
+        """Drop the remaining faults and rates. An outage that has begun and late effects take their course."""
+        self._plan.clear()
+        self._rates.clear()
+
     def reopen(self) -> None:
         """Simulate a restart of the process: calls work, and the remaining faults are dropped. Writes that were open at
         the crash are aborted."""
         self.crashed = False
         self._outage_until = 0
-        self._plan.clear()
-        self._rates.clear()
+        self.heal()
         for file in self._unfinished:
             file.abort()
         self._unfinished.clear()
@@ -314,8 +331,8 @@ class FaultyStore(Store):
                 if KINDS[kind].lasting:
                     self._outage, self._outage_until = KINDS[kind].answer, step + 1 + KINDS[kind].lasting
         self._land(self._take_late(step))
-        if self._before is not None:
-            self._before(step, call)
+        if self.before is not None:
+            self.before(step, call)
         return kind
 
     def _take_late(self, step: int | None = None) -> tuple[_LateEffect, ...]:

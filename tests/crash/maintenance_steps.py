@@ -31,6 +31,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.logs import Read, live, log_files, records
 
 NOW_MS = 2_000_000_000_000
@@ -135,7 +136,7 @@ def check_every_step(scene: Scene) -> None:
         coordinator = opened(store)
         readers = [Reader(opened(inner), place) for place in before]
         store.reset_counts()
-        store._plan[fault.step] = fault.kind
+        store.inject(fault)
         outcome = run(scene, coordinator)
         store.reopen()
         after, segments_after = contents(inner), segments(inner)
@@ -180,7 +181,8 @@ def replicated(store: MemoryStore) -> MemoryStore:
 def with_follower(store: MemoryStore, follower: FaultyStore) -> Coordinator:
     """A coordinator that sees the follower's storage with its faults."""
     coordinator = opened(store)
-    coordinator.brokers._opened[coordinator.state.brokers[1].url] = follower
+    with substituted(follower):
+        coordinator.brokers.store_of(coordinator.state, 1)
     return coordinator
 
 

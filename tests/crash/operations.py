@@ -102,7 +102,7 @@ def is_deleted_or_whole(world: World, cluster: Coordinator, told: Told) -> None:
 # -- producers
 
 
-def sends(process: Process, told: Told, **configs: object) -> None:
+def sends(process: Process, told: Told, **configs: Any) -> None:
     """Several flushes; whatever one of them fails with, the next one follows."""
     with Producer(cluster=process.open(), linger_ms=60_000, retry_backoff_ms=0, **configs) as producer:
         for number in range(4):

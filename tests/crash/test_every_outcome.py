@@ -8,7 +8,7 @@ fixed sample of them.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ def attempt(world: World, number: int, point: Point) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_whatever_a_storage_shows_at_any_step_nothing_is_lost_or_doubled(
-    name: str, part: int, world: World, record_property: pytest.RecordProperty
+    name: str, part: int, world: World, record_property: Callable[[str, object], None]
 ) -> None:
     tried = 0
     for number, point in islice(enumerate(points(world)), part, None, PARTS):
@@ -83,7 +83,7 @@ def test_of_what_a_storage_can_show_a_sample_loses_and_doubles_nothing(name: str
 @pytest.mark.faults
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_write_that_is_torn_at_any_step_harms_nothing_or_is_found_out(
-    name: str, world: World, record_property: pytest.RecordProperty
+    name: str, world: World, record_property: Callable[[str, object], None]
 ) -> None:
     torn = points(world, torn=True)
     for point in torn:

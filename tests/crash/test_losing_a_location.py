@@ -120,7 +120,7 @@ def test_a_storage_that_refuses_or_does_not_answer(tmp_path: Path, kind: str) ->
     faulty = FaultyStore(open_store(str(tmp_path / "disk1")), seed=1, rates={})
     with substituted(faulty):
         scene = scene_in(tmp_path)
-        lose_and_find(scene, lambda: faulty._rates.update({kind: 1.0}), faulty._rates.clear)
+        lose_and_find(scene, lambda: faulty.inject(rates={kind: 1.0}), faulty.heal)
     check_alone(scene, tmp_path)
 
 

@@ -113,7 +113,7 @@ def test_there_are_steps_to_fail_at() -> None:
 def planned(fault: Fault) -> Run:
     run = Run()
     run.faulty.reset_counts()
-    run.faulty._plan[fault.step] = fault.kind
+    run.faulty.inject(fault)
     return run
 
 

@@ -45,8 +45,8 @@ def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_bringing_it_up_to
         """A mirror of the first commits, brought up to date until the fault."""
         target = FaultyStore(open_store(f"memory://{uuid.uuid4().hex}"))
         for info in early.list():
-            target._store.put(info.key, early.get(info.key))
-        target._plan = {} if fault is None else {fault.step: fault.kind}
+            target.wrapped.put(info.key, early.get(info.key))
+        target.inject(*([] if fault is None else [fault]))
         try:
             mirror(open_store(root), target)
         except (SimulatedCrash, SparklogError):
@@ -68,8 +68,8 @@ def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_bringing_it_up_to
         assert len(found) >= 2
         assert found == replicas.sent[0][: len(found)], f"{fault}"
         later = mirrored(fault)
-        mirror(open_store(root), later._store)
-        known = read_mirror_file(later._store)
+        mirror(open_store(root), later.wrapped)
+        known = read_mirror_file(later.wrapped)
         assert known is not None
         assert known.version == replicas.cluster.refresh().version, f"{fault}"
 
@@ -79,7 +79,7 @@ def test_a_crash_at_any_step_of_a_promotion_leaves_one_root_after_the_next_try(t
     addresses = [target.root, replicas.cluster.store.root]
     stores = [FaultyStore(open_store(address)) for address in addresses]
     with substituted(stores[0]), substituted(stores[1]):
-        promote(*addresses)
+        promote(addresses[0], addresses[1])
     number = 0
     for place, counted in enumerate(stores):
         for fault in every_crash(counted.calls):
@@ -89,10 +89,10 @@ def test_a_crash_at_any_step_of_a_promotion_leaves_one_root_after_the_next_try(t
             store = FaultyStore(open_store(addresses[place]), [fault])
             with substituted(store):
                 try:
-                    promote(*addresses)
+                    promote(addresses[0], addresses[1])
                 except (SimulatedCrash, SparklogError):
                     store.reopen()
-            promote(*addresses)
+            promote(addresses[0], addresses[1])
             assert values(target.root) == replicas.sent[0], f"{fault} at {place}"
             with pytest.raises(ClusterMovedError):
                 open_cluster(addresses[1])

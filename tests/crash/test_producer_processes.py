@@ -46,8 +46,8 @@ def check(found: list[str], told: dict[str, dict[int, int]], seed: int) -> None:
     for name, ones in numbers.items():
         assert ones == list(range(len(ones))), f"seed {seed}: {name} is not once and in order"
     for name, offsets in told.items():
-        for number, offset in offsets.items():
-            assert found[offset] == f"{name}-{number}", f"seed {seed}: an acknowledged record is not where it was told"
+        for sent, offset in offsets.items():
+            assert found[offset] == f"{name}-{sent}", f"seed {seed}: an acknowledged record is not where it was told"
 
 
 @pytest.mark.parametrize("mode", ["records", "transactions"])

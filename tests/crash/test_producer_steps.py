@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def records(store: MemoryStore) -> Log:
     return found
 
 
-def make(store: FaultyStore, **more: object) -> Producer:
+def make(store: FaultyStore, **more: Any) -> Producer:
     """Return a producer that retries immediately, and whose waits for the storage take no time."""
     coordinator = open_cluster(store, clock=ManualClock())
     return Producer(cluster=coordinator, linger_ms=60_000, retry_backoff_ms=0, **more)

@@ -53,7 +53,7 @@ def rebalance(assignor: str, fault: Fault | None) -> tuple[FaultyStore, Driven, 
     two.drive()
     store.reset_counts()
     if fault is not None:
-        store._plan[fault.step] = fault.kind
+        store.inject(fault)
     with suppress(SparklogError):
         one.drive()
     return store, one, two

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ def job(found: Brokers) -> Sent:
     return sent
 
 
-def attempt(folder: Path, write: Write, faults: list[tuple[int, Fault]], **configs: str) -> tuple[Sent, Brokers]:
+def attempt(folder: Path, write: Write, faults: list[tuple[int, Fault]], **configs: Any) -> tuple[Sent, Brokers]:
     with brokers(folder, faults=faults, clock=ManualClock(), partitions=PARTITIONS, **configs) as found:
         sent = write(found)
         for store in found.stores:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -60,7 +60,7 @@ class World(NamedTuple):
 
     def opened(self, faulty: FaultyStore | None = None, place: str = "") -> Coordinator:
         root = faulty if faulty is not None and place == "root" else self.store("root")
-        return open_cluster(root, clock=ManualClock())  # type: ignore[arg-type]
+        return open_cluster(root, clock=ManualClock())
 
     def partition(self) -> PartitionState:
         return self.opened().state.partition(TOPIC, 0)
@@ -82,7 +82,7 @@ def new_world() -> World:
     return world
 
 
-def written(world: World, acks: object = "all") -> World:
+def written(world: World, acks: Any = "all") -> World:
     for value in VALUES:
         with Producer(cluster=world.opened(), acks=acks) as producer:
             producer.send(TOPIC, value).get(10)
@@ -176,7 +176,7 @@ def run_with(job: Job, world: World, place: str, fault: Fault | None) -> tuple[F
         cluster = world.opened(store, place)
         store.reset_counts()
         if fault is not None:
-            store._plan[fault.step] = fault.kind
+            store.inject(fault)
         try:
             job.run(cluster, world)
         except (SimulatedCrash, SparklogError):

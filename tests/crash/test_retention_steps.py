@@ -150,7 +150,7 @@ def test_a_fault_at_any_step_leaves_a_log_that_reads_and_a_second_run_ends_the_s
         store = FaultyStore(inner)
         coordinator = opened(store, clock)
         store.reset_counts()
-        store._plan[fault.step] = fault.kind
+        store.inject(fault)
         finished = False
         try:
             result = operation.run(coordinator)

@@ -162,7 +162,7 @@ def test_a_task_that_is_retried_after_a_fault_at_any_of_its_steps_writes_its_row
         with opened_by_url(FaultyStore(inner)) as store:
             writer = job.writer()
             store.reset_counts()
-            store._plan[fault.step] = fault.kind
+            store.inject(fault)
             with suppress(SimulatedCrash, SparklogError):
                 job.write(writer, 0)
             store.reopen()
@@ -186,7 +186,7 @@ def test_a_fault_at_any_step_of_an_abort_is_no_error_and_leaves_what_was_there()
             writer = job.writer()
             message = job.write(writer, 0)
             store.reset_counts()
-            store._plan[fault.step] = fault.kind
+            store.inject(fault)
             with suppress(SimulatedCrash):
                 writer.abort([message, None])
             has_crashed = store.crashed
@@ -205,7 +205,7 @@ def test_a_job_whose_commit_was_refused_can_be_aborted_and_leaves_its_files_to_n
         messages = [job.write(writer, task) for task in range(2)]
         written = files(inner)
         store.reset_counts()
-        store._plan.update(dict.fromkeys(range(50), PERMISSION))
+        store.inject(*(Fault(step, PERMISSION) for step in range(50)))
         with pytest.raises(SparklogError):
             writer.commit(list(messages))
         store.reopen()

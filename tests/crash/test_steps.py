@@ -170,7 +170,7 @@ def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_second_try_ends_the_sam
         store = FaultyStore(inner)
         coordinator = open_cluster(store)
         store.reset_counts()
-        store._plan[fault.step] = fault.kind
+        store.inject(fault)
         acknowledged = refused = False
         try:
             operation.run(coordinator)
@@ -209,7 +209,7 @@ def test_the_cluster_is_readable_and_takes_the_next_append_after_the_disk_was_fu
     coordinator = open_cluster(store)
     store.reset_counts()
     for step in range(3):
-        store._plan[step] = FULL
+        store.inject(Fault(step, FULL))
     with pytest.raises(SparklogError):
         append(coordinator)
     before = contents(inner)

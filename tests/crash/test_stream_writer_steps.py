@@ -282,7 +282,7 @@ def test_a_commit_can_be_repeated_however_many_of_its_answers_were_lost(tmp_path
             planned = reader.partitions(start, checkpoint.ends[0])
             messages = [run_task(reader, writer, part) for part in planned if isinstance(part, SparklogPartition)]
             store.reset_counts()
-            store._plan.update(dict.fromkeys(range(lost), LOST_ANSWER))
+            store.inject(*(Fault(step, LOST_ANSWER) for step in range(lost)))
             while not is_committed(writer, messages):
                 assert store.injected
                 assert len(store.calls) < 100 * lost, f"{lost} answers lost: never committed"

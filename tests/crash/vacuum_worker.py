@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,13 +36,14 @@ def stop() -> None:
 
 def produce(root: str) -> None:
     coordinator = open_cluster(root)
-    commit, stopped = coordinator.append, []
+    stopped: list[bool] = []
+    commit = coordinator.append
 
-    def stop_before_the_first(request: AppendRequest, *arguments: object, **more: object) -> AppendResult:
+    def stop_before_the_first(request: AppendRequest, *arguments: object, **more: Any) -> AppendResult:
         if not stopped:
             stopped.append(True)
             stop()
-        return commit(request, *arguments, **more)  # type: ignore[arg-type]
+        return commit(request, *arguments, **more)
 
     coordinator.append = stop_before_the_first  # type: ignore[method-assign]
     with Producer(cluster=coordinator) as producer:

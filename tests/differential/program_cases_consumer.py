@@ -219,9 +219,7 @@ programs(
 # -- deserializers
 
 programs(
-    deserializer_function=lambda w: [
-        r.value for r in three(w, value_deserializer=lambda value: int(value.decode())) if True
-    ],
+    deserializer_function=lambda w: [r.value for r in three(w, value_deserializer=lambda value: int(value.decode()))],
     deserializer_json_fails=lambda w: w.poll(assigned(w, w.filled(b"{"), value_deserializer=json.loads), 1, seconds=5),
     deserializer_divides_by_zero=lambda w: w.poll(three(w, value_deserializer=lambda v: 1 // 0), 1, seconds=5),
     deserializer_of_none=lambda w: [

@@ -210,7 +210,8 @@ class Polling:
     """A member that polls on a thread of its own until it is stopped."""
 
     def __init__(self, consumer: Any) -> None:
-        self.consumer, self.stop, self.error = consumer, threading.Event(), None
+        self.consumer, self.stop = consumer, threading.Event()
+        self.error: Exception | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 

@@ -239,7 +239,7 @@ def producer_with_block(w: Workspace) -> Any:
 
 @program
 def producer_close_timeouts(w: Workspace) -> Any:
-    return [w.attempt(lambda value=value: w.producer().close(timeout=value)) for value in (-1, "a")]
+    return [w.attempt(lambda value=value: w.producer().close(timeout=value)) for value in (-1, "a")]  # type: ignore[misc]
 
 
 @program

@@ -64,8 +64,8 @@ def run_sparklog(tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
     err.flush()
     return Printed(
         code,
-        out.buffer.getvalue().decode(errors="replace"),  # type: ignore[attr-defined]
-        err.buffer.getvalue().decode(errors="replace"),  # type: ignore[attr-defined]
+        out.buffer.getvalue().decode(errors="replace"),
+        err.buffer.getvalue().decode(errors="replace"),
     )
 
 

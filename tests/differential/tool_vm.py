@@ -187,7 +187,7 @@ class ToolVm:
         jvm.java.lang.System.out.flush()
         complaint = bytes(err.toByteArray()).decode(errors="replace")
         return Printed(
-            code if self._exit.code is None else self._exit.code,
+            code if self._exit.code is None else self._exit.code,  # type: ignore[redundant-expr]
             bytes(out.toByteArray()).decode(errors="replace"),
             complaint.partition(OUR_EXCEPTION)[0],
         )

@@ -302,7 +302,7 @@ def dump(store: MemoryStore, folder: Path) -> int:
 def main(folder: Path) -> None:
     if folder.exists():
         sys.exit(f"{folder} exists: a level is written once; remove it to write it again")
-    controller.writer_name = lambda: "golden/1"  # else it says which machine this was
+    controller.writer_name = lambda: "golden/1"  # type: ignore[attr-defined]  # else it says which machine this was
     for make in (written, maintained, replicated):
         world = make()
         place = folder / make.__name__

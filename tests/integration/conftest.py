@@ -11,6 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.spark.session import LOW_LATENCY, python_path
+from tests.integration.processes import QUICK_JVM
+
+os.environ.update(QUICK_JVM)  # of the session below and of the programs that inherit it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

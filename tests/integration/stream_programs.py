@@ -10,7 +10,7 @@ import os
 import sys
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog
 from sparklog.spark.session import sparklog_session
@@ -61,7 +61,7 @@ def start_copy(
 def report(spark: SparkSession, query: StreamingQuery) -> None:
     """Wait for the end of a query and stop Spark; print a line for each finished batch, and one at the end."""
     seen = -1
-    while not query.awaitTermination(0.05):
+    while not query.awaitTermination(0.05):  # type: ignore[arg-type]
         for progress in query.recentProgress:
             if progress.batchId > seen:
                 seen = progress.batchId

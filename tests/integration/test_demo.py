@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from sparklog.coordinator import open_cluster
+from tests.integration.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     command = [sys.executable, str(ROOT / "scripts/demo.py"), "--folder", folder.name]
     return subprocess.run(
-        command, cwd=folder.parent, env=environment, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=folder.parent, env=clean_environment(), capture_output=True, text=True, check=False, timeout=240
     )
 
 

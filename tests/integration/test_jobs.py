@@ -17,6 +17,7 @@ import venv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,6 +27,7 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.spark.jobs import attempts
 from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
+from tests.integration.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 CITIES = ("Ulm", "Oslo", "Lima", "Bonn", "")
@@ -92,12 +94,6 @@ def run(command: Sequence[str], **environment: str) -> subprocess.CompletedProce
     return subprocess.run(
         command, env=clean_environment(**environment), capture_output=True, text=True, check=False, timeout=300
     )
-
-
-def clean_environment(**more: str) -> dict[str, str]:
-    """This process's, without what its own Spark has put there."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    return {**ours, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
 def last_line(finished: subprocess.CompletedProcess[str]) -> str:
@@ -468,7 +464,7 @@ def test_executors_without_the_package_say_so_and_what_to_do(root: str, trips: P
 def test_executors_without_the_package_take_it_from_the_zip(
     root: str, trips: Path, bare_python: Path, tmp_path: Path
 ) -> None:
-    dist = load("scripts/dist.py")
+    dist: Any = load("scripts/dist.py")
     dist.DIST = tmp_path
     seconds = dist.commit_seconds()
     archive = dist.zip_for_executors(dist.build_wheel(seconds), tmp_path, seconds)

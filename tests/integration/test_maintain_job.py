@@ -19,6 +19,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
+from tests.integration.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 Job = Callable[..., int]
@@ -73,9 +74,8 @@ def segments(root: str, topic: str) -> list[int]:
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     return subprocess.run(
-        command, env={**ours, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        command, env=clean_environment(**environment),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
@@ -165,11 +165,8 @@ def test_the_command_line_does_the_same_with_distributed(root: str) -> None:
 
 def test_a_loop_ends_at_sigterm(root: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "jobs/maintain.py"), "--master", "local[2]", "--loop", "--only", "roll"]
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     with (tmp_path / "said").open("w") as said:
-        loop = subprocess.Popen(
-            [*command, "--bootstrap-server", root], env={**ours, "SPARK_LOCAL_IP": "127.0.0.1"}, stderr=said
-        )
+        loop = subprocess.Popen([*command, "--bootstrap-server", root], env=clean_environment(), stderr=said)
         deadline = time.monotonic() + 120
         while "roll: files rewritten 80" not in (tmp_path / "said").read_text() and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chispa import assert_df_equality
@@ -292,8 +293,8 @@ def test_typed_arguments_say_where_to_start_and_end(spark: SparkSession, log: Co
     rows = spark.range(0, 10, 1, 1).selectExpr("CAST(id AS STRING) value", "timestamp_millis(1000 + id) timestamp")
     sparklog.write(rows, log.store.root, "clicks")
 
-    def offsets(**where: object) -> list[int]:
-        found = sparklog.read(spark, log.store.root, "clicks", **where)  # type: ignore[arg-type]
+    def offsets(**where: Any) -> list[int]:
+        found = sparklog.read(spark, log.store.root, "clicks", **where)
         return [row.offset for row in found.select("offset").collect()]
 
     assert offsets(starting_offsets={"clicks": {0: 3}}, ending_offsets={"clicks": {0: 5}}) == [3, 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -58,7 +59,7 @@ def values_in_sync(log: Coordinator, topic: str) -> list[str]:
     return sorted(found)
 
 
-def write(spark: SparkSession, log: Coordinator, first: int, count: int, topic: str = "t", **options: str) -> list[str]:
+def write(spark: SparkSession, log: Coordinator, first: int, count: int, topic: str = "t", **options: Any) -> list[str]:
     rows = spark.range(first, first + count, 1, 4).selectExpr("concat('k', id) key", "concat('v', id) value")
     sparklog.write(rows, log.store.root, topic, **options)
     return [f"v{number}" for number in range(first, first + count)]

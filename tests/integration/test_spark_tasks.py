@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.errors import CorruptRecordError, SparklogError
 from sparklog.spark.jobs.runner import SparkTasks, _dumps, run_in_arrow
+from tests.integration.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -139,10 +140,9 @@ spark.stop()
 def test_a_task_is_tried_again_on_executors_of_their_own(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path)],
-        env={**ours, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=clean_environment(),
         capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]

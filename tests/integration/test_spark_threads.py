@@ -64,7 +64,7 @@ def test_several_threads_write_at_the_same_time_and_every_record_is_there_once(
 ) -> None:
     before = log.refresh().version
     jobs = [spark.range(n * 50, n * 50 + 50).selectExpr("CAST(id AS STRING) value") for n in range(4)]
-    in_threads(*[lambda rows=rows: sparklog.write(rows, log.store.root, "orders") for rows in jobs])  # type: ignore[misc]
+    in_threads(*[lambda rows=rows: sparklog.write(rows, log.store.root, "orders") for rows in jobs])
     assert counts(spark, log) == (200, 200)
     assert log.refresh().version == before + 4
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.coordinator import create_cluster
+from tests.integration.processes import clean_environment
 from tests.unit.spark.helpers import write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,11 +47,10 @@ def submit(settings: Path, *program: str) -> str:
     command = [str(BIN / "spark-submit"), "--properties-file", str(settings), "--master", "local[2]"]
     quiet = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
     quiet += ["--conf", f"spark.local.dir={settings.parent / 'spark'}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK"))}
     done = subprocess.run(
         [*command, *quiet, *program],
         cwd=ROOT,
-        env={**environment, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        env=clean_environment(PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}", PYTHONPATH=str(ROOT)),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

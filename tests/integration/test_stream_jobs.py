@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.coordinator import Coordinator
 from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
+from tests.integration.processes import clean_environment
 from tests.integration.test_jobs import ROOT, load
 from tests.integration.test_stream_queries import log, produce, values  # noqa: F401
 from tests.unit.spark.helpers import write_rows
@@ -82,7 +82,6 @@ def test_sigterm_stops_a_program_and_the_next_start_goes_on(
     write_rows(folder, "value string", [{"value": str(number)} for number in range(7)], topic="orders")
     place = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint")]
     what = ["--topic", "orders", "--to", "copies"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK"))}
     program = subprocess.Popen(
         [
             sys.executable,
@@ -95,7 +94,7 @@ def test_sigterm_stops_a_program_and_the_next_start_goes_on(
             "spark.ui.enabled=false",
         ],
         cwd=ROOT,
-        env={**environment, "PYTHONPATH": str(ROOT)},
+        env=clean_environment(PYTHONPATH=str(ROOT)),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -111,6 +110,7 @@ def test_sigterm_stops_a_program_and_the_next_start_goes_on(
         assert "stopped after 7 records" in said
     finally:
         program.kill()
+        assert program.stderr is not None
         program.stderr.close()
         program.wait()
     produce(spark, log, 3, first=7)

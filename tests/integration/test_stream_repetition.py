@@ -8,11 +8,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
@@ -41,7 +42,7 @@ def stream(spark: SparkSession, log: Coordinator) -> DataFrame:
     return spark.readStream.format("sparklog").options(**options).load(log.store.root).select("value")
 
 
-def copy(spark: SparkSession, log: Coordinator, checkpoint: Path, topic: str = "copies", **more: str) -> StreamingQuery:
+def copy(spark: SparkSession, log: Coordinator, checkpoint: Path, topic: str = "copies", **more: Any) -> StreamingQuery:
     """Run the copy query to its end, without the partition: where the sink writes is not certain."""
     options = {"kafka.bootstrap.servers": log.store.root, "topic": topic, "checkpointLocation": str(checkpoint), **more}
     query = stream(spark, log).writeStream.format("sparklog").options(**options).trigger(availableNow=True).start()
@@ -164,7 +165,7 @@ def test_a_listener_is_told_of_a_batch_that_was_run_again_and_added_nothing(
 def test_write_batch_has_the_same_rules(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
     place = tmp_path / "checkpoint"
 
-    def run(topic: str, **more: str) -> None:
+    def run(topic: str, **more: Any) -> None:
         def handle(batch: DataFrame, number: int) -> None:
             sparklog.write_batch(batch, number, log.store.root, topic, name="rows", **more)
 

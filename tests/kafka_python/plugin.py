@@ -97,7 +97,7 @@ stand_in("kafka.structs", MemberState=None)
 if not hasattr(sys.modules["kafka.structs"], "MemberState"):
     states = SimpleNamespace(UNJOINED="<unjoined>", REBALANCING="<rebalancing>", STABLE="<stable>")
     sys.modules["kafka.structs"].MemberState = states  # type: ignore[attr-defined]
-stand_in("kafka.coordinator.base", MemberState=sys.modules["kafka.structs"].MemberState)  # type: ignore[attr-defined]
+stand_in("kafka.coordinator.base", MemberState=sys.modules["kafka.structs"].MemberState)
 
 fixtures = ModuleType("test.integration.fixtures")
 vars(fixtures).update(KafkaFixture=Log, ZookeeperFixture=Log, create_topics=create_topics, client_params=client_params)

@@ -57,7 +57,7 @@ class GroupMemberLife(Life):
     def acknowledge(self, offsets: dict[TopicPartition, int]) -> None:
         if self.of.copies:
             offsets = {}  # its offsets are those of its transactions
-        self.recorded(self.commit_operation(offsets), lambda: self.member.acknowledge(offsets))
+        self.recorded(self.commit_operation(offsets), lambda: self.member.acknowledge(offsets))  # type: ignore[arg-type]
 
     def begin(self, change: Change, since: float) -> None:
         group = self.coordinator.state.groups.get(GROUP, GroupState())
@@ -80,7 +80,7 @@ class GroupMemberLife(Life):
         )
 
     def commit_alone(self, ahead: dict[TopicPartition, int]) -> None:
-        self.recorded(self.commit_operation(ahead), lambda: self.member.commit(dict(ahead)))
+        self.recorded(self.commit_operation(ahead), lambda: self.member.commit(dict(ahead)))  # type: ignore[arg-type]
 
     def recorded(self, pending: Pending, commit: Callable[[], None]) -> None:
         """It repeats by itself what was unclear, so an error says nothing about the tries before."""

@@ -34,7 +34,7 @@ from sparklog.testing.history import (
     Position,
     Read,
 )
-from sparklog.types import TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.world import (
     GROUP,
     NOTHING_WRITTEN,
@@ -205,7 +205,11 @@ class Life:
         try:
             self.coordinator.submit(
                 partial(
-                    acknowledge_revocation, group=GROUP, member=self.id, generation=group.generation, offsets=offsets
+                    acknowledge_revocation,
+                    group=GROUP,
+                    member=self.id,
+                    generation=group.generation,
+                    offsets=dict[tuple[str, int], OffsetAndMetadata | int](offsets),
                 )
             )
         except (*NOTHING_WRITTEN, *REFUSED) as error:
@@ -285,7 +289,7 @@ class Life:
     def group_commit(self, offsets: dict[TopicPartition, int]) -> GroupCommit:
         return GroupCommit(
             group=GROUP,
-            offsets=dict(offsets),
+            offsets=dict(offsets),  # type: ignore[arg-type]
             member=self.id,
             generation=self.generation,
             instance_id=self.of.instance,

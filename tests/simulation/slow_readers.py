@@ -6,6 +6,7 @@ The check is of time: that many of the reader's own requests in a row, however f
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import CommitConflictError, IndeterminateCommitError
@@ -16,6 +17,8 @@ from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore
 from sparklog.testing.simulation import Simulation
+
+T = TypeVar("T")
 
 WRITERS = 3
 APPENDS = 70
@@ -87,7 +90,7 @@ class SlowReaders:
             self.simulation.sleep(self.simulation.random.uniform(0, 2))
             self.within("commit", COMMIT_REQUESTS, lambda count=count: append(coordinator, f"slow-{count}"))  # type: ignore[misc]
 
-    def within(self, what: str, requests: int, action: Callable[[], Coordinator]) -> Coordinator:
+    def within(self, what: str, requests: int, action: Callable[[], T]) -> T:
         began = self.simulation.monotonic()
         done = action()
         took = (self.simulation.monotonic() - began) / self.latency

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def build(seed: int, life: type[Life] = Life, settings: LogSettings = MANY_CHECK
     """Members of one kind; odd seeds have those that give up everything first in a rebalance."""
     world = World(seed, settings=settings)
     assignors = EAGER if seed % 2 else COOPERATIVE
-    facts = {"assignors": assignors, "life": life}
+    facts: dict[str, Any] = {"assignors": assignors, "life": life}
     world.spawn("p1", IdempotentProducer(world, "p1", 6).work)
     world.spawn("p2", IdempotentProducer(world, "p2", 6).work)
     for number in range(2):

@@ -5,6 +5,7 @@ can be repeated from its seed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from sparklog.protocol.decide import producers as decide_producers
 from sparklog.protocol.decide.append import Appended, AppendRequest, AppendResult, _Cursor
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.group import membership as groups
-from sparklog.protocol.state import GroupState, State
+from sparklog.protocol.state import GroupState, MemberState, State
 from sparklog.testing.checks import check
 from sparklog.testing.findings import (
     ABORTED_READ,
@@ -112,7 +113,7 @@ def a_transaction_is_a_commit_per_partition(patch: Patch) -> None:
 def records_are_visible_before_the_transaction_commits(patch: Patch) -> None:
     real = world.Transactions.begin
 
-    def begin(self: world.Transactions, sent: Sent, **facts: object) -> object:
+    def begin(self: world.Transactions, sent: Sent, **facts: Any) -> object:
         pending = real(self, sent, **facts)
         unnumbered = ProducerIdentity(-1, -1)
         items = [replace(item, base_sequence=-1) for item in sent.appends(unnumbered, {})]
@@ -154,7 +155,7 @@ def epochs_are_not_compared(patch: Patch) -> None:
 def generations_are_not_compared(patch: Patch) -> None:
     def member(state: State, commit: decide_groups.GroupCommit) -> object:
         group = state.groups.get(commit.group, GroupState())
-        return group.members.get(commit.member, decide_groups.MemberState())
+        return group.members.get(commit.member, MemberState())
 
     patch.setattr(decide_groups, "_find_member", member)
 

@@ -148,7 +148,7 @@ BUGS: list[tuple[Callable[[Patch], None], Run]] = [
 ]
 """What is broken, and the simulation that shows it."""
 
-FIRST_SEEDS = {the_boundary_may_go_back: 600}
+FIRST_SEEDS: dict[Callable[[Patch], None], int] = {the_boundary_may_go_back: 600}
 """Where to begin with what few seeds show: from 0 on this one takes 605 of them, which is a minute."""
 
 

@@ -15,19 +15,20 @@ from sparklog.coordinator.record_reader import RecordReader
 from sparklog.errors import SparklogError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import TopicList
-from sparklog.log.commits.retired_files import RemovedFile
+from sparklog.log.commits.retired_files import RemovedFile, write_removed
 from sparklog.maintenance.gc import orphans as vacuum
 from sparklog.maintenance.gc import retired_files as deletion
 from sparklog.maintenance.live_files import LiveFiles
 from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
+from sparklog.maintenance.segments.offset_map import LatestRecords
 from sparklog.protocol import partition_fold
 from sparklog.protocol.commits import DeleteSegments
 from sparklog.protocol.decide import append as decide
 from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.decide.append import _Cursor
 from sparklog.protocol.file_names import file_name
-from sparklog.protocol.plan import retention
+from sparklog.protocol.plan import compaction, retention
 from sparklog.protocol.plan.compaction import CleaningRules, Pass
 from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import PartitionState, State, TopicState
@@ -103,14 +104,14 @@ def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
 
 
 def a_job_deletes_its_sources_at_once(patch: Patch) -> None:
-    real = replacing.write_removed
+    real = write_removed
 
-    def write_removed(store: Any, ids: Any, version: int, files: Sequence[RemovedFile], delay_ms: int) -> object:
+    def delete_first(store: Any, ids: Any, version: int, files: Sequence[RemovedFile], delay_ms: int) -> object:
         for file in files:
             store.delete(file.path)
         return real(store, ids, version, files, delay_ms)
 
-    patch.setattr(replacing, "write_removed", write_removed)
+    patch.setattr(replacing, "write_removed", delete_first)
 
 
 # -- lists, offsets and reading
@@ -121,7 +122,7 @@ def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
         store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], version: int
     ) -> TopicList:
         added = [event for event in events if isinstance(event, Segment)]
-        return lists.with_tail(before, version, added)
+        return lists.add_tail(before, version, added)
 
     patch.setattr(checkpoint, "_rewritten", rewritten)
 
@@ -204,7 +205,7 @@ def compaction_keeps_every_record(patch: Patch) -> None:
 
 
 def _survivors(first: dict[int, int], sources: Sequence[Any], numbers: Sequence[int]) -> object:
-    found = compact.LatestRecords(sum(source.segment.records for source in sources))
+    found = LatestRecords(sum(source.segment.records for source in sources))
     found.add(pa.array(numbers, pa.int64()))
     return found
 
@@ -214,13 +215,13 @@ def tombstones_go_at_once(patch: Patch) -> None:
 
 
 def the_lag_of_compaction_is_not_kept(patch: Patch) -> None:
-    real = compact.compaction.rules_of
+    real = compaction.rules_of
 
     def rules_of(config: Any) -> CleaningRules | None:
         rules = real(config)
         return None if rules is None else rules._replace(min_lag_ms=0)
 
-    patch.setattr(compact.compaction, "rules_of", rules_of)
+    patch.setattr(compaction, "rules_of", rules_of)
 
 
 def retention_takes_one_segment_more(patch: Patch) -> None:

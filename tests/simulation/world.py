@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
+from typing import Any
 
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -172,7 +173,7 @@ class World:
             self.rates = {}
             self.calm = True
             for store in self.lives:
-                store._rates.clear()
+                store.heal()
 
     def all_are_resting(self) -> bool:
         """Whether all members have done their work, and none is suspended or dead since."""
@@ -301,6 +302,7 @@ class IdempotentProducer:
     def live(self) -> None:
         coordinator = self.world.open()
         identity = until_known(coordinator.init_producer)
+        assert isinstance(identity, ProducerIdentity)
         sequences: dict[TopicPartition, int] = {}
         while self.left > 0:
             self.left -= 1
@@ -356,7 +358,7 @@ class Transactions:
         self.identity = until_known(lambda: self.coordinator.init_producer(self.transactional_id))  # type: ignore[assignment]
         pending.ok(producer_id=self.identity.producer_id, epoch=self.identity.producer_epoch)
 
-    def begin(self, sent: Sent, **facts: object) -> Pending:
+    def begin(self, sent: Sent, **facts: Any) -> Pending:
         return self.log.invoke(
             TRANSACTION,
             transactional_id=self.transactional_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.errors import SparklogError
@@ -125,7 +125,7 @@ class RecordedConsumer:
         positions = []
         for place in sorted(self.owned):
             try:
-                at = self.client.committed(place) or 0
+                at = cast(int, self.client.committed(place) or 0)
             except SparklogError:
                 return self.rewind()
             self.client.seek(place, at)

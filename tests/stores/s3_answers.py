@@ -42,8 +42,10 @@ _CODES = {
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes.split()}
 """The others are 400."""
 
-STATUSES = (301, 302, 304, 307, 400, 401, 403, 404, 405, 407, 408, 409, 411, 412, 413, 416, 429, 499)
-STATUSES += (500, 501, 502, 503, 504, 507, 511, 520, 522, 529)
+STATUSES = (
+    *(301, 302, 304, 307, 400, 401, 403, 404, 405, 407, 408, 409, 411, 412, 413, 416, 429, 499),
+    *(500, 501, 502, 503, 504, 507, 511, 520, 522, 529),
+)
 
 _TRUE_OF_ABSENT = {"NoSuchKey", "NoSuchVersion"}
 _TRUE_OF_NEITHER = {"InvalidRange"}

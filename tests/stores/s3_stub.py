@@ -172,7 +172,7 @@ class StubS3:
 
     def _serve(self, request: _Request) -> _Response:
         """Do it, and say so truthfully."""
-        return getattr(self, f"_{request.operation}")(request)  # type: ignore[no-any-return]
+        return getattr(self, f"_{request.operation}")(request)
 
     def _put(self, request: _Request) -> _Response:
         taken = request.key in self.objects and not self.ignore_conditions

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_child_forked_in_the_middle_of_opening_a_store_can_open_one(reached: str
 
 
 @contextmanager
-def held_by_another_thread(lock: AbstractContextManager[object]) -> Iterator[None]:
+def held_by_another_thread(lock: AbstractContextManager[Any]) -> Iterator[None]:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -28,7 +28,8 @@ def root(hdfs_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -
 def write_as(user: str, url: str, answers: Any) -> None:
     """In a process of its own: the client takes the user from the environment once."""
     os.environ["HADOOP_USER_NAME"] = user
-    store, raised = HdfsStore(url, {}), []
+    raised: list[StorageError | None] = []
+    store = HdfsStore(url, {})
     for write in (store.put, store.put_if_absent):
         try:
             write("a", b"1")

@@ -191,7 +191,7 @@ def put_socket(path: Path) -> None:
         listening.bind(str(path))
 
 
-OTHERS = {
+OTHERS: dict[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,
     "a named pipe": put_pipe,
     "a socket": put_socket,
@@ -316,9 +316,9 @@ def test_folder_is_created_on_the_first_write_only(tmp_path: Path) -> None:
 
 def test_create_that_cannot_write_its_temporary_file_is_certain_to_have_written_nothing(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=2m"):
-        with pytest.raises(StorageFullError) as caught:
+        with pytest.raises(StorageFullError) as full:
             LocalStore(str(tmp_path / "disk")).put_if_absent("a/created", bytes(3 * MIB))
-        assert caught.value.nothing_written
+        assert full.value.nothing_written
     store = LocalStore(str(tmp_path))
     store.put("file", b"1")
     with pytest.raises(StorageError) as caught:

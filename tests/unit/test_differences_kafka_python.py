@@ -43,7 +43,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faulty_store import UNAVAILABLE, FaultyStore
+from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import read, together, until
 
@@ -90,10 +90,10 @@ def test_storage_fails_with_a_storage_error() -> None:
     cluster = create_cluster(store)
     with AdminClient(cluster=cluster) as admin:
         step = len(store.calls)
-        store._plan.update(dict.fromkeys(range(step, step + 50), UNAVAILABLE))
+        store.inject(*(Fault(step, UNAVAILABLE) for step in range(step, step + 50)))
         with pytest.raises(StorageUnavailableError) as raised:
             admin.list_topics()
-        store._plan.clear()
+        store.heal()
     assert isinstance(raised.value, RetriableError)
     assert not isinstance(raised.value, KafkaConnectionError)
     assert issubclass(StoragePermissionError, ClusterAuthorizationFailedError)
@@ -275,7 +275,7 @@ def test_first_join_knows_the_topics(cluster: Coordinator) -> None:
 
 def test_assignors_of_a_program(cluster: Coordinator) -> None:
     class Own(RangePartitionAssignor):
-        def assign(self, *arguments: Any) -> Any:
+        def assign(self, *arguments: Any) -> Any:  # type: ignore[override]
             return super().assign(*arguments)
 
     with pytest.raises(KafkaConfigurationError, match="an assignor of your own"):

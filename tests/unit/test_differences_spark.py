@@ -9,6 +9,7 @@ import ast
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo
@@ -112,7 +113,7 @@ def test_topic_created_again(tmp_path: Path) -> None:
 
 def test_deleted_topic(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1, clicks=1)
-    both = {"subscribe": "orders,clicks", "failOnDataLoss": "false"}
+    both: dict[str, Any] = {"subscribe": "orders,clicks", "failOnDataLoss": "false"}
     job = test_stream_planner.reader(tmp_path, **both)
     end = job.latestOffset(job.initialOffset(), test_stream_planner.ALL)
     delete_topic(log, "orders")

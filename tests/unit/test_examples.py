@@ -28,7 +28,7 @@ def examples(name: str) -> list[doctest.DocTest]:
     bases = (
         [base for base in thing.__mro__ if base.__module__.startswith("sparklog.")] if inspect.isclass(thing) else []
     )
-    found = {}
+    found: dict[str | None, doctest.DocTest] = {}
     for one in [thing, *bases]:
         for test in doctest.DocTestFinder(exclude_empty=True).find(one, one.__name__, globs={}):
             found.setdefault(test.docstring, test)

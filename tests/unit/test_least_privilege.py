@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,8 +60,8 @@ class Role:
 
     def __init__(self, own: set[Right], may: set[Right], base: Role | None) -> None:
         self.own = own
-        self.needs = own | (base.needs if base else set())
-        self.may = (may | (base.may if base else set())) - self.needs
+        self.needs: set[Right] = own | (base.needs if base else set())
+        self.may: set[Right] = (may | (base.may if base else set())) - self.needs
 
 
 def parse_roles() -> dict[str, Role]:
@@ -176,7 +177,7 @@ def be_committer(root: FaultyStore, clock: ManualClock) -> None:
 def be_group_member(root: FaultyStore, clock: ManualClock) -> None:
     """By the real clock: its threads wait."""
     cluster = open_cluster(root)
-    settings = {
+    settings: dict[str, Any] = {
         "auto_offset_reset": "earliest",
         "group_id": "g",
         "heartbeat_interval_ms": 50,

@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ from sparklog.maintenance.replicas.mirror import read_mirror_file
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
-from sparklog.store.base import Store
+from sparklog.store.base import BytesLike, Store
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
 from tests.golden.make_schemas import FOLDER, describe
@@ -80,7 +81,7 @@ def test_a_cluster_is_raised_by_the_first_commit_of_a_newer_program(store: Store
     assert json.loads(store.get(commit_key(0)))["needs"] == levels.NEEDS
 
 
-def add_newer_commit(store: Store, **more: object) -> int:
+def add_newer_commit(store: Store, **more: Any) -> int:
     """The newest commit once more, as the next one, written by a program that knows more."""
     coordinator = open_cluster(store)
     version = coordinator.state.version + 1
@@ -115,7 +116,7 @@ class _Late(MemoryStore):
         super().__init__(name)
         self.armed = False
 
-    def put_if_absent(self, key: str, data: bytes) -> None:  # type: ignore[override]
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
         if self.armed:
             self.armed = False
             add_newer_commit(self)

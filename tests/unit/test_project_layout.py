@@ -8,12 +8,13 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 import sparklog
-from scripts import check_project, dist
+from scripts import check_project, dist, lowest
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_CONFS = sorted((ROOT / "conf").glob("spark-*.conf"))
@@ -45,7 +46,7 @@ def test_exported_name_is_defined_where_the_package_looks_for_it(name: str) -> N
 
 def test_unknown_name_is_an_attribute_error_that_names_it() -> None:
     with pytest.raises(AttributeError, match=r"module 'sparklog' has no attribute 'regsiter'"):
-        _ = sparklog.regsiter
+        _ = sparklog.regsiter  # type: ignore[attr-defined]
 
 
 def test_importing_the_package_loads_nothing_but_the_standard_library() -> None:
@@ -92,7 +93,9 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
         (check_project.careless_shell, "a.sh", "set -euo pipefail\nif true; then\n"),
     ],
 )
-def test_check_finds_the_breach(rule, path: str, text: str) -> None:
+def test_check_finds_the_breach(
+    rule: Callable[[str, str], Iterable[check_project.Breach]], path: str, text: str
+) -> None:
     assert len(list(rule(path, text))) == 1
 
 
@@ -107,7 +110,9 @@ def test_check_finds_the_breach(rule, path: str, text: str) -> None:
         (check_project.careless_shell, "a.sh", "#!/usr/bin/env bash\nset -euo pipefail\n"),
     ],
 )
-def test_check_lets_the_rest_pass(rule, path: str, text: str) -> None:
+def test_check_lets_the_rest_pass(
+    rule: Callable[[str, str], Iterable[check_project.Breach]], path: str, text: str
+) -> None:
     assert list(rule(path, text)) == []
 
 
@@ -204,18 +209,30 @@ def test_everything_the_project_depends_on_is_pinned() -> None:
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    names = {re.match(r"[A-Za-z0-9._-]+", requirement)[0].lower() for requirement in wanted}
+    names = {re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower() for requirement in wanted}
     assert names - pinned == {"sparklog"}
+
+
+def test_every_dependency_has_a_lowest_version() -> None:
+    project = lowest.read_project()
+    pins = lowest.lowest(lowest.requirements(project, project["optional-dependencies"]))
+    assert len(pins) > 20
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9.]+", pin) for pin in pins)
+    with pytest.raises(ValueError, match="no lower bound in 'a<2'"):
+        lowest.lowest(["a<2"])
 
 
 def test_every_target_that_the_makefile_offers_explains_itself() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split()
-    assert sorted(phony) == sorted(re.findall(r"^([a-z0-9-]+):.* ## ", makefile, re.MULTILINE))
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert sorted(phony.split()) == sorted(re.findall(r"^([a-z0-9-]+):.* ## ", makefile, re.MULTILINE))
 
 
-def test_ci_runs_the_command_that_developers_run() -> None:
-    assert "make test\n" in (ROOT / ".ci" / "run").read_text()
+def test_ci_runs_the_tests_that_developers_run_and_measures_what_they_cover() -> None:
+    (covered,) = re.findall(r"^COVERED := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "make coverage\n" in ci
+    assert f'make test WITHOUT="{covered}"\n' in ci
 
 
 def test_zip_for_executors_holds_the_modules_alone_and_is_the_same_every_time(tmp_path: Path) -> None:

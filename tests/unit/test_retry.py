@@ -62,7 +62,8 @@ def test_what_a_repetition_does_not_change_is_raised_at_once(error: Exception) -
 
 
 def test_errors_of_another_kind_are_raised_at_once_and_each_retry_is_noted() -> None:
-    clock, read, noted = ManualClock(), Reads(2, StorageUnavailableError("away", path="k")), []
+    clock, read = ManualClock(), Reads(2, StorageUnavailableError("away", path="k"))
+    noted: list[Exception] = []
     assert retry(read, clock, [1, 2, 4], StorageUnavailableError, note=noted.append) == "answer"
     assert (clock.monotonic(), noted) == (3, [read.error] * 2)
     other = Reads(1, StoragePermissionError("no", path="k"))

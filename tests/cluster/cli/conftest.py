@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -39,7 +39,7 @@ def add_brokers(cluster: Coordinator, *numbers: int) -> None:
     commit(cluster, *(RegisterBroker(broker=number, url=f"{cluster.store.root}-{number}") for number in numbers))
 
 
-def change_partition(cluster: Coordinator, topic: str, partition: int, **changes: object) -> None:
+def change_partition(cluster: Coordinator, topic: str, partition: int, **changes: Any) -> None:
     """Change fields of a partition (leader, isr, replicas, adding, removing)."""
     found = cluster.refresh().partition(topic, partition)
     fields = {
@@ -50,7 +50,7 @@ def change_partition(cluster: Coordinator, topic: str, partition: int, **changes
         **changes,
     }
     topic_id = cluster.state.topic(topic).topic_id
-    commit(cluster, ChangePartition(topic=topic, topic_id=topic_id, partition=partition, **fields))  # type: ignore[arg-type]
+    commit(cluster, ChangePartition(topic=topic, topic_id=topic_id, partition=partition, **fields))
 
 
 @pytest.fixture

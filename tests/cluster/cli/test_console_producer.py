@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog import limits
 from sparklog.cli.arguments.line_reader import Line, LineReader
 from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.commands.clients import console_producer
@@ -257,7 +258,7 @@ def test_slow_input_is_sent_after_the_linger_time_without_waiting_for_more(clust
 
 
 def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr(limits, "MAX_RECORD_BYTES", 1000)
     reader, writer = os.pipe()
     os.write(writer, b"x" * 5000)
     with open(reader) as stream, pytest.raises(RefusedRecordError, match=r"line number 1: .* over 1,000 bytes"):
@@ -268,7 +269,7 @@ def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_longer_than_any_record_is_named_and_the_lines_before_it_are_sent(
     cluster: Coordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr(limits, "MAX_RECORD_BYTES", 1000)
     reader, writer = os.pipe()
     os.write(writer, b"a\nb\n" + b"x" * 1500)
     with open(reader) as stream:

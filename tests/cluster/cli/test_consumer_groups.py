@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ def filled(cluster: Coordinator) -> Coordinator:
     return cluster
 
 
-def join(cluster: Coordinator, member: str, group: str = "live", **more: object) -> int:
-    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="/10.0.0.7", **more)  # type: ignore[arg-type]
+def join(cluster: Coordinator, member: str, group: str = "live", **more: Any) -> int:
+    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="/10.0.0.7", **more)
     return cluster.submit(partial(join_group, request=request)).generation
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def orders(cluster: Coordinator) -> Coordinator:
     return cluster
 
 
-def offsets_file(folder: Path, *partitions: tuple[object, object, object], **more: object) -> str:
+def offsets_file(folder: Path, *partitions: tuple[object, object, object], **more: Any) -> str:
     path = folder / "offsets.json"
     entries = [dict(zip(("topic", "partition", "offset"), partition, strict=True)) for partition in partitions]
     path.write_text(json.dumps({"partitions": entries, **more}))

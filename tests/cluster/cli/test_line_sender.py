@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from sparklog.cli.arguments.line_reader import Line
-from sparklog.cli.commands.clients import console_producer
 from sparklog.cli.commands.clients.line_sender import LineSender, Retries
 from sparklog.cli.main import main
 from sparklog.client.reader import LogReader
@@ -258,7 +257,7 @@ def test_lines_that_were_read_are_sent_where_the_input_fails(
             return chunk
         raise OSError(errno.EIO, "the terminal is gone")
 
-    monkeypatch.setattr(console_producer.os, "read", read_once)
+    monkeypatch.setattr(os, "read", read_once)
     with open(os.devnull, "rb") as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         assert main(["console-producer", "--topic", "t", "--timeout", "60000"]) == 1

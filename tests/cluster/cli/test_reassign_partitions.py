@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "moves.json")
 
 
-def write(path: str, *partitions: tuple[int, list[int]], topic: str = "orders", **more: object) -> None:
+def write(path: str, *partitions: tuple[int, list[int]], topic: str = "orders", **more: Any) -> None:
     entries = [{"topic": topic, "partition": number, "replicas": replicas, **more} for number, replicas in partitions]
     Path(path).write_text(json.dumps({"version": 1, "partitions": entries}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
+from typing import Any
 
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.protocol.decide.groups import JoinRequest, join_group
@@ -25,6 +26,6 @@ def with_orders() -> Coordinator:
     return cluster
 
 
-def join(cluster: Coordinator, member: str, group: str = "live", **more: object) -> int:
-    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="here", **more)  # type: ignore[arg-type]
+def join(cluster: Coordinator, member: str, group: str = "live", **more: Any) -> int:
+    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="here", **more)
     return cluster.submit(partial(join_group, request=request)).generation

@@ -134,7 +134,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest(cluster: Coordinator) -
     with pytest.raises(
         InvalidConfigurationError, match="no argument 'bootstrap_server'; did you mean bootstrap_servers"
     ):
-        AdminClient(bootstrap_server="/data/log")
+        AdminClient(bootstrap_server="/data/log")  # type: ignore[call-arg]
     with pytest.raises(InvalidConfigurationError, match="bootstrap_servers=None"):
         AdminClient()
 

@@ -165,7 +165,7 @@ def test_a_deletion_killed_at_any_step_and_run_again_lists_every_file_once() -> 
         store = FaultyStore(inner)
         coordinator = open_cluster(store)
         store.reset_counts()
-        store._plan[fault.step] = fault.kind
+        store.inject(fault)
         with suppress(SimulatedCrash, SparklogError):
             delete_topic(coordinator, "orders")
         store.reopen()

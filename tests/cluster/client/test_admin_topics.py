@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -246,8 +247,8 @@ def test_partitions_are_added(admin: AdminClient, cluster: Coordinator) -> None:
 # -- configs
 
 
-def topic_configs(admin: AdminClient, **more: object) -> dict[str, str]:
-    found = admin.describe_configs([ConfigResource("topic", "t")], **more)["topic"]["t"]  # type: ignore[arg-type]
+def topic_configs(admin: AdminClient, **more: Any) -> dict[str, str]:
+    found = admin.describe_configs([ConfigResource("topic", "t")], **more)["topic"]["t"]
     return {name: one["value"] for name, one in found.items()}
 
 

@@ -49,7 +49,10 @@ def test_a_consumer_takes_a_class_an_object_of_it_and_its_name(
     cluster: Coordinator, assignor: type[AbstractPartitionAssignor]
 ) -> None:
     assert (
-        names(cluster, [assignor]) == names(cluster, [assignor()]) == names(cluster, assignor.name) == (assignor.name,)
+        names(cluster, [assignor])
+        == names(cluster, [assignor()])
+        == names(cluster, str(assignor.name))
+        == (str(assignor.name),)
     )
 
 

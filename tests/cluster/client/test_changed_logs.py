@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -163,7 +164,7 @@ def test_iteration_and_batches_pass_over_gaps(cluster: Cluster) -> None:
         assert [record.offset for record in consumer] == [2, 3, 10]
         assert consumer.position(at(0)) == 12
         consumer.seek_to_beginning()
-        batches = []
+        batches: list[Any] = []
         until(lambda: sum(b.batch.num_rows for b in batches) == 4, lambda: batches.extend(consumer.poll_batches(20)))
         given = [b.offsets.to_pylist() if b.offsets is not None else b.base_offset for b in batches]
         assert given == [[0, 2, 3], 10]

@@ -82,4 +82,4 @@ def test_clients_take_it_as_their_cluster(root: str) -> None:
     with sparklog.Producer(cluster=cluster) as producer:
         assert producer.partitions_for("orders") == {0}
     with pytest.raises(InvalidConfigurationError, match="open_cluster"):
-        sparklog.Producer(cluster=root)
+        sparklog.Producer(cluster=root)  # type: ignore[arg-type]

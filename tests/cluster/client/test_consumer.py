@@ -327,7 +327,7 @@ def test_none_stands_for_no_text_and_no_leader_epoch(cluster: Cluster) -> None:
     with cluster.consumer(group_id="g") as consumer:
         consumer.assign([at(0)])
         for number, given in enumerate([(1, None, None), (2, "x", None), (3, None), (4, None, 0)]):
-            consumer.commit({at(0): OffsetAndMetadata(*given)})
+            consumer.commit({at(0): OffsetAndMetadata(*given)})  # type: ignore[arg-type]
             found = consumer.committed(at(0), metadata=True)
             assert found == (number + 1, given[1] or "", 0 if given[-1] == 0 else -1)
 
@@ -418,7 +418,7 @@ def test_partitions_that_stay_assigned_go_on_where_they_are(cluster: Cluster) ->
 )
 def test_arguments_that_cannot_be_are_refused(cluster: Cluster, name: str, value: object) -> None:
     with pytest.raises(InvalidConfigurationError, match=name):
-        Consumer(cluster=cluster.admin, **{name: value})
+        Consumer(cluster=cluster.admin, **{name: value})  # type: ignore[arg-type]
 
 
 def test_arguments_of_kafka_python_are_taken(cluster: Cluster) -> None:
@@ -451,15 +451,16 @@ def test_calls_that_cannot_be_are_refused(cluster: Cluster) -> None:
         ):
             with pytest.raises(InvalidRequestError):
                 call()
-        for call in (
+        refused: list[Callable[[], object]] = [
             lambda: consumer.seek(at(1), 0),
             lambda: consumer.position(at(1)),
             lambda: consumer.pause(at(1)),
             lambda: consumer.commit(),
             lambda: consumer.committed(at(0)),
-        ):
+        ]
+        for refused_call in refused:
             with pytest.raises(IllegalStateError):
-                call()
+                refused_call()
         with pytest.raises(InvalidTopicError):
             consumer.assign([TopicPartition("or/ders", 0)])
 

@@ -21,7 +21,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faulty_store import UNAVAILABLE, FaultyStore
+from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import PATIENCE_SECONDS, Cluster, at, read, together, until, values
 
@@ -71,7 +71,7 @@ def test_members_share_the_partitions(cluster: Cluster) -> None:
         for partition in range(4):
             cluster.write(partition, b"new")
         for consumer in (first, second):
-            until(lambda c=consumer: all(c.position(p) == 2 for p in c.assignment()), together(first, second))
+            until(lambda c=consumer: all(c.position(p) == 2 for p in c.assignment()), together(first, second))  # type: ignore[misc]
     assert committed(cluster) == dict.fromkeys(range(4), 2)
     assert not cluster.admin.refresh().groups["g"].members
 
@@ -272,7 +272,7 @@ def test_a_static_member_comes_back_without_a_rebalance(cluster: Cluster) -> Non
         other.poll()
         for generation in (2, 2):
             with cluster.consumer("orders", group_id="g", group_instance_id="a") as consumer:
-                until(lambda consumer=consumer: shared(other, consumer), together(other, consumer))
+                until(lambda consumer=consumer: shared(other, consumer), together(other, consumer))  # type: ignore[misc]
                 assert consumer.group_metadata().generation_id == generation
                 assert consumer.group_metadata().group_instance_id == "a"
 
@@ -335,7 +335,7 @@ def test_poll_waits_out_a_storage_that_does_not_answer(request: pytest.FixtureRe
         cluster.write(partition, *[b"%d" % number for number in range(20)])
     consumers = [cluster.consumer("orders", group_id="g", retry_backoff_ms=5) for _ in range(2)]
     with consumers[0] as first, consumers[1] as second:
-        faulty._rates[UNAVAILABLE] = 0.2
+        faulty.inject(rates={UNAVAILABLE: 0.2})
         seen: set[tuple[int, int]] = set()
 
         def step() -> None:
@@ -345,7 +345,7 @@ def test_poll_waits_out_a_storage_that_does_not_answer(request: pytest.FixtureRe
                         seen.update((record.partition, record.offset) for record in records)
 
         until(lambda: len(seen) == 80 and shared(first, second), step)
-        faulty._rates[UNAVAILABLE] = 0.0
+        faulty.inject(rates={UNAVAILABLE: 0.0})
 
 
 def test_an_acknowledgement_that_the_storage_did_not_answer_is_made_again(request: pytest.FixtureRequest) -> None:
@@ -357,7 +357,7 @@ def test_an_acknowledgement_that_the_storage_did_not_answer_is_made_again(reques
     class Failing(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
             step = len(faulty.calls)
-            faulty._plan.update(dict.fromkeys(range(step, step + 30), UNAVAILABLE))
+            faulty.inject(*(Fault(step, UNAVAILABLE) for step in range(step, step + 30)))
 
     configs: dict[str, Any] = {"group_id": "g", "retry_backoff_ms": 1, "auto_commit_interval_ms": 60_000, **COOPERATIVE}
     with cluster.consumer(**configs) as first, cluster.consumer("orders", **configs) as second:

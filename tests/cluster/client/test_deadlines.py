@@ -418,7 +418,7 @@ def test_the_offsets_of_the_groups_offsets_are_told_in_time(blocked: Blocked) ->
         blocked.block(lambda call: call.key == BOUNDARY_KEY and threading.current_thread().name != "sparklog-call")
         for call in (consumer.beginning_offsets, consumer.end_offsets):
             with pytest.raises(KafkaTimeoutError):
-                in_time(lambda call=call: call([place], timeout_ms=100))
+                in_time(lambda call=call: call([place], timeout_ms=100))  # type: ignore[misc]
         blocked.unblock()
         assert consumer.beginning_offsets([place]) == {place: 0}
 

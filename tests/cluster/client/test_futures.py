@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 from array import array
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,8 @@ def test_callbacks_get_their_arguments_and_the_result_before_and_after(batch: Re
 
 @pytest.mark.parametrize("early", [True, False])
 def test_errbacks_get_the_exception(batch: RecordBatchResult, early: bool) -> None:
-    future, called, error = FutureRecordMetadata(batch, 0), [], StorageUnavailableError("busy")
+    called: list[Any] = []
+    future, error = FutureRecordMetadata(batch, 0), StorageUnavailableError("busy")
     if not early:
         resolve(batch, error)
     future.add_callback(called.append)

@@ -48,13 +48,14 @@ def test_a_loop_calls_the_next_of_a_class_that_derives_from_consumer(cluster: Cl
     cluster.write(0, b"a")
     arguments: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 500}
     with Upper("orders", cluster=cluster.coordinator(), **arguments) as consumer:
-        assert list(consumer) == [b"A"]
+        assert list[Any](consumer) == [b"A"]
 
 
 def test_the_partition_of_a_record_is_known_before_it_is_committed(cluster: Cluster) -> None:
     with Producer(cluster=cluster.coordinator(), linger_ms=60_000) as producer:
         future = producer.send("orders", b"v", partition=1)
-        assert future._produce_future.topic_partition == TopicPartition("orders", 1)
+        produced: Any = future._produce_future
+        assert produced.topic_partition == TopicPartition("orders", 1)
         assert not future.is_done
 
 

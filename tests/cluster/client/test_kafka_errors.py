@@ -136,7 +136,7 @@ def test_an_error_of_a_wrong_type_survives_a_process(cluster: Coordinator) -> No
     import pickle
 
     with pytest.raises(KafkaError) as caught:
-        Producer(cluster=cluster, acks=2)
+        Producer(cluster=cluster, acks=2)  # type: ignore[arg-type]
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), again.args, again.config) == (type(caught.value), caught.value.args, "acks")
 

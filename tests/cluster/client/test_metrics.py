@@ -123,7 +123,7 @@ def test_a_producer_counts_records_batches_and_bytes(cluster: Cluster) -> None:
 
 
 def test_compressible_records_have_a_compression_rate_below_one(cluster: Cluster) -> None:
-    one_batch = {"linger_ms": 60_000, "batch_size": 2**23}
+    one_batch: dict[str, Any] = {"linger_ms": 60_000, "batch_size": 2**23}
     with Producer(cluster=cluster.admin, compression_type="gzip", **one_batch) as producer:
         for _ in range(1_000):
             producer.send("orders", b"the same again and again " * 10, partition=0)
@@ -338,7 +338,7 @@ def test_metrics_that_are_off_are_empty(cluster: Cluster) -> None:
 )
 def test_settings_that_cannot_be_are_refused(cluster: Cluster, name: str, value: object) -> None:
     with pytest.raises(InvalidConfigurationError, match=name):
-        Producer(cluster=cluster.admin, **{name: value})
+        Producer(cluster=cluster.admin, **{name: value})  # type: ignore[arg-type]
 
 
 def test_windows_are_as_long_as_the_client_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def cluster(store: FlakyStore, clock: ManualClock) -> Coordinator:
     return coordinator
 
 
-def make(cluster: Coordinator, **more: object) -> Producer:
+def make(cluster: Coordinator, **more: Any) -> Producer:
     """What is sent waits for a flush; what fails is tried again at once."""
     return Producer(cluster=cluster, **{"linger_ms": 60_000, "retry_backoff_ms": 0, **more})
 
@@ -234,7 +235,7 @@ def test_a_thread_that_dies_fails_everything_instead_of_letting_it_wait(
 ) -> None:
     producer = make(cluster)
     send(producer, b"0")
-    store._plan[len(store.calls)] = CRASH_BEFORE
+    store.inject(Fault(len(store.calls), CRASH_BEFORE))
     lost = send(producer, b"1")
     with pytest.raises(SparklogError, match="thread ended"):
         lost.get(0)
@@ -255,7 +256,7 @@ def test_a_file_that_could_not_be_written_is_written_again(cluster: Coordinator,
         send(producer, b"0")
         start = len(store.calls)
         for step in range(start, start + 3):
-            store._plan[step] = Fault(step, ERROR).kind
+            store.inject(Fault(step, ERROR))
         assert send(producer, b"1").get().offset == 1
     assert values(cluster) == [b"0", b"1"]
 

@@ -7,6 +7,7 @@ import uuid
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import create_cluster
+from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
 
@@ -16,7 +17,7 @@ class BrokenStore(FaultyStore):
 
     armed = False
 
-    def put_if_absent(self, key: str, data: bytes) -> None:
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
         super().put_if_absent(key, data)
         if self.armed:
             self.armed = False

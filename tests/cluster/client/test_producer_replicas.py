@@ -54,7 +54,7 @@ def down(cluster: Brokers, broker: int, kind: str = ERROR) -> None:
     """From now on the broker's location fails whatever is asked of it."""
     store = cluster.stores[broker]
     store.reset_counts()
-    store._plan = dict.fromkeys(FOREVER, kind)
+    store.inject(*(Fault(step, kind) for step in FOREVER))
 
 
 def up(cluster: Brokers, broker: int) -> None:
@@ -217,7 +217,7 @@ def test_records_that_no_replica_may_take_fail_with_what_forbids_it(tmp_path: Pa
 def test_with_acks_1_a_leader_that_fails_once_stays_leader(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         cluster.coordinator.create_topic("r", assignment=[[1, 0]])
-        cluster.stores[1]._plan = {0: UNAVAILABLE}
+        cluster.stores[1].inject(Fault(0, UNAVAILABLE))
         with producer(cluster, acks=1) as one:
             one.send("r", b"a").get(WAIT)
         assert (cluster.partition("r").leader, cluster.values(1, "r")) == (1, [b"a"])
@@ -380,7 +380,7 @@ def before_commit(cluster: Brokers, change: Callable[[], object]) -> None:
             done.append(True)
             change()
 
-    follower._before = step
+    follower.before = step
 
 
 def test_records_on_brokers_that_are_no_longer_in_sync_are_written_again(tmp_path: Path) -> None:
@@ -475,7 +475,7 @@ def test_a_transaction_writes_again_what_a_follower_that_is_needed_did_not_get(t
         one.begin_transaction()
         one.send("t", b"a")
         cluster.stores[1].reset_counts()
-        cluster.stores[1]._plan = {0: UNAVAILABLE, 3: UNAVAILABLE}
+        cluster.stores[1].inject(Fault(0, UNAVAILABLE), Fault(3, UNAVAILABLE))
         one.flush()
         one.commit_transaction()
         assert cluster.values(0) == cluster.values(1) == [b"a"]

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def cluster_with_topic() -> tuple[MemoryStore, dict[str, bytes]]:
     return store, take_snapshot(store)
 
 
-def make(cluster: Coordinator, **more: object) -> Producer:
+def make(cluster: Coordinator, **more: Any) -> Producer:
     return Producer(cluster=cluster, **{"linger_ms": 60_000, "retry_backoff_ms": 0, **more})
 
 

@@ -62,7 +62,7 @@ def producer(cluster: Coordinator) -> Iterator[Producer]:
         yield producer
 
 
-def make(cluster: Coordinator, **more: object) -> Producer:
+def make(cluster: Coordinator, **more: Any) -> Producer:
     return Producer(cluster=cluster, transactional_id="tx", retry_backoff_ms=0, **more)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -60,9 +61,10 @@ class Log:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(changes, max_size=8), st.integers(0, 15))
-def test_a_range_that_is_read_while_the_log_changes(script, start: int) -> None:
+def test_a_range_that_is_read_while_the_log_changes(script: Any, start: int) -> None:
     log = Log()
-    end, before, found = log.end, set(log.left), []
+    found: list[Any] = []
+    end, before = log.end, set(log.left)
     with LogReader(open_cluster(log.admin.store)) as reader:
         reading = reader.fetch("t", 0, start, end, ["value"])
         try:
@@ -81,10 +83,14 @@ def test_a_range_that_is_read_while_the_log_changes(script, start: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(changes, max_size=6))
-def test_a_consumer_while_the_log_changes(script) -> None:
+def test_a_consumer_while_the_log_changes(script: Any) -> None:
     log = Log()
     found: list[int] = []
-    settings = {"auto_offset_reset": "earliest", "tail_backoff_max_ms": 2, "max_partition_fetch_bytes": 1}
+    settings: dict[str, Any] = {
+        "auto_offset_reset": "earliest",
+        "tail_backoff_max_ms": 2,
+        "max_partition_fetch_bytes": 1,
+    }
     with Consumer(cluster=open_cluster(log.admin.store), max_poll_records=3, **settings) as consumer:
         consumer.assign([at(0, "t")])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -90,7 +91,7 @@ def test_an_argument_that_was_refused_leaves_an_object_that_can_be_shown() -> No
     made: list[Producer] = []
 
     class Kept(Producer):
-        def __init__(self, **configs: object) -> None:
+        def __init__(self, **configs: Any) -> None:
             made.append(self)
             super().__init__(**configs)
 

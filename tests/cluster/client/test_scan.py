@@ -83,7 +83,7 @@ def test_records_are_there_once_while_files_that_were_rolled_are_still_in_the_fo
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_appends_are_read_with_the_others(orders: Cluster, codec: str) -> None:
+def test_compressed_appends_are_read_with_the_others(orders: Cluster, codec: Any) -> None:
     append(orders, b"plain")
     with sparklog.Producer(bootstrap_servers=orders.bootstrap_servers, compression_type=codec) as producer:
         for number in range(100):

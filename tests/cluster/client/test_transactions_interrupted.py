@@ -119,7 +119,7 @@ class Unanswered:
         state = self.cluster.refresh()
         return state.producers[state.indexes.transactional_ids["tx"]].epoch
 
-    def values(self) -> list[bytes]:
+    def values(self) -> list[bytes | None]:
         return values(open_cluster(self.store), "orders")
 
 

@@ -12,6 +12,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidTxnStateError, ProducerFencedError, SparklogError
+from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import LOST_ANSWER, FaultyStore
 from tests.cluster.client.flaky_store import FlakyStore
@@ -22,7 +23,7 @@ class InterruptedStore(FaultyStore):
 
     armed = False
 
-    def put_if_absent(self, key: str, data: bytes) -> None:
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
         super().put_if_absent(key, data)
         if self.armed:
             self.armed = False

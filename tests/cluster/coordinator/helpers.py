@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
@@ -12,7 +14,7 @@ from sparklog.protocol.decide.append import AppendRequest, AppendResult, Partiti
 
 
 def write_values(
-    coordinator: Coordinator, topic: str, partition: int, values: list[bytes], **more: int
+    coordinator: Coordinator, topic: str, partition: int, values: list[bytes], **more: Any
 ) -> PartitionAppend:
     """A segment file with these values, not committed yet."""
     state = coordinator.state

@@ -9,10 +9,13 @@ import pytest
 
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker
-from sparklog.errors import DuplicateBrokerRegistrationError
-from sparklog.log.broker_files import read_identity
+from sparklog.errors import CorruptMetadataError, DuplicateBrokerRegistrationError
+from sparklog.log.broker_files import encode_identity, read_identity
+from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, Fault, FaultyStore
+from sparklog.testing.substitutes import substituted
 
 
 def test_a_location_that_another_process_registers_meanwhile_keeps_what_its_broker_needs(tmp_path: Path) -> None:
@@ -55,6 +58,54 @@ def test_a_location_whose_id_another_one_gets_meanwhile_is_registered_under_the_
     identity = read_identity(coordinator.store_of(2))
     assert identity is not None
     assert identity.broker == 2
+
+
+def test_a_given_id_that_another_location_gets_meanwhile_is_refused_and_leaves_no_claim() -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    mine, other = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
+    others: list[int] = []
+
+    def register_other(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and not others:
+            others.append(-1)
+            others.append(add_broker(open_cluster(inner), other))
+
+    create_cluster(inner)
+    with pytest.raises(DuplicateBrokerRegistrationError):
+        add_broker(open_cluster(FaultyStore(inner, before=register_other)), mine, 1)
+    assert read_identity(open_store(mine)) is None
+    assert read_identity(open_store(other)) is not None
+    assert add_broker(open_cluster(inner), mine) == 2
+
+
+def test_a_location_that_another_cluster_claims_meanwhile_is_left_to_it() -> None:
+    location = MemoryStore(uuid.uuid4().hex)
+
+    def claim_first(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent":
+            location.put(IDENTITY_KEY, encode_identity("another", 7))
+
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
+    with (
+        substituted(FaultyStore(location, before=claim_first)),
+        pytest.raises(DuplicateBrokerRegistrationError, match="taken by another registration"),
+    ):
+        add_broker(cluster, location.root)
+    identity = read_identity(location)
+    assert identity is not None
+    assert (identity.cluster_id, identity.broker) == ("another", 7)
+    assert list(cluster.refresh().brokers) == [0]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 60_000, b'{"format":1}'])
+def test_a_location_whose_identity_cannot_be_read_is_not_taken_over(content: bytes) -> None:
+    location = MemoryStore(uuid.uuid4().hex)
+    location.put(IDENTITY_KEY, content)
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
+    with pytest.raises(CorruptMetadataError, match=f"{location.root}/{IDENTITY_KEY} cannot be read"):
+        add_broker(cluster, location.root)
+    assert location.get(IDENTITY_KEY) == content
+    assert list(cluster.refresh().brokers) == [0]
 
 
 @pytest.mark.parametrize("kind", ["lost_answer", "done+permission", "done+exists"])

@@ -33,11 +33,11 @@ from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import PartitionState
-from sparklog.store.base import Store
+from sparklog.store.base import BytesLike, Store
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
-from sparklog.testing.faulty_store import FULL, OUTAGE, PERMISSION, UNAVAILABLE, FaultyStore
+from sparklog.testing.faulty_store import FULL, OUTAGE, PERMISSION, UNAVAILABLE, Fault, FaultyStore
 from sparklog.testing.substitutes import substituted
 from tests.cluster.coordinator.helpers import append_values, write_values
 
@@ -86,11 +86,11 @@ def test_a_registration_that_was_interrupted_is_finished_under_the_same_id(tmp_p
     cluster = new_cluster()
     add_broker(cluster, str(tmp_path / "other"), 5)
     with failing(tmp_path / "disk", OUTAGE) as store:
-        store._rates.clear()
+        store.heal()
         cluster.log.store = FaultyStore(cluster.log.store, seed=1, rates={PERMISSION: EVERY_STEP})
         with pytest.raises(SparklogError):
             add_broker(cluster, str(tmp_path / "disk"))
-    cluster.log.store = cluster.log.store._store
+    cluster.log.store = cluster.log.store.wrapped
     assert add_broker(cluster, str(tmp_path / "disk")) == 6
     assert sorted(cluster.state.brokers) == [0, 5, 6]
 
@@ -207,9 +207,8 @@ def test_an_election_whose_answer_was_lost_is_known_by_its_name(tmp_path: Path) 
     candidate = Controller(cluster)
     store.reset_counts()
     candidate._is_silent()
-    store._rates = {}
     step = len(store.calls) + 4
-    store._plan = {step + offset: OUTAGE for offset in range(-2, 3)}
+    store.inject(*(Fault(step + offset, OUTAGE) for offset in range(-2, 3)))
     with pytest.raises((IndeterminateCommitError, StorageError)):
         candidate.check()
     store.reopen()
@@ -242,7 +241,7 @@ def test_a_vanished_location_is_offline_after_one_pass_and_nothing_is_created_in
 def test_a_location_that_is_read_only_or_full_fails_at_once(tmp_path: Path, kind: str) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     with failing(disk, kind):
-        cluster.brokers._opened.clear()
+        cluster.brokers.forget()
         found = Controller(cluster).check()
     assert [finding.health for finding in found.findings] == [Health.FAILED, Health.OK]
     assert orders(cluster).leader == 2
@@ -252,7 +251,7 @@ def test_a_location_that_is_read_only_or_full_fails_at_once(tmp_path: Path, kind
 def test_a_location_without_an_answer_is_asked_again_before_it_fails(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     with failing(disk, UNAVAILABLE) as store:
-        cluster.brokers._opened.clear()
+        cluster.brokers.forget()
         found = Controller(cluster).check()
         assert store.counts["get"] == 3
     assert [finding.health for finding in found.findings] == [Health.UNANSWERED, Health.OK]
@@ -262,9 +261,9 @@ def test_a_location_without_an_answer_is_asked_again_before_it_fails(tmp_path: P
 def test_one_answer_that_is_missing_is_no_failure(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     store = FaultyStore(open_store(str(disk)))
-    store._plan = {0: UNAVAILABLE, 2: UNAVAILABLE}
+    store.inject(Fault(0, UNAVAILABLE), Fault(2, UNAVAILABLE))
     with substituted(store):
-        cluster.brokers._opened.clear()
+        cluster.brokers.forget()
         assert [finding.health for finding in Controller(cluster).check().findings] == [Health.OK, Health.OK]
 
 
@@ -273,7 +272,7 @@ def test_a_location_that_answers_with_what_was_there_before_fails(tmp_path: Path
     controller = Controller(cluster)
     controller.check()
     with substituted(FaultyStore(open_store(str(disk)), stale_reads=10)):
-        cluster.brokers._opened.clear()
+        cluster.brokers.forget()
         assert [finding.health for finding in controller.check().findings] == [Health.FAILED, Health.OK]
     assert orders(cluster).leader == 2
 
@@ -312,7 +311,7 @@ def test_a_location_without_its_latest_check_counts_as_one_that_went_back(tmp_pa
 class ReadOnlyStore(FaultyStore):
     """Gives what it has, and takes nothing."""
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: BytesLike) -> None:
         raise StorageError(f"{key}: read-only file system", path=key)
 
 
@@ -322,13 +321,13 @@ def test_an_older_copy_that_takes_no_write_is_offline_and_not_a_commit_at_every_
     controller.check()
     (disk / CHECK_KEY).unlink()
     with substituted(ReadOnlyStore(open_store(str(disk)))):
-        cluster.brokers._opened.clear()
+        cluster.brokers.forget()
         assert controller.check().findings[0].health is Health.FAILED
         version = cluster.refresh().version
         controller.check()
         assert cluster.refresh().version == version
         assert not cluster.state.brokers[1].online
-    cluster.brokers._opened.clear()
+    cluster.brokers.forget()
     assert controller.check().findings[0].health is Health.WENT_BACK
     assert cluster.refresh().brokers[1].online
     assert cluster.state.brokers[1].lost_files_at > version

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -53,8 +54,8 @@ class Groups:
         store, ids = MemoryStore(self.name, self.storage), SeededIds(len(self.clocks))
         return (create_cluster if create else open_cluster)(store, clock=clock, ids=ids)
 
-    def member(self, group: str = "g", ahead_ms: int = 0, **more: object) -> GroupMember:
-        member = GroupMember(self.machine(ahead_ms), group, session_timeout_ms=SESSION_MS, **more)  # type: ignore[arg-type]
+    def member(self, group: str = "g", ahead_ms: int = 0, **more: Any) -> GroupMember:
+        member = GroupMember(self.machine(ahead_ms), group, session_timeout_ms=SESSION_MS, **more)
         member.join(["orders"])
         return member
 

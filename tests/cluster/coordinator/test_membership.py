@@ -44,14 +44,14 @@ class Group:
         self._made += 1
         return open_cluster(self.store, clock=self.clock, ids=SeededIds(self._made))
 
-    def member(self, instance_id: str = "", topics: tuple[str, ...] = ("orders",), **more: object) -> GroupMember:
+    def member(self, instance_id: str = "", topics: tuple[str, ...] = ("orders",), **more: Any) -> GroupMember:
         made = GroupMember(
             self.coordinator(),
             "g",
             instance_id=instance_id,
             assignors=(self.assignor,),
             session_timeout_ms=SESSION_MS,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
         made.join(topics)
         return made

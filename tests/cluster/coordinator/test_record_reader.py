@@ -10,6 +10,7 @@ import pytest
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.record_reader import RecordReader
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, StorageError, StorageUnavailableError
 from sparklog.ids import RandomIds
 from sparklog.log.commits.commit_log import CommitLog
@@ -80,7 +81,7 @@ def test_a_topic_that_is_deleted_during_a_read_is_read_as_long_as_its_files_exis
     cluster.create_topic("u", partitions=2)
     reading = read(reader, cluster)
     next(reading)
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     if recreated:
         cluster.create_topic("t", partitions=1)
     assert offsets(reading) == [2, 3, 4, 5]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from sparklog.coordinator.root_migration import close_root
 from sparklog.errors import CommitConflictError
 from sparklog.ids import SeededIds
 from sparklog.log.layout import COMMITS
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 
@@ -27,7 +29,7 @@ def close_among_writers(lost: int) -> tuple[int, float, int]:
         if call.operation == "put_if_absent" and call.key.startswith(COMMITS):
             tries += 1
             if tries <= lost:
-                other.alter_configs("", {"num.partitions": str(tries % 7 + 1)})
+                other.submit(partial(alter_configs, topic="", changes={"num.partitions": str(tries % 7 + 1)}))
 
     racing = FaultyStore(store, before=race)
     version = close_root(racing, other.state.cluster_id, "memory://elsewhere", clock, SeededIds(1))

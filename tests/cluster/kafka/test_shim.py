@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def run(*arguments: str, path: Path | None = None, code: int = 0, **environment: str) -> str:
+def run(*arguments: str, path: Path | None = None, code: int = 0, **environment: Any) -> str:
     found = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -44,7 +45,7 @@ def run(*arguments: str, path: Path | None = None, code: int = 0, **environment:
     return (found.stdout or found.stderr).strip()
 
 
-def python(code: str, path: Path | None = None, **environment: str) -> list[str]:
+def python(code: str, path: Path | None = None, **environment: Any) -> list[str]:
     return run("-c", code, path=path, **environment).splitlines()
 
 

@@ -27,7 +27,7 @@ def replicated_cluster(folder: Path, brokers: int = 3) -> Coordinator:
         store = open_store(url)
         store.put(IDENTITY_KEY, encode_identity(coordinator.state.cluster_id, broker))
         coordinator.submit(
-            lambda state, broker=broker, url=url: decide_brokers.register_broker(
+            lambda state, broker=broker, url=url: decide_brokers.register_broker(  # type: ignore[misc]
                 state, broker, url, coordinator.store.root
             )
         )

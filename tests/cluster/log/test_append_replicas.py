@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -56,7 +57,7 @@ def write(first: FaultyStore, *others: FaultyStore, rows: int = 3, size: int = 1
 
 
 def keys(store: FaultyStore) -> list[str]:
-    return sorted(info.key for info in store._store.list())
+    return sorted(info.key for info in store.wrapped.list())
 
 
 def unfinished(folder: Path) -> list[str]:
@@ -99,7 +100,7 @@ def test_a_replica_costs_one_more_copy_of_the_bytes_and_no_second_encoding(
     assert (first.bytes_read, second.bytes_read) == (0, 0)
 
 
-def steps_of(folder: Path, **more: int) -> int:
+def steps_of(folder: Path, **more: Any) -> int:
     counted = stores(folder / "counted")
     write(*counted, **more)
     assert len(counted[0].calls) == len(counted[1].calls)
@@ -170,7 +171,7 @@ def test_a_location_that_cannot_even_abort_does_not_stop_the_other(tmp_path: Pat
     writer = SegmentFileWriter(first, KEY, has_key=False, replicas=[(1, second)])
     writer.start_run(RunTarget("orders", "t1", 0))
     writer.write(batch())
-    second._rates.update({PERMISSION: 1.0})
+    second.inject(rates={PERMISSION: 1.0})
     assert writer.finish()[0].run.broker == 0
     assert writer.failed == [1]
 

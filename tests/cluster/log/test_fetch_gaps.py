@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,7 +51,9 @@ def three_files(stamped: bool = False) -> Coordinator:
     st.sampled_from(["none", "gzip", "lz4"]),
     st.integers(1, 5),
 )
-def test_any_range_has_the_records_that_are_left(kept, place, start: int, end: int, codec: str, rows: int) -> None:
+def test_any_range_has_the_records_that_are_left(
+    kept: Any, place: Any, start: int, end: int, codec: str, rows: int
+) -> None:
     coordinator = three_files()
     first, count = place
     rewrite(coordinator, first, count, keep=kept.__contains__, codec=codec, batch_rows=rows)
@@ -100,7 +104,7 @@ def test_append_times_that_were_written_into_a_file_are_append_times() -> None:
     assert fetcher(coordinator).find_timestamp("t", segments, first + 1, 12) == TimedOffset(4, times_us(after)[2])
 
 
-def times_us(found) -> list[int]:
+def times_us(found: Any) -> list[int]:
     return [value.value for records in found for value in records.batch.column(0)]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from sparklog import limits
 from sparklog.errors import CorruptMetadataError, UnsupportedVersionError
 from sparklog.format.plain_arrays import plain_batch
 from sparklog.log.checkpoints.files import FileReference, describe, read_segments_file
@@ -60,7 +62,7 @@ def test_a_listing_of_removed_files_that_becomes_too_much_is_refused(
 
     listing = removals.write_removed(store, Ids(), 1, files, 0).listing  # type: ignore[arg-type]
     assert list(removals.read_removed(store, listing)) == files
-    monkeypatch.setattr(removals.limits, "MAX_LISTING_BYTES", 100_000)
+    monkeypatch.setattr(limits, "MAX_LISTING_BYTES", 100_000)
     with pytest.raises(CorruptMetadataError, match="claim a decompressed size"):
         list(removals.read_removed(store, listing))
 
@@ -88,7 +90,7 @@ def test_a_list_with_columns_of_a_newer_version_is_not_called_damaged(store: Mem
 @pytest.mark.parametrize("values", [[], [True], [False] * 7 + [True] * 10, [True] * 8])
 def test_plain_arrays_are_those_that_arrow_makes(values: list[bool]) -> None:
     schema = pa.schema([("b", pa.bool_()), ("t", pa.string()), ("n", pa.int64())])
-    columns = [values, [f"é{one}" for one in values], list(range(len(values)))]
+    columns: list[list[Any]] = [values, [f"é{one}" for one in values], list(range(len(values)))]
     made = plain_batch(columns, schema)
     made.validate(full=bool(values))
     assert made.to_pydict() == dict(zip(("b", "t", "n"), columns, strict=True))

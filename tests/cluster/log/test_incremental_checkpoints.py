@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints import checkpoint, heads, lists, tiers
 from sparklog.log.checkpoints.lists import ListCache, read_list
+from sparklog.log.layout import CHECKPOINTS
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol.commits import (
     Action,
@@ -96,7 +97,7 @@ class World:
         self.commit(actions)
 
     def pick(self, among: object) -> str:
-        return self.random.choice(sorted(among))  # type: ignore[call-overload, no-any-return]
+        return self.random.choice(sorted(among))  # type: ignore[call-overload]
 
     def checkpoint(self, store: MemoryStore, base: checkpoint.Manifest | None, cache: ListCache) -> checkpoint.Manifest:
         since = base.version if base is not None else -1
@@ -323,14 +324,14 @@ def test_a_thousand_topics_that_grew_a_little_are_a_handful_of_objects() -> None
     world, store = large(100), MemoryStore(uuid.uuid4().hex)
     cache = ListCache(store)
     base = world.checkpoint(store, None, cache)
-    before = {info.key for info in store.list(checkpoint.CHECKPOINTS)}
+    before = {info.key for info in store.list(CHECKPOINTS)}
     for topic in world.state.topics_in_order():
         state = replace(world.state, topics=world.state.topics.__class__({topic.name: topic}))
         world.commit(_append(world, state))
     world.checkpoint(store, base, cache)
-    added = {info.key.rsplit(".", 1)[1] for info in store.list(checkpoint.CHECKPOINTS) if info.key not in before}
+    added = {info.key.rsplit(".", 1)[1] for info in store.list(CHECKPOINTS) if info.key not in before}
     assert added == {"heads", "lists", "json"}
-    assert len([info for info in store.list(checkpoint.CHECKPOINTS) if info.key not in before]) == 3
+    assert len([info for info in store.list(CHECKPOINTS) if info.key not in before]) == 3
 
 
 def test_rows_of_what_is_gone_are_not_kept_for_good(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.protocol.commit_bytes import encode_commit
 from sparklog.protocol.commits import Action, AlterConfig, commit_key
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.fold import Draft
 from sparklog.store.base import BytesLike, Store
 from sparklog.store.memory import MemoryStore
@@ -96,7 +98,10 @@ def test_a_commit_that_wins_without_a_race_is_folded_once(folds: Folds) -> None:
     store = memory()
     coordinator = create_cluster(store)
     assert folds.of(lambda: coordinator.create_topic("a")) == (1, 1)
-    assert folds.of(lambda: coordinator.alter_configs("a", {"retention.ms": "1"})) == (1, 1)
+    assert folds.of(lambda: coordinator.submit(partial(alter_configs, topic="a", changes={"retention.ms": "1"}))) == (
+        1,
+        1,
+    )
     assert_all_read_the_same(coordinator, store)
 
 
@@ -124,7 +129,7 @@ def test_requests_that_share_a_commit_share_its_fold(folds: Folds) -> None:
 
 def test_another_commit_in_between_is_read_and_the_request_decided_on_it(folds: Folds) -> None:
     coordinator, store, others = race()
-    store.meanwhile = lambda: others.alter_configs("", {"num.partitions": "7"})
+    store.meanwhile = lambda: others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
     # once each: the lost attempt, the other commit by its writer and by its reader, the commit that won
     assert folds.of(lambda: coordinator.create_topic("a")) == (4, 4)
     assert coordinator.state.configs == {"num.partitions": "7"}
@@ -144,7 +149,7 @@ def test_a_commit_with_an_unknown_outcome_that_is_read_back_as_anothers_leaves_n
     coordinator, store, others = race()
 
     def meanwhile() -> None:
-        others.alter_configs("", {"num.partitions": "7"})
+        others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
         lose_answer()
 
     store.meanwhile = meanwhile

@@ -138,7 +138,7 @@ def test_a_storage_too_slow_to_reach_the_end_is_an_error_in_time() -> None:
     def pass_time(number: int, call: Call) -> None:
         if slow:
             clock.advance(10)
-            commit(writer, 70)
+            commit(writer, 3)
 
     reader = open_cluster(FaultyStore(store, before=pass_time), clock=clock)
     slow = True

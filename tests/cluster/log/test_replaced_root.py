@@ -110,7 +110,7 @@ def test_a_root_restored_at_any_step_of_a_commit_never_gets_one_over_a_hole(othe
         store = _made()
         snapshot = take_snapshot(store)
         paused: list[Callable[[], None]] = []
-        faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))
+        faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))  # type: ignore[misc]
         client = open_cluster(faulty)
         for number in range(3):
             client.create_topic(f"after-{number}")
@@ -145,7 +145,7 @@ def test_a_commit_under_a_root_that_is_unmounted_at_any_step_is_never_said_not_t
     for step in range(steps + 1):
         store = _made()
         paused: list[Callable[[], None]] = []
-        faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))
+        faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))  # type: ignore[misc]
         client = open_cluster(faulty, clock=ManualClock())
         kept: list[Snapshot] = []
 

@@ -41,7 +41,7 @@ class Reads:
         self.clock = ManualClock()
         self.down: set[int] = set()
         self.stores = {
-            broker: FaultyStore(store, before=lambda step, call, broker=broker: self._answer(broker))
+            broker: FaultyStore(store, before=lambda step, call, broker=broker: self._answer(broker))  # type: ignore[misc]
             for broker, store in copies(cluster)
         }
         self.fetcher = Fetcher(self.store_of, self.in_sync, self.clock)

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -112,7 +113,7 @@ class DamagedCluster:
         path = self.file(key, broker)
         path.write_bytes(path.read_bytes()[:length])
 
-    def edit_commit(self, version: int, **changes: object) -> None:
+    def edit_commit(self, version: int, **changes: Any) -> None:
         """Edit a commit as somebody would who knows the format: its own digest is right again."""
         path = self.root / commit_key(version)
         fields = json.loads(path.read_bytes())

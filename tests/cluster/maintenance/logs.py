@@ -36,7 +36,7 @@ class Read(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_us: int
-    headers: Headers
+    headers: Sequence[tuple[str, bytes | None]]
 
 
 def batch_of(records: Sequence[Written], columns: Sequence[str]) -> pa.RecordBatch:

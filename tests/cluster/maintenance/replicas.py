@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
@@ -57,7 +58,7 @@ class Replicas:
     def partition(self, number: int = 0) -> PartitionState:
         return self.cluster.refresh().partition(TOPIC, number)
 
-    def produce(self, count: int = 3, number: int = 0, **config: object) -> None:
+    def produce(self, count: int = 3, number: int = 0, **config: Any) -> None:
         """So many acknowledged records, each a file of its own."""
         for _ in range(count):
             value = f"{number}:{len(self.sent[number])}".encode()

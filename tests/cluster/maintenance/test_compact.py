@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +28,7 @@ COMPACT = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.
 DAY_MS = 86_400_000
 
 
-def put(c: Cluster, *pairs: tuple[str | None, str | None], minute: int | None = None, **more: object) -> None:
+def put(c: Cluster, *pairs: tuple[str | None, str | None], minute: int | None = None, **more: Any) -> None:
     """One file of records, a minute after the one before."""
     end = c.coordinator.refresh().partition("t", 0).log_end_offset
     at = 1 + end if minute is None else minute
@@ -34,7 +36,7 @@ def put(c: Cluster, *pairs: tuple[str | None, str | None], minute: int | None = 
         Written(None if key is None else key.encode(), None if value is None else value.encode(), at)
         for key, value in pairs
     ]
-    append(c.coordinator, "t", written, **more)  # type: ignore[arg-type]
+    append(c.coordinator, "t", written, **more)
 
 
 def contents(c: Cluster) -> list[tuple[int, str | None, str | None]]:
@@ -218,13 +220,14 @@ def test_the_dirtiest_log_comes_first() -> None:
         assert order == ["u", "t"]
 
 
-class Recording:
+class Recording(InProcess):
     """Notes which topics come in which order."""
 
     def __init__(self, order: list[str]) -> None:
+        super().__init__()
         self.order = order
 
-    def run(self, function, items):  # type: ignore[no-untyped-def]
+    def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         for item in items:
             self.order.append(item.target.topic)
             yield function(item)
@@ -395,15 +398,16 @@ def test_damage_stops_the_pass_and_leaves_nothing_behind() -> None:
 # -- other jobs
 
 
-class Meanwhile:
+class Meanwhile(InProcess):
     """Runs the tasks, and then something else before the results are given out."""
 
-    def __init__(self, meanwhile: object) -> None:
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
         self._meanwhile = meanwhile
 
-    def run(self, function, items):  # type: ignore[no-untyped-def]
+    def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         results = [function(item) for item in items]
-        self._meanwhile()  # type: ignore[operator]
+        self._meanwhile()
         return iter(results)
 
 

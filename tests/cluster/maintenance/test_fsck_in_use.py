@@ -34,16 +34,17 @@ def put(c: Cluster, count: int = 1) -> None:
         append(c.coordinator, "t", [Written(b"k", b"v" * 20, 1 + end)] * 3)
 
 
-class After:
+class After(InProcess):
     """Runs tasks once ``action`` has been done: between the plan and the reading of files."""
 
     def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
         self._action = action
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         planned = list(items)
         self._action()
-        return InProcess().run(function, planned)
+        return super().run(function, planned)
 
 
 def maintain(c: Cluster) -> None:

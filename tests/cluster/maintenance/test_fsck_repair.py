@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.brokers import add_broker
+from sparklog.errors import StorageError
 from sparklog.format.index import decode_index
 from sparklog.log.checkpoints import lists
 from sparklog.maintenance.fsck.kinds import Report
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.protocol.commits import commit_key
 from sparklog.store.local import LocalStore
+from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.damaged_clusters import BATCH, DamagedCluster, index_of, kinds
 
 CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
@@ -82,6 +84,45 @@ def test_any_damage_to_one_copy_is_mended_from_the_other(
     assert whole(cluster) == before
     assert report.left == []
     assert report.clean
+
+
+@pytest.mark.parametrize("how", ["fails", "changes"])
+def test_a_copy_that_fails_or_changes_while_another_is_mended_from_it_spoils_neither(how: str, tmp_path: Path) -> None:
+    """At each of its reads in turn."""
+    outcomes, reads, disturbed = set(), 1, 0
+    while disturbed <= reads:
+        mended, reads = mend_disturbed(DamagedCluster(tmp_path / str(disturbed), brokers=2), how, disturbed)
+        outcomes.add(mended)
+        disturbed += 1
+    assert outcomes == {True, False}
+
+
+def mend_disturbed(cluster: DamagedCluster, how: str, disturbed: int) -> tuple[bool, int]:
+    """Mend a file of the root from broker 1, whose copy fails or changes at this read. Return whether it was mended,
+    and the number of reads."""
+    key = cluster.append()
+    sound = cluster.file(key).read_bytes()
+    cluster.flip(key, len(sound) // 2)
+    damaged = cluster.file(key).read_bytes()
+    reads: list[Call] = []
+
+    def disturb(step: int, call: Call) -> None:
+        if call.key != key:
+            return
+        reads.append(call)
+        if len(reads) - 1 != disturbed:
+            return
+        if how == "fails":
+            raise StorageError(f"{key} cannot be read")
+        cluster.flip(key, len(sound) // 2, broker=1)
+
+    check = cluster.check()
+    check.stores[1] = FaultyStore(check.stores[1], before=disturb)
+    repair_cluster(check)
+    mended = cluster.file(key).read_bytes()
+    assert mended in (sound, damaged)
+    assert how == "changes" or cluster.file(key, 1).read_bytes() == sound
+    return mended == sound, len(reads)
 
 
 def test_two_copies_that_are_damaged_in_different_places_make_a_whole_one(replicated: DamagedCluster) -> None:
@@ -304,6 +345,30 @@ def test_cluster_json_is_written_again_from_a_checkpoint(cluster: DamagedCluster
     (cluster.root / "cluster.json").unlink()
     assert repaired(cluster).left == []
     assert json.loads((cluster.root / "cluster.json").read_bytes())["cluster_id"] == wanted
+
+
+def test_a_damaged_boundary_of_a_log_that_has_all_its_commits_is_removed(cluster: DamagedCluster) -> None:
+    cluster.append()
+    boundary = cluster.root / "meta" / "boundary.json"
+    boundary.write_bytes(b"{")
+    report = repaired(cluster)
+    assert report.clean
+    assert not boundary.exists()
+    assert len(cluster.values()) == 3 * BATCH
+
+
+def test_a_damaged_boundary_is_left_where_nothing_stands_for_the_commits_that_are_missing(
+    cluster: DamagedCluster,
+) -> None:
+    cluster.append()
+    boundary = cluster.root / "meta" / "boundary.json"
+    boundary.write_bytes(b"{")
+    for version in range(2):
+        (cluster.root / commit_key(version)).unlink()
+    report = repaired(cluster)
+    assert "no checkpoint covers the commits that are missing" in [repair.why_not for repair in report.repairs]
+    assert boundary.read_bytes() == b"{"
+    assert not report.clean
 
 
 def test_a_damaged_boundary_is_written_again(cluster: DamagedCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from immutables import Map
@@ -37,7 +38,7 @@ def segment(base: int, end: int, records: int = -1) -> Segment:
     )
 
 
-def partition(segments: Sequence[Segment], **changes: object) -> PartitionState:
+def partition(segments: Sequence[Segment], **changes: Any) -> PartitionState:
     state = PartitionState(
         replicas=(0,),
         isr=(0,),
@@ -49,7 +50,7 @@ def partition(segments: Sequence[Segment], **changes: object) -> PartitionState:
     return replace(state, **changes)
 
 
-def found(segments: Sequence[Segment], **changes: object) -> list[tuple[int, int]]:
+def found(segments: Sequence[Segment], **changes: Any) -> list[tuple[int, int]]:
     return [places(finding) for finding in check_partition("orders", 0, partition(segments, **changes), segments)]
 
 

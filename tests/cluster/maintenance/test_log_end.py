@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,9 +58,9 @@ def files(root: Path) -> list[Path]:
     return sorted(path for path in root.rglob("*") if path.is_file())
 
 
-def repaired(cluster: DamagedCluster, *mirrors: Path, **how: object) -> Report:
+def repaired(cluster: DamagedCluster, *mirrors: Path, **how: Any) -> Report:
     check = cluster.check()
-    repair_cluster(check, mirrors=[LocalStore(str(mirror)) for mirror in mirrors], **how)  # type: ignore[arg-type]
+    repair_cluster(check, mirrors=[LocalStore(str(mirror)) for mirror in mirrors], **how)
     return check.report
 
 
@@ -299,7 +300,7 @@ def test_a_checkpoint_whose_files_are_not_there_is_not_taken_for_the_log(cluster
 # -- newer versions
 
 
-def add_newer(cluster: DamagedCluster, **more: object) -> int:
+def add_newer(cluster: DamagedCluster, **more: Any) -> int:
     version = cluster.reopened().state.version + 1
     fields = json.loads((cluster.root / commit_key(version - 1)).read_bytes())
     previous = fields.pop("digest")

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,8 @@ def test_a_stop_ends_the_pass_before_the_next_step() -> None:
 
 
 def test_lanes_do_not_wait_for_each_other() -> None:
-    stop, said = Stop(), []
+    said: list[Any] = []
+    stop = Stop()
     others = threading.Event()
 
     def long(report: Report) -> None:
@@ -179,7 +181,8 @@ def test_a_warning_that_comes_again_and_again_is_logged_once(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals) -> None:
-    stop, said = Stop(), []
+    said: list[Any] = []
+    stop = Stop()
     before = signal.getsignal(number)
     stop.check()
     with stopped_by_signals(stop, said.append):

@@ -31,7 +31,7 @@ def swapped(replicas: Replicas, number: int) -> None:
     """An empty location takes the place of a broker's, and the controller finds out."""
     shutil.rmtree(replicas.disk(number))
     replicas.disk(number).mkdir()
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     replace_location(replicas.cluster, number)
     replicas.controller.check()
 

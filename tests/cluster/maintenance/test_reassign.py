@@ -15,6 +15,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.moves import plan_drain
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.types import TopicPartition
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 
@@ -51,7 +52,7 @@ def test_a_cancelled_move_leaves_everything_as_it_was(tmp_path: Path) -> None:
     partition = replicas.partition()
     assert (set(partition.replicas), partition.adding, partition.leader) == ({1, 2}, (), 1)
     refused = reassign(replicas.cluster, {(TOPIC, 0): None}, InProcess()).refused
-    assert isinstance(refused[TOPIC, 0], NoReassignmentInProgressError)
+    assert isinstance(refused[TopicPartition(TOPIC, 0)], NoReassignmentInProgressError)
 
 
 def test_a_throttled_move_takes_its_time(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pickle
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NoReturn
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
@@ -14,7 +15,6 @@ from sparklog.errors import StorageFullError
 from sparklog.maintenance.replicas.file_copies import CopyTask, FileToCopy, Throttle, copy_files, is_sound
 from sparklog.maintenance.replicas.replication import behind, replicate
 from sparklog.maintenance.runner import InProcess
-from sparklog.store.base import OutputFile
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FULL, UNAVAILABLE, CountingStore, Fault, FaultyStore
 from sparklog.testing.substitutes import substituted
@@ -64,14 +64,14 @@ def test_a_follower_of_a_topic_written_with_acks_1_catches_up(tmp_path: Path) ->
 class FullStore(CountingStore):
     """Reads as ever, and has room for nothing more."""
 
-    def open_output(self, key: str) -> OutputFile:
+    def open_output(self, key: str) -> NoReturn:
         raise StorageFullError(f"no space left for {key.rpartition('.')[2]} files")
 
 
 def test_a_full_target_is_one_problem_however_many_files_it_does_not_take(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(acks=1)
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     with substituted(FullStore(open_store(str(replicas.disk(2))))):
         problems = replicate(replicas.cluster, InProcess()).problems
     (problem,) = [one for one in problems if "could not write to" in one]
@@ -82,7 +82,7 @@ def test_each_byte_is_read_once_and_written_once(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(acks=1)
     source, target = (CountingStore(open_store(str(replicas.disk(number)))) for number in (1, 2))
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     with substituted(source), substituted(target):
         result = replicate(replicas.cluster, InProcess())
     size = sum(len(data) for data in replicas.files(1).values())
@@ -180,12 +180,12 @@ def test_a_full_location_stays_out_until_there_is_space(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(acks=1)
     store = FaultyStore(open_store(str(replicas.disk(2))), seed=1, rates={FULL: 1.0})
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     with substituted(store):
         result = replicate(replicas.cluster, InProcess())
     assert (result.joined, result.files) == ([], 0)
     assert result.problems
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     caught_up(replicas)
 
 
@@ -221,14 +221,13 @@ def test_records_that_are_appended_meanwhile_do_not_keep_a_replica_out(tmp_path:
 
     store = FaultyStore(open_store(str(replicas.disk(2))), before=write_one)
     with substituted(store):
-        replicas.cluster.brokers._opened.clear()
-        replicas.cluster.brokers._failed_at.clear()
+        replicas.cluster.brokers.forget()
         result = replicate(replicas.cluster, InProcess())
     assert result.behind == []
     assert result.rounds <= 3
     assert replicas.partition().isr == (1, 2)
     assert replicas.read() == replicas.sent[0]
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     caught_up(replicas)
 
 
@@ -280,16 +279,16 @@ def test_the_same_broken_call_twice_in_a_row_is_made_good_by_the_next_run(tmp_pa
     with ExitStack() as stack:
         store = FaultyStore(open_store(str(replicas.disk(2))), [Fault(step, UNAVAILABLE) for step in (2, 3)])
         stack.enter_context(substituted(store))
-        replicas.cluster.brokers._opened.clear()
+        replicas.cluster.brokers.forget()
         replicate(replicas.cluster, InProcess())
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     caught_up(replicas)
 
 
 def test_a_second_replica_costs_a_second_copy_of_the_bytes_and_no_reading(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     first, second = (CountingStore(open_store(str(replicas.disk(number)))) for number in (1, 2))
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     with substituted(first), substituted(second):
         replicas.produce()
     size = sum(len(data) for data in replicas.files(1).values())

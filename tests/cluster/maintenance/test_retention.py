@@ -37,7 +37,7 @@ from sparklog.protocol.decide.segments import HIGH_WATERMARK, delete_records
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import Call
-from sparklog.testing.faulty_store import ERROR, FaultyStore
+from sparklog.testing.faulty_store import ERROR, Fault, FaultyStore
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.logs import Written, append, batch_of, live, log_files, records
 
@@ -408,7 +408,7 @@ def test_a_file_that_cannot_be_deleted_now_is_deleted_by_the_next_sweep() -> Non
     counted = FaultyStore(coordinator.store)
     failing = open_cluster(counted, clock=clock)
     counted.reset_counts()
-    counted._plan.update(dict.fromkeys(range(6, 14), ERROR))
+    counted.inject(*(Fault(step, ERROR) for step in range(6, 14)))
     try:
         first = sweep(failing)
         assert first.problems

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -41,9 +43,9 @@ def index_of(coordinator: Coordinator, path: str) -> Index:
     return decode_index(coordinator.store.get(key), key)
 
 
-def small_files(coordinator: Coordinator, count: int, topic: str = "t", **more: object) -> None:
+def small_files(coordinator: Coordinator, count: int, topic: str = "t", **more: Any) -> None:
     for number in range(count):
-        append(coordinator, topic, [Written(b"k%d" % number, b"v%d" % number, number)], **more)  # type: ignore[arg-type]
+        append(coordinator, topic, [Written(b"k%d" % number, b"v%d" % number, number)], **more)
 
 
 def test_small_files_become_one_and_every_record_is_as_it_was() -> None:
@@ -300,15 +302,16 @@ def test_a_merge_that_another_job_got_in_the_way_of_is_left_out_and_its_file_del
         assert len(log_files(c.coordinator)) == 10 + 1 + 1, "those before, the other job's, and that of partition 1"
 
 
-class Interrupted:
+class Interrupted(InProcess):
     """Runs the tasks, and then something else before the results are given out."""
 
-    def __init__(self, meanwhile: object) -> None:
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
         self._meanwhile = meanwhile
 
-    def run(self, function, items):  # type: ignore[no-untyped-def]
+    def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         results = [function(item) for item in items]
-        self._meanwhile()  # type: ignore[operator]
+        self._meanwhile()
         return iter(results)
 
 

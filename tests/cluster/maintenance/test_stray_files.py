@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -175,7 +176,7 @@ def put_link_to_nothing(path: Path) -> None:
     path.symlink_to("nothing")
 
 
-IN_THE_WAY = {
+IN_THE_WAY: dict[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,
     "a named pipe": lambda path: os.mkfifo(path),
     "a link that points to itself": put_loop,

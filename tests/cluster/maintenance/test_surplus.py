@@ -17,6 +17,7 @@ from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.substitutes import substituted
+from sparklog.types import TopicPartition
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 
@@ -49,13 +50,13 @@ def test_a_replica_cannot_come_back_while_its_files_are_deleted(tmp_path: Path) 
     def come_back(step: int, call: Call) -> None:
         if call.operation == "delete" and not refused:
             outcome = replicas.cluster.submit(lambda state: alter_reassignments(state, {(TOPIC, 0): [2, 1]}))
-            refused.append(outcome[TOPIC, 0])
+            refused.append(outcome[TopicPartition(TOPIC, 0)])
 
     with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=come_back)):
-        replicas.cluster.brokers._opened.clear()
+        replicas.cluster.brokers.forget()
         remove_surplus_replicas(replicas.cluster, 1)
     assert refused[0] is not None
-    replicas.cluster.brokers._opened.clear()
+    replicas.cluster.brokers.forget()
     reassign(replicas.cluster, {(TOPIC, 0): [2, 1]}, InProcess())
     assert set(replicas.live_paths(0)) <= set(replicas.files(1))
 

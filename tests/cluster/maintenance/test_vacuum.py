@@ -43,6 +43,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.logs import Written, append, batch_of, log_files, records
 
 DAY = 86_400.0
@@ -225,8 +226,8 @@ def test_every_online_brokers_files_are_looked_at() -> None:
         store.put(f"orders-0/00000000000000000000-v1-w{number}.log", b"xyz")
     coordinator.submit(lambda state: Decision([ChangeBroker(broker=2, online=False)], None))
     later(coordinator, clock)
-    coordinator.brokers._opened = {store.root: store for store in others}
-    report = vacuum(coordinator, dry_run=False)
+    with substituted(others[0]), substituted(others[1]):
+        report = vacuum(coordinator, dry_run=False)
     assert [(found.broker, found.size) for found in report.files] == [(1, 3)]
     assert report.problems == ["broker 2 is offline and was skipped"]
     assert [len(list(store.list("orders-0/"))) for store in others] == [0, 1]

@@ -81,10 +81,10 @@ def escaped(text: str) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
-@given(st.dictionaries(names, st.text(st.characters(exclude_categories=("Cs",)), max_size=20), max_size=5))
+@given(st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=5))
 def test_what_java_writes_is_read_back(settings: dict[str, str]) -> None:
     text = "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())
     assert parse_properties(text) == settings

@@ -254,7 +254,7 @@ def test_the_view_has_what_the_log_needs() -> None:
         9,
     )
     assert (plain.compression_level("zstd"), plain.compression_level("snappy")) == (3, None)
-    assert (plain.message_timestamp_type, plain.cleanup_policy) == ("CreateTime", {"delete"})
+    assert (plain.message_timestamp_type, plain.cleanup_policy) == ("CreateTime", frozenset({"delete"}))
     assert (plain.message_timestamp_before_max_ms, plain.message_timestamp_after_max_ms) == (LONG_MAX, 3_600_000)
     assert (plain.min_insync_replicas, plain.segment_bytes, plain.segment_ms) == (1, 2**30, 604_800_000)
     assert (plain.max_message_bytes, plain.retention_bytes) == (1_048_588, -1)

@@ -28,7 +28,7 @@ class Segment(NamedTuple):
     """The two files of a segment; ``log`` can be damaged in place."""
 
     log: bytearray
-    index: bytes
+    index: bytes  # type: ignore[assignment]
 
     def decode(self) -> Index:
         return decode_index(self.index, "t-0/0.index")

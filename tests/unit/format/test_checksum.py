@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -26,7 +28,7 @@ def test_sum_is_that_of_rfc_3720(data: bytes, expected: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, pa.py_buffer])
-def test_any_buffer_is_taken(kind) -> None:
+def test_any_buffer_is_taken(kind: Any) -> None:
     assert crc32c(kind(b"123456789")) == 0xE3069283
 
 

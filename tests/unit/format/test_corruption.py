@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -142,7 +143,7 @@ def test_every_truncation_of_an_index_is_detected() -> None:
 
 
 @given(st.data(), st.sampled_from(CODECS), st.integers(1, 4))
-def test_hostile_content_with_right_checksums_is_refused_or_valid(data, codec: str, changes: int) -> None:
+def test_hostile_content_with_right_checksums_is_refused_or_valid(data: Any, codec: str, changes: int) -> None:
     segment = write_segment([ROWS], codec=codec)
     entry = segment.decode().entries[0]
     for _ in range(changes):

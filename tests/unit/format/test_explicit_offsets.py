@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,7 @@ rising = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=9, unique=True
 
 
 @given(st.lists(rising, max_size=4), st.sampled_from(CODECS), st.booleans())
-def test_offsets_come_back_beside_the_records(offsets, codec: str, optional: bool) -> None:
+def test_offsets_come_back_beside_the_records(offsets: Any, codec: str, optional: bool) -> None:
     segment = write_gapped(offsets, codec=codec, has_key=optional, has_headers=optional)
     reader, index = segment.reader(), segment.decode()
     index.check()
@@ -68,7 +69,7 @@ def test_a_file_without_the_column_has_zeros_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[-1, 0], [0, 0], [2, 1], [0, 5, 4], [0, None], [None]])
-def test_offsets_that_do_not_rise_are_refused(offsets) -> None:
+def test_offsets_that_do_not_rise_are_refused(offsets: Any) -> None:
     with pytest.raises(InvalidRecordError, match="explicit offsets must not be negative"):
         write_gapped([offsets])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -83,7 +84,7 @@ def test_layout_is_the_one_in_the_docstring() -> None:
 
 
 @given(batches)
-def test_entries_come_back_as_they_were(written) -> None:
+def test_entries_come_back_as_they_were(written: Any) -> None:
     entries = entries_of(written)
     index = index_of(written)
     assert (list(index.entries), len(index), index.rows) == (entries, len(entries), sum(e.count for e in entries))
@@ -99,12 +100,12 @@ def test_entries_count_from_the_end_and_end_as_sequences_do() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, pa.py_buffer])
-def test_any_buffer_can_be_decoded(kind) -> None:
+def test_any_buffer_can_be_decoded(kind: Any) -> None:
     assert decode_index(kind(write_segment([ROWS]).index), "x").find_timestamp(0, 1, 0) == 0
 
 
 @given(batches.filter(bool), st.data())
-def test_each_row_is_found_in_the_batch_that_holds_it(written, data) -> None:
+def test_each_row_is_found_in_the_batch_that_holds_it(written: Any, data: Any) -> None:
     index = index_of(written)
     row = data.draw(st.integers(0, index.rows - 1))
     entry = index.entries[index.find_row(row)]
@@ -118,7 +119,7 @@ def test_row_that_the_file_lacks_is_an_error(row: int) -> None:
 
 
 @given(batches, st.data(), st.integers(-(2**63), 2**63 - 1))
-def test_time_is_found_where_the_running_maximum_reaches_it(written, data, wanted: int) -> None:
+def test_time_is_found_where_the_running_maximum_reaches_it(written: Any, data: Any, wanted: int) -> None:
     index = index_of(written)
     first = data.draw(st.integers(0, len(written)))
     count = data.draw(st.integers(0, len(written) - first))
@@ -128,7 +129,7 @@ def test_time_is_found_where_the_running_maximum_reaches_it(written, data, wante
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data())
-def test_offset_is_looked_for_in_the_last_batch_that_begins_at_or_before_it(steps, data) -> None:
+def test_offset_is_looked_for_in_the_last_batch_that_begins_at_or_before_it(steps: Any, data: Any) -> None:
     offsets: list[list[int]] = []
     following = 0
     for batch in steps:
@@ -187,7 +188,7 @@ TWO = entries_of([(5, 20), (5, 20)])
     ],
 )
 @pytest.mark.parametrize("batch", [0, 1])
-def test_impossible_entry_is_refused_when_it_is_used(batch: int, change: dict[str, int]) -> None:
+def test_impossible_entry_is_refused_when_it_is_used(batch: int, change: dict[str, Any]) -> None:
     entries = list(TWO)
     entries[batch] = entries[batch]._replace(**change)
     index = decode_index(encode_index(summary_of(TWO), entries), "t-0/0.index")
@@ -210,13 +211,13 @@ def test_impossible_entry_is_refused_when_it_is_used(batch: int, change: dict[st
         {"header_length": 2**32 - 1},
     ],
 )
-def test_impossible_header_is_refused(change: dict[str, int]) -> None:
+def test_impossible_header_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(CorruptIndexError):
         decode_index(encode_index(summary_of(TWO)._replace(**change), TWO), "t-0/0.index")
 
 
 @given(st.data())
-def test_hostile_fields_end_in_an_error_or_in_rows_that_exist(data) -> None:
+def test_hostile_fields_end_in_an_error_or_in_rows_that_exist(data: Any) -> None:
     raw = bytearray(encode_index(summary_of(TWO), TWO))
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(raw) - 5))

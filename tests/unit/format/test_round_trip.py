@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,7 @@ segments = st.lists(st.lists(rows, min_size=1, max_size=8), max_size=4)
 
 @settings(max_examples=200)
 @given(segments, st.sampled_from(CODECS), st.booleans(), st.booleans())
-def test_records_come_back_as_they_were(batches, codec: str, has_key: bool, has_headers: bool) -> None:
+def test_records_come_back_as_they_were(batches: Any, codec: str, has_key: bool, has_headers: bool) -> None:
     segment = write_segment(batches, codec=codec, has_key=has_key, has_headers=has_headers)
     reader = segment.reader()
     reader.check_file()
@@ -51,7 +52,9 @@ def test_records_come_back_as_they_were(batches, codec: str, has_key: bool, has_
     st.permutations(schema.COLUMNS),
     st.integers(1, 4),
 )
-def test_projection_gives_the_same_values_in_the_order_asked(written, codec, optional, order, wanted) -> None:
+def test_projection_gives_the_same_values_in_the_order_asked(
+    written: Any, codec: Any, optional: Any, order: Any, wanted: Any
+) -> None:
     columns = order[:wanted]
     segment = write_segment([written], codec=codec, has_key=optional, has_headers=optional)
     found = segment.reader().read(0, columns)
@@ -61,7 +64,7 @@ def test_projection_gives_the_same_values_in_the_order_asked(written, codec, opt
 
 @settings(max_examples=100)
 @given(segments.filter(bool), st.sampled_from(CODECS))
-def test_entries_state_what_their_batches_hold(batches, codec: str) -> None:
+def test_entries_state_what_their_batches_hold(batches: Any, codec: str) -> None:
     segment = write_segment(batches, codec=codec)
     index = segment.decode()
     index.check()
@@ -180,7 +183,7 @@ def test_null_timestamp_is_refused() -> None:
 
 
 @pytest.mark.parametrize("headers", [[None], [{"key": None, "value": b"v"}]])
-def test_header_without_key_is_refused(headers) -> None:
+def test_header_without_key_is_refused(headers: Any) -> None:
     batch = record_batch(ROWS[:1])
     batch = batch.set_column(3, "headers", pa.array([headers], schema.HEADERS_TYPE))
     with pytest.raises(InvalidRecordError, match="null key"):
@@ -249,7 +252,7 @@ def test_bytes_written_counts_what_the_sink_got() -> None:
 # --- what a read touches
 
 
-def reads_of(segment: Segment, columns) -> Reads:
+def reads_of(segment: Segment, columns: Any) -> Reads:
     reads = Reads(segment.log)
     index = segment.decode()
     SegmentReader(reads, index, "t-0/0.log").read(1, columns)
@@ -271,7 +274,7 @@ def test_projection_reads_no_byte_of_another_column(codec: str, column: str) -> 
     ("columns", "reads"),
     [(["key"], 1), (["value"], 2), (["value", "timestamp"], 2), (["headers", "key"], 2), (None, 1)],
 )
-def test_what_lies_side_by_side_is_read_at_once(columns, reads: int) -> None:
+def test_what_lies_side_by_side_is_read_at_once(columns: Any, reads: int) -> None:
     assert len(reads_of(write_segment([ROWS, ROWS]), columns).calls) == reads
 
 
@@ -305,7 +308,7 @@ def test_batch_that_does_not_exist_is_an_error(batch: int) -> None:
 
 
 @given(st.lists(times, max_size=20), times)
-def test_first_row_of_this_time_or_later(timestamps, wanted: int) -> None:
+def test_first_row_of_this_time_or_later(timestamps: Any, wanted: int) -> None:
     column = pa.array(timestamps, schema.TIMESTAMP_TYPE)
     expected = next((row for row, time in enumerate(timestamps) if time >= wanted), None)
     assert find_first_row(column, wanted) == expected

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from sparklog.errors import CorruptMetadataError, RootReplacedError, StorageError
-from sparklog.log.checkpoints import checkpoint
+from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -17,7 +17,7 @@ from tests.unit.log.small_log import TOPIC_ID, SmallLog
 
 def stored_paths(log: SmallLog, manifest: checkpoint.Manifest) -> list[str]:
     listed = checkpoint.read_lists(log.store, manifest).of(TOPIC_ID)
-    return [path for part in checkpoint.lists.read_list(log.store, listed) for path in part["path"].to_pylist()]
+    return [path for part in lists.read_list(log.store, listed) for path in part["path"].to_pylist()]
 
 
 def test_a_checkpoint_holds_the_state_and_the_segments_of_its_version() -> None:
@@ -97,7 +97,7 @@ def test_a_failure_is_logged_and_reaches_nobody(is_private: bool, caplog: pytest
         def open_output(self, key: str) -> object:  # type: ignore[override]
             raise RuntimeError("an error of any kind")
 
-    Failing.is_private = is_private  # type: ignore[misc]
+    Failing.is_private = is_private
     log = SmallLog(Failing(uuid.uuid4().hex))
     with caplog.at_level(logging.WARNING):
         log.checkpointer.request()

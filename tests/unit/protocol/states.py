@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sparklog.protocol.commit_bytes import FORMAT
 from sparklog.protocol.commits import Action, Commit, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
@@ -28,7 +30,7 @@ def commit(state: State, actions: list[Action], timestamp: int | None = None) ->
     return apply(state, made, f"{state.version + 1:064x}")
 
 
-def after(state: State, decision: Decision) -> State:
+def after(state: State, decision: Decision[object]) -> State:
     return commit(state, decision.actions)
 
 
@@ -51,5 +53,5 @@ def item(
     return PartitionAppend(topic=topic, topic_id=topic_id, partition=partition, run=run(records), **more)  # type: ignore[arg-type]
 
 
-def request(*items: PartitionAppend, **more: object) -> AppendRequest:
-    return AppendRequest(appends=items, **more)  # type: ignore[arg-type]
+def request(*items: PartitionAppend, **more: Any) -> AppendRequest:
+    return AppendRequest(appends=items, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -101,24 +102,38 @@ def test_golden_groups_are_of_all_kinds() -> None:
 
 @st.composite
 def groups(draw: st.DrawFn, *, equal: bool = False, fresh: bool = False) -> Group:
-    partitions = draw(st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 12), min_size=1))
-    topics = st.lists(st.sampled_from((*TOPICS, "missing")), unique=True, max_size=5).map(tuple)
-    common = draw(topics)
-    one = st.builds(TopicPartition, st.sampled_from((*TOPICS, "missing")), st.integers(0, 14))
-    member = st.builds(
-        Subscription,
-        st.just(common) if equal else topics,
-        st.just(()) if fresh else st.lists(one, max_size=12).map(tuple),
-        st.integers(-1, 3),
-        st.just(""),
-    )
-    ids = st.one_of(st.text(max_size=3), st.integers(0, 30).map("consumer-{}".format))
-    names = draw(st.lists(ids, unique=True, min_size=1, max_size=9))
-    instances = draw(st.lists(st.sampled_from(["", "", *"ixyz"]), min_size=len(names), max_size=len(names)))
-    return partitions, {
-        name: draw(member)._replace(instance_id=instance and instance + name)
-        for name, instance in zip(names, instances, strict=True)
+    """Hypothesis chooses how large the group is, and a generator that it seeds the rest: to draw each part of a group
+    takes longer than what is tested."""
+    generator = random.Random(draw(st.integers(0, 2**32 - 1)))
+    topics = generator.sample(TOPICS, draw(st.integers(1, len(TOPICS))))
+    names = dict.fromkeys(some_id(generator) for _ in range(draw(st.integers(1, 9))))
+    common = some_topics(generator)
+    return {topic: generator.randint(0, 12) for topic in topics}, {
+        name: Subscription(
+            common if equal else some_topics(generator),
+            () if fresh else some_partitions(generator),
+            generator.randint(-1, 3),
+            instance and instance + name,
+        )
+        for name, instance in ((name, generator.choice(["", "", *"ixyz"])) for name in names)
     }
+
+
+def some_id(generator: random.Random) -> str:
+    if generator.random() < 0.5:
+        return f"consumer-{generator.randint(0, 30)}"
+    planes = ((0, 0x80), (0x80, 0x800), (0x800, 0xD800), (0xE000, 0x10000), (0x10000, 0x110000))
+    return "".join(chr(generator.randrange(*generator.choice(planes))) for _ in range(generator.randint(0, 3)))
+
+
+def some_topics(generator: random.Random) -> tuple[str, ...]:
+    return tuple(generator.sample((*TOPICS, "missing"), generator.randint(0, 5)))
+
+
+def some_partitions(generator: random.Random) -> tuple[TopicPartition, ...]:
+    """What a member says that it owns: more than there is, and some twice."""
+    several = range(generator.randint(0, 12))
+    return tuple(TopicPartition(generator.choice((*TOPICS, "missing")), generator.randint(0, 14)) for _ in several)
 
 
 def wanted_partitions(partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> set[TopicPartition]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from datetime import datetime, timezone
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -157,7 +157,7 @@ def forge(good: bytes, bad: bytes) -> bytes:
 
 RUN = Run(path="p", batches=1, records=1, size_bytes=1, min_timestamp_us=1, max_timestamp_us=1, replicas=[0])
 REMOVED = RemovedSegments(segments=1, size_bytes=1, checksum="0" * 32)
-OF_PARTITION = {"topic": "t", "topic_id": "i", "partition": 0}
+OF_PARTITION: dict[str, Any] = {"topic": "t", "topic_id": "i", "partition": 0}
 ALL_ACTIONS: list[Action] = [
     RegisterBroker(broker=1),
     UnregisterBroker(broker=1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,8 +133,8 @@ def test_rules_are_those_of_the_topics_configs() -> None:
 # -- files
 
 
-def survey(base: int, survivors: int = 10, tombstones: bool = False, **more: object) -> Survey:
-    return Survey(file(base, **more), survivors, tombstones)  # type: ignore[arg-type]
+def survey(base: int, survivors: int = 10, tombstones: bool = False, **more: Any) -> Survey:
+    return Survey(file(base, **more), survivors, tombstones)
 
 
 def cleaning(segment_bytes: int = 1000, first_dirty: int = 0) -> Pass:

@@ -25,7 +25,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.commit_bytes import FORMAT
 from sparklog.protocol.commits import Append, Commit
-from sparklog.protocol.decide.append import Appended, decide_append
+from sparklog.protocol.decide.append import Appended, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH, init_producer
@@ -38,7 +38,7 @@ from sparklog.protocol.state import PartitionProducer, PartitionState, ProducerS
 from tests.unit.protocol.states import after, commit, item, new_cluster, request, run, with_topic
 
 
-def offsets_of(decision: Decision) -> list[int]:
+def offsets_of(decision: Decision[AppendResult]) -> list[int]:
     return [appended.base_offset for appended in decision.result.appended]
 
 
@@ -255,7 +255,7 @@ def test_a_groups_offsets_are_committed_with_the_records_and_not_again_for_a_rep
     assert decide_append(state, again).actions == []
 
 
-def produced(state: State, base: int, records: int = 3, epoch: int = 0) -> Decision:
+def produced(state: State, base: int, records: int = 3, epoch: int = 0) -> Decision[AppendResult]:
     return decide_append(state, request(item(records, producer_id=7, producer_epoch=epoch, base_sequence=base)))
 
 

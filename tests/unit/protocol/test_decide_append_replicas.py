@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def replicated(brokers: int = 3, factor: int = 3, partitions: int = 1, **configs
     return after(state, create_topic(state, new))
 
 
-def on(brokers: Sequence[int], records: int = 3, path: str = "orders-0/x.log", **more: int) -> PartitionAppend:
+def on(brokers: Sequence[int], records: int = 3, path: str = "orders-0/x.log", **more: Any) -> PartitionAppend:
     """A run that these brokers hold."""
     run = Run(
         path=path,
@@ -51,7 +52,7 @@ def on(brokers: Sequence[int], records: int = 3, path: str = "orders-0/x.log", *
     return PartitionAppend(topic="orders", topic_id="t1", partition=0, run=run, **more)
 
 
-def appended(state: State, *items: PartitionAppend, **more: object) -> State:
+def appended(state: State, *items: PartitionAppend, **more: Any) -> State:
     return after(state, decide_append(state, request(*items, **more)))
 
 

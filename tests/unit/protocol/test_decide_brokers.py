@@ -32,9 +32,12 @@ from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.decide.topics import NewTopic, create_topic, delete_topic
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.protocol.state import PartitionState, State
+from sparklog.types import TopicPartition
 from tests.unit.protocol.states import after, commit, new_cluster
 
 ROOT = "/data/log"
+
+ORDERS_0 = TopicPartition("orders", 0)
 
 
 def with_replicas(assignment: Sequence[Sequence[int]] = ((0, 1, 2),), brokers: int = 4) -> State:
@@ -215,16 +218,18 @@ def test_more_changes_than_fit_a_commit_are_made_by_the_next_ones() -> None:
 def test_the_preferred_leader_leads_again() -> None:
     state = checked(checked(with_replicas(), offline=[0]), online=[0])
     waiting = elections.elect_preferred(state, [("orders", 0)])
-    assert isinstance(waiting.result["orders", 0], PreferredLeaderNotAvailableError)
+    assert isinstance(waiting.result[ORDERS_0], PreferredLeaderNotAvailableError)
     state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 0)]))
     assert (orders(state).leader, orders(state).isr) == (1, (0, 1, 2))
     decision = elections.elect_preferred(state)
     assert decision.result == {("orders", 0): None}
     state = after(state, decision)
     assert (orders(state).leader, orders(state).leader_epoch) == (0, 2)
-    assert isinstance(elections.elect_preferred(state, [("orders", 0)]).result["orders", 0], ElectionNotNeededError)
+    assert isinstance(elections.elect_preferred(state, [("orders", 0)]).result[ORDERS_0], ElectionNotNeededError)
     assert elections.elect_preferred(state) == Decision([], {})
-    assert isinstance(elections.elect_preferred(state, [("x", 0)]).result["x", 0], UnknownTopicOrPartitionError)
+    assert isinstance(
+        elections.elect_preferred(state, [("x", 0)]).result[TopicPartition("x", 0)], UnknownTopicOrPartitionError
+    )
 
 
 def test_imbalance_is_the_share_of_a_brokers_partitions_that_others_lead() -> None:
@@ -250,14 +255,14 @@ def test_an_unclean_leader_takes_over_without_what_it_lacks_and_offsets_are_not_
     state = after(state, decision)
     partition = orders(state)
     assert (partition.leader, partition.isr, partition.segments, partition.log_end_offset) == (1, (1,), 1, 4)
-    assert isinstance(elections.elect_unclean(state, [asked]).result["orders", 0], ElectionNotNeededError)
+    assert isinstance(elections.elect_unclean(state, [asked]).result[ORDERS_0], ElectionNotNeededError)
 
 
 def test_an_unclean_leader_that_was_looked_at_before_a_change_is_not_taken() -> None:
     state = checked(appended(with_replicas([[0, 1]]), [0]), offline=[0])
     asked = UncleanElection("orders", "t1", 0, 1, 1, state.version, [])
     outcome = elections.elect_unclean(state, [asked]).result
-    assert isinstance(outcome["orders", 0], EligibleLeadersNotAvailableError)
+    assert isinstance(outcome[ORDERS_0], EligibleLeadersNotAvailableError)
 
 
 def test_nobody_takes_over_uncleanly_while_an_in_sync_replica_is_online() -> None:
@@ -321,7 +326,7 @@ def test_replicas_move_once_the_new_ones_are_in_sync_and_the_leader_moves_in() -
     assert (partition.replicas, partition.adding, partition.removing) == ((2, 3, 0, 1), (2, 3), (0, 1))
     assert (partition.isr, partition.leader) == ((0, 1), 0)
     under_way = decide_replicas.reassignments(state)
-    assert under_way["orders", 0] == ((2, 3, 0, 1), (2, 3), (0, 1))
+    assert under_way[ORDERS_0] == ((2, 3, 0, 1), (2, 3), (0, 1))
     state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 2)]))
     assert orders(state).adding == (2, 3)
     state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 3)]))
@@ -344,7 +349,7 @@ def test_a_reassignment_is_cancelled_back_to_what_it_was() -> None:
     assert set(orders(state).replicas) == {0, 1}
     assert (orders(state).adding, orders(state).removing, orders(state).leader) == ((), (), 0)
     again = decide_replicas.alter_reassignments(state, {("orders", 0): None}).result
-    assert isinstance(again["orders", 0], NoReassignmentInProgressError)
+    assert isinstance(again[ORDERS_0], NoReassignmentInProgressError)
 
 
 def test_a_reassignment_under_way_is_changed_to_a_new_target() -> None:
@@ -359,15 +364,15 @@ def test_a_reassignment_under_way_is_changed_to_a_new_target() -> None:
 def test_a_target_that_cannot_be_is_refused_and_the_others_are_not(target: list[int]) -> None:
     state = commit(with_replicas([[0, 1], [0, 1]]), [ChangeBroker(broker=3, cordoned=True)])
     decision = decide_replicas.alter_reassignments(state, {("orders", 0): target, ("orders", 1): [1]})
-    assert isinstance(decision.result["orders", 0], InvalidReplicaAssignmentError)
-    assert decision.result["orders", 1] is None
+    assert isinstance(decision.result[ORDERS_0], InvalidReplicaAssignmentError)
+    assert decision.result[TopicPartition("orders", 1)] is None
     assert len(decision.actions) == 1
 
 
 def test_a_change_of_the_replication_factor_is_refused_where_it_is_not_allowed() -> None:
     state = with_replicas([[0, 1]])
     result = decide_replicas.alter_reassignments(state, {("orders", 0): [0]}, False).result
-    assert isinstance(result["orders", 0], InvalidReplicaAssignmentError)
+    assert isinstance(result[ORDERS_0], InvalidReplicaAssignmentError)
 
 
 # -- whatever happens

@@ -9,7 +9,7 @@ from sparklog import limits
 from sparklog.errors import NotFoundError, UnknownProducerIdError
 from sparklog.protocol.commits import InitProducer
 from sparklog.protocol.decide import expiry as decide_expiry
-from sparklog.protocol.decide.append import decide_append
+from sparklog.protocol.decide.append import AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.expiry import (
     expire_applications,
@@ -27,7 +27,7 @@ from tests.unit.protocol.states import after, commit, item, request, with_topic
 DAY_MS = 86_400_000
 
 
-def produced(state: State, sequence: int, producer: int = 7) -> Decision:
+def produced(state: State, sequence: int, producer: int = 7) -> Decision[AppendResult]:
     return decide_append(state, request(item(producer_id=producer, producer_epoch=0, base_sequence=sequence)))
 
 
@@ -148,7 +148,7 @@ def file_of(state: State) -> str:
     return f"t1/{file_name(0, state.version, 'w')}"
 
 
-def sent(state: State, path: str, producer: int = 7, sequence: int = 0) -> Decision:
+def sent(state: State, path: str, producer: int = 7, sequence: int = 0) -> Decision[AppendResult]:
     one = item(producer_id=producer, producer_epoch=0, base_sequence=sequence)
     return decide_append(state, request(replace(one, run=replace(one.run, path=path))))
 

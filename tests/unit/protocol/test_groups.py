@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,8 +42,8 @@ from tests.unit.protocol.states import after, commit, item, request, with_topic
 WEEK_MS = 7 * 86_400_000
 
 
-def joined(state: State, member: str, topics: tuple[str, ...] = ("orders",), **more: object) -> State:
-    return after(state, join_group(state, JoinRequest(group="g", member=member, topics=topics, **more)))  # type: ignore[arg-type]
+def joined(state: State, member: str, topics: tuple[str, ...] = ("orders",), **more: Any) -> State:
+    return after(state, join_group(state, JoinRequest(group="g", member=member, topics=topics, **more)))
 
 
 def left(state: State, *members: str) -> State:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparklog import limits
@@ -17,7 +19,7 @@ from tests.unit.protocol.states import commit, item, request, with_topic
 
 NOW_MS = 1_700_000_000_000
 AHEAD_MS = 200 * 3_600_000
-PRODUCER = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+PRODUCER: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
 DELAY_MS = 60_000
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ DAY_MS = 86_400_000
 WIDE = RollRules(segment_bytes=1 << 40, segment_ms=1 << 50)
 
 
-def file(base: int, records: int = 10, size: int = 100, minute: int = 0, **more: object) -> Segment:
+def file(base: int, records: int = 10, size: int = 100, minute: int = 0, **more: Any) -> Segment:
     """A file of an append whose records are all of one minute."""
     fields: dict[str, object] = {
         "partition": 0,
@@ -45,7 +46,7 @@ def file(base: int, records: int = 10, size: int = 100, minute: int = 0, **more:
         "leader_epoch": 0,
         "version": base,
     }
-    return Segment(**{**fields, **more})  # type: ignore[arg-type]
+    return Segment(**{**fields, **more})
 
 
 def files(*sizes: int) -> list[Segment]:

@@ -102,6 +102,7 @@ def test_an_instance_that_was_replaced_learns_that_its_last_transaction_was_comm
     answer = decide_append(state, transaction)
     assert (answer.actions, answer.result.duplicate) == ([], True)
     following = answer.result.producer
+    assert following is not None
     with pytest.raises(ProducerFencedError):
         decide_append(state, request(run_of(following), transaction=following))
 
@@ -110,6 +111,7 @@ def test_the_next_transaction_numbers_its_records_from_0_again() -> None:
     state, producer = begun()
     decision = decide_append(state, request(run_of(producer), transaction=producer))
     state, following = after(state, decision), decision.result.producer
+    assert following is not None
     state = after(state, decide_append(state, request(run_of(following, 2), transaction=following)))
     assert state.topics["orders"].partitions[0].log_end_offset == 5
 

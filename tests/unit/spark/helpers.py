@@ -88,7 +88,7 @@ def writer(folder: Path, ddl: str, clock: ManualClock | None = None, **options: 
 
 
 def write_job(
-    folder: Path, ddl: str, tasks: Sequence[Sequence[pa.RecordBatch]], **options: str
+    folder: Path, ddl: str, tasks: Sequence[Sequence[pa.RecordBatch]], **options: Any
 ) -> list[SparklogCommitMessage]:
     """Write and commit the batches of each task."""
     job = writer(folder, ddl, **options)

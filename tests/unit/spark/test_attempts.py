@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import threading
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_half_a_number_is_a_wrong_command_line(arguments: list[str]) -> None:
 def test_a_write_without_a_number_is_warned_of_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "_warned", attempts.threading.Event())
+    monkeypatch.setattr(attempts, "_warned", threading.Event())
     caplog.set_level(logging.WARNING)
     warn_of_second_attempt(setting(LOCAL))
     assert caplog.text == ""

@@ -18,6 +18,7 @@ from sparklog.spark.group.consume import _prepare
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
 from sparklog.spark.source import range_reader
 from sparklog.spark.source.range_reader import RangeReader
+from sparklog.spark.source.reader import SparklogPartition
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
@@ -185,7 +186,7 @@ def test_a_task_whose_planned_replicas_are_gone_asks_who_has_the_records_now(tmp
     append_copies(admin, [0, 1, 2])
     job = reader(tmp_path / "root", subscribe="t")
     (part,) = job.partitions()
-    part.stores = {}
+    part.stores = {}  # type: ignore[attr-defined]
     assert len(rows_of(job, part)) == 3
 
 
@@ -288,7 +289,7 @@ def test_a_streams_batches_share_an_announcement(tmp_path: Path) -> None:
 def test_a_task_that_takes_long_renews_the_announcement(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t", readerLeaseMs="600000")
-    (part,) = job.partitions()
+    part: Any = job.partitions()[0]
     ((version, until_ms),) = announcements(tmp_path)
     clock = ManualClock(until_ms - 299_000)
     reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
@@ -299,7 +300,7 @@ def test_a_task_that_takes_long_renews_the_announcement(tmp_path: Path) -> None:
 def test_a_task_that_cannot_renew_reads_on(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t")
-    (part,) = job.partitions()
+    part: Any = job.partitions()[0]
     open_store(str(tmp_path)).put(part.lease.key, b"damaged")
     clock = ManualClock(part.lease.until_ms)
     reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
@@ -319,6 +320,7 @@ def test_records_are_not_skipped_as_lost_while_the_root_does_not_answer(
     admin = twelve(tmp_path)
     job = reader(tmp_path, subscribe="t", failOnDataLoss="false")
     (part,) = job.partitions()
+    assert isinstance(part, SparklogPartition)
     delete_files(admin.store, rewrite(admin))
     reading = RangeReader(part.planned, part.stores, job.options, part.lease)
 

@@ -37,7 +37,7 @@ def test_topics_are_kept_by_equality_and_by_list() -> None:
 
 
 def test_partitions_are_kept_by_list_and_by_comparison() -> None:
-    found = prune([In(("partition",), [1, 2, 3]), GreaterThan(("partition",), 1), LessThanOrEqual(("partition",), 2)])
+    found = prune([In(("partition",), (1, 2, 3)), GreaterThan(("partition",), 1), LessThanOrEqual(("partition",), 2)])
     assert [number for number in range(5) if found.admits("a", number)] == [2]
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,12 +35,12 @@ def filled(folder: Path, records: int = 20) -> Coordinator:
     return log
 
 
-def settings(folder: Path, log: Coordinator, **more: object) -> ConsumeSettings:
+def settings(folder: Path, log: Coordinator, **more: Any) -> ConsumeSettings:
     ends = _prepare(log, "g", ["orders"], "earliest")
-    return ConsumeSettings(**{"root": str(folder), "group": "g", "topics": ("orders",), "ends": ends, **more})  # type: ignore[arg-type]
+    return ConsumeSettings(**{"root": str(folder), "group": "g", "topics": ("orders",), "ends": ends, **more})
 
 
-def run(folder: Path, log: Coordinator, process: Process, **more: object) -> MemberReport:
+def run(folder: Path, log: Coordinator, process: Process, **more: Any) -> MemberReport:
     return ConsumeTask(settings(folder, log, **more), process, 0).run()
 
 

@@ -167,8 +167,8 @@ def test_as_many_records_in_other_partitions_are_another_batch_where_rows_have_t
     tmp_path: Path, placed_by: str
 ) -> None:
     cluster(tmp_path, copies=3)
-    batch = {"key": ["1", "2", "3", "4"], "partition": [0, 0, 1, 2]}[placed_by]
-    other = {"key": ["9", "9", "9", "9"], "partition": [0, 1, 1, 2]}[placed_by]
+    batch: Any = {"key": ["1", "2", "3", "4"], "partition": [0, 0, 1, 2]}[placed_by]
+    other: Any = {"key": ["9", "9", "9", "9"], "partition": [0, 1, 1, 2]}[placed_by]
     run_batch(tmp_path, 0, [{"value": "v", placed_by: place} for place in batch])
     with pytest.raises(InvalidRequestError, match=r"as many records, but . then and . now in partition"):
         run_batch(tmp_path, 0, [{"value": "v", placed_by: place} for place in other])

@@ -71,7 +71,7 @@ def test_a_new_query_starts_as_its_options_say(tmp_path: Path) -> None:
     ],
 )
 def test_offsets_that_do_not_fit_are_refused_before_the_first_batch(
-    tmp_path: Path, options: dict[str, str], message: str
+    tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     cluster(tmp_path, orders=2)
     produce(tmp_path, "orders", 5, 2)
@@ -89,7 +89,7 @@ def test_offsets_that_do_not_fit_are_refused_before_the_first_batch(
         ({"commitOffsets": "maybe"}, "true or false"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         stream_options({"path": "/data/log", "subscribe": "orders", **options})
 
@@ -249,7 +249,7 @@ def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [{"subscribe": "orders,clicks"}, {"assign": '{"orders":[0],"clicks":[0]}'}])
 def test_a_deleted_topic_without_fail_on_data_loss_stays_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: dict[str, str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: dict[str, Any]
 ) -> None:
     log = cluster(tmp_path, orders=1, clicks=1)
     produce(tmp_path, "orders", 5)
@@ -299,7 +299,7 @@ def test_large_batches_are_split_as_batch_reads_are(tmp_path: Path) -> None:
 def test_finished_batches_are_committed_to_the_group_once(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=2)
     produce(tmp_path, "orders", 5, 2)
-    job = reader(tmp_path, **{"kafka.group.id": "billing"})
+    job = reader(tmp_path, **{"kafka.group.id": "billing"})  # type: ignore[arg-type]
     end = job.latestOffset(job.initialOffset(), ALL)
     job.commit(end)
     committed = {one.partition: one.offset for one in log.refresh().groups["billing"].offsets.values()}
@@ -315,7 +315,7 @@ def test_finished_batches_are_committed_to_the_group_once(tmp_path: Path) -> Non
 def test_the_last_batch_is_committed_to_the_group_when_nothing_follows(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 5)
-    job = reader(tmp_path, **{"kafka.group.id": "billing"})
+    job = reader(tmp_path, **{"kafka.group.id": "billing"})  # type: ignore[arg-type]
     end = job.latestOffset(job.initialOffset(), ALL)
     assert "billing" not in log.refresh().groups, "nothing is finished yet"
     assert job.latestOffset(end, ALL) == end
@@ -326,7 +326,7 @@ def test_a_new_query_starts_where_its_group_stands_unless_it_is_told_otherwise(t
     log = cluster(tmp_path, orders=2)
     produce(tmp_path, "orders", 5, 2)
     log.commit_offsets("billing", {("orders", 0): 3})
-    options = {"path": str(tmp_path), "subscribe": "orders", "kafka.group.id": "billing"}
+    options: dict[str, Any] = {"path": str(tmp_path), "subscribe": "orders", "kafka.group.id": "billing"}
     job = SparklogStreamReader(stream_options(options), read_schema(False))
     assert job.initialOffset() == {"orders": {"0": 3, "1": 2}}, "without an offset of the group: latest"
     assert reader(tmp_path, **options).initialOffset() == {"orders": {"0": 0, "1": 0}}
@@ -341,7 +341,8 @@ def test_a_new_query_starts_where_its_group_stands_unless_it_is_told_otherwise(t
 
 def test_nobody_is_told_where_offsets_are_not_to_be_committed(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
-    for options in ({}, {"kafka.group.id": "billing", "commitOffsets": "false"}):
+    cases: list[dict[str, Any]] = [{}, {"kafka.group.id": "billing", "commitOffsets": "false"}]
+    for options in cases:
         job = reader(tmp_path, **options)
         job.commit(job.latestOffset(job.initialOffset(), ALL))
     assert not log.refresh().groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from immutables import Map
 
 from sparklog.protocol.commits import WrittenRange
 from sparklog.protocol.state import ApplicationState, State
@@ -18,7 +19,10 @@ def known(version: int, topic: str) -> ApplicationState:
 
 
 def test_what_is_in_the_log_is_found_under_the_topic_or_under_the_former_name() -> None:
-    state = State(cluster_id="c", applications={"query:q": known(3, "copies"), "query:q:others": known(5, "others")})
+    state = State(
+        cluster_id="c",
+        applications=Map({"query:q": known(3, "copies"), "query:q:others": known(5, "others")}),
+    )
     assert find_last_batch(state, "q", "copies") == WrittenBefore(3, 43)
     assert find_last_batch(state, "q", "others") == WrittenBefore(5, 45)
     assert find_last_batch(state, "q", "new") is None

@@ -27,6 +27,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.sink import output
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.unit.spark.helpers import (
+    Row,
     batches,
     cluster,
     read_rows,
@@ -67,7 +68,11 @@ def test_null_and_empty_keys_and_values_stay_apart(tmp_path: Path) -> None:
 def test_headers_keep_order_and_duplicates_and_no_headers_are_null(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     some = [{"key": "x", "value": b"1"}, {"key": "x", "value": None}, {"key": "a", "value": b""}]
-    rows = [{"value": b"1", "headers": some}, {"value": b"2", "headers": None}, {"value": b"3", "headers": []}]
+    rows: list[Row] = [
+        {"value": b"1", "headers": some},
+        {"value": b"2", "headers": None},
+        {"value": b"3", "headers": []},
+    ]
     write_rows(tmp_path, f"value binary, {HEADERS}", rows, topic="a")
     found = read_rows(tmp_path, subscribe="a", includeHeaders="true")
     assert [row["headers"] for row in found] == [some, None, None]
@@ -284,7 +289,10 @@ def test_a_record_over_the_limit_fails_the_job_and_nothing_is_visible(tmp_path: 
 
 def test_headers_count_towards_the_limit(tmp_path: Path) -> None:
     cluster(tmp_path, a=1).submit(partial(alter_configs, topic="a", changes={"max.message.bytes": "100"}))
-    rows = [{"value": b"v", "headers": None}, {"value": b"x" * 80, "headers": [{"key": "kk", "value": b"1234567"}]}]
+    rows: list[Row] = [
+        {"value": b"v", "headers": None},
+        {"value": b"x" * 80, "headers": [{"key": "kk", "value": b"1234567"}]},
+    ]
     with pytest.raises(MessageSizeTooLargeError, match="101 bytes"):
         write_rows(tmp_path, f"value binary, {HEADERS}", rows, topic="a")
 
@@ -300,7 +308,7 @@ def test_timestamps_are_kept_and_null_ones_are_the_time_of_the_write(tmp_path: P
     cluster(tmp_path, a=1)
     clock = ManualClock(5_000)
     job = writer(tmp_path, "value string, timestamp timestamp", clock, topic="a")
-    rows = [{"value": "v", "timestamp": time_of(1234)}, {"value": "w", "timestamp": None}]
+    rows: list[Row] = [{"value": "v", "timestamp": time_of(1234)}, {"value": "w", "timestamp": None}]
     job.commit([job.write(iter(batches("value string, timestamp timestamp", rows)))])
     assert [row["timestamp"] for row in read_rows(tmp_path, subscribe="a")] == [time_of(1234), time_of(5000)]
 
@@ -328,7 +336,7 @@ def test_a_timestamp_too_far_from_now_is_refused(tmp_path: Path, wrong: int) -> 
 def test_a_topic_that_stamps_on_append_gives_all_records_the_time_of_the_commit(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=1)
     coordinator.submit(partial(alter_configs, topic="a", changes={"message.timestamp.type": "LogAppendTime"}))
-    rows = [{"value": "v", "timestamp": time_of(1)}, {"value": "w", "timestamp": None}]
+    rows: list[Row] = [{"value": "v", "timestamp": time_of(1)}, {"value": "w", "timestamp": None}]
     write_rows(tmp_path, "value string, timestamp timestamp", rows, topic="a")
     found = read_rows(tmp_path, subscribe="a")
     stamped = time_of(coordinator.refresh().timestamp_ms)

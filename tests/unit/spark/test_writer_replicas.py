@@ -18,7 +18,7 @@ from sparklog.spark.options import sink_options
 from sparklog.spark.sink.topic_targets import target_of
 from sparklog.spark.sink.writer import RowWriter
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
-from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
+from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore
 from tests.replicated import Brokers, brokers
 from tests.unit.spark.helpers import Row, across, batches, cluster, schema_of, write_job, writer
 
@@ -35,7 +35,7 @@ def write(found: Brokers, ddl: str, *tasks: list[Row], **options: str) -> list[A
 
 
 def down(found: Brokers, broker: int, kind: str = ERROR) -> None:
-    found.stores[broker]._plan = dict.fromkeys(range(1000), kind)
+    found.stores[broker].inject(*(Fault(step, kind) for step in range(1000)))
 
 
 # -- where rows go
@@ -144,7 +144,9 @@ def test_a_follower_that_misses_one_tasks_file_is_out_of_sync_although_it_has_th
     with brokers(tmp_path) as found:
         job = writer(Path(found.root), VALUE, topic="t")
         first = across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))
-        job.stores[1]._plan = {0: ERROR}
+        store = job.stores[1]
+        assert isinstance(store, FaultyStore)
+        store.inject(Fault(0, ERROR))
         second = across(across(job).write(iter(batches(VALUE, [{"value": "b"}]))))
         across(job).commit([first, second])
         assert (found.values(0), found.partition().isr) == ([b"a", b"b"], (0,))
@@ -155,7 +157,7 @@ def test_a_task_fails_where_too_few_brokers_took_its_file_so_that_spark_runs_it_
         job = writer(Path(found.root), VALUE, topic="t")
         stores = list(job.stores.values())
         assert isinstance(stores[1], FaultyStore)
-        stores[1]._plan = {0: ERROR}
+        stores[1].inject(Fault(0, ERROR))
         with pytest.raises(NotEnoughReplicasError, match="t-0 has 1 of its replicas"):
             across(job).write(iter(batches(VALUE, [{"value": "a"}])))
         assert found.files(0) == found.files(1) == []
@@ -275,7 +277,7 @@ def test_a_topic_that_a_groups_function_sends_to_is_created_with_the_replicas_it
 
 # -- compacted topics
 
-NO_KEYS = [{"key": "k", "value": "a"}, {"key": None, "value": "b"}]
+NO_KEYS: list[Row] = [{"key": "k", "value": "a"}, {"key": None, "value": "b"}]
 
 
 def compacted(folder: Path, policy: str = "compact") -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from typing import Any
 
 from sparklog.clock import ManualClock
 from sparklog.testing.history import (
@@ -59,7 +60,7 @@ class Ideal:
     def process(self, name: str) -> OperationLog:
         return self.logs.setdefault(name, OperationLog(name, clock=self.clock))
 
-    def invoke(self, process: str, kind: str, **facts: object) -> Pending:
+    def invoke(self, process: str, kind: str, **facts: Any) -> Pending:
         self.clock.advance(1)
         return self.process(process).invoke(kind, **facts)
 
@@ -67,7 +68,7 @@ class Ideal:
         self.next += 1
         return f"v{self.next}"
 
-    def answer(self, pending: Pending, **facts: object) -> None:
+    def answer(self, pending: Pending, **facts: Any) -> None:
         """Tell the caller, unless the answer is lost."""
         self.clock.advance(1)
         if self.random.random() < 0.8:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from sparklog.testing.findings import (
     ABORTED_READ,
@@ -231,7 +232,8 @@ def test_a_transaction_of_which_a_snapshot_holds_a_part_is_torn() -> None:
 
 
 def test_a_transaction_that_a_snapshot_holds_whole_or_not_at_all_is_not_torn() -> None:
-    for partitions in ([[], []], [["a"], ["b"]]):
+    cases: list[list[list[str]]] = [[[], []], [["a"], ["b"]]]
+    for partitions in cases:
         story = Story()
         story.transaction(("a", 0, -1), ("b", 1, -1), outcome="info")
         story.read(*partitions)
@@ -487,7 +489,7 @@ def test_a_group_offset_may_fall_by_a_reset_or_after_a_seek() -> None:
     for kind in ("reset_offsets", "seek"):
         story = Story()
         story.commit(5)
-        facts = {"offsets" if kind == "reset_offsets" else "positions": [Position("t", 0, 1, "g")]}
+        facts: dict[str, Any] = {"offsets" if kind == "reset_offsets" else "positions": [Position("t", 0, 1, "g")]}
         story.add(kind, "c", **facts)
         story.commit(3)
         assert story.findings() == []

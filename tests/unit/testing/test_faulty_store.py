@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -77,7 +78,13 @@ def test_after_a_crash_every_call_raises_until_reopened(inner: MemoryStore) -> N
     file.write(b"1")
     with pytest.raises(SimulatedCrash):
         file.close()
-    calls = [store.list, lambda: store.get("x"), lambda: file.write(b"2"), file.close, store.commit_lock]
+    calls: list[Callable[[], object]] = [
+        store.list,
+        lambda: store.get("x"),
+        lambda: file.write(b"2"),
+        file.close,
+        store.commit_lock,
+    ]
     for call in calls:
         with pytest.raises(SimulatedCrash):
             call()
@@ -294,7 +301,7 @@ def test_rates_may_name_generated_kinds() -> None:
     kinds = Counter((store.calls[fault.step].operation, fault.kind) for fault in store.injected)
     assert kinds["put", "done+permission"] > 10
     assert kinds["put", "done+exists"] == 0, "only the creator of an object is told that it exists"
-    assert len(list(store._store.list())) == 50
+    assert len(list(store.wrapped.list())) == 50
 
 
 def test_every_outcome_of_every_step_is_tried() -> None:

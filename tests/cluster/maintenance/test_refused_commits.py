@@ -1,0 +1,81 @@
+"""Jobs whose commit fails: what they wrote for it goes if the commit certainly does not exist, and stays if it may."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.errors import IndeterminateCommitError, StorageError, StorageFullError, StorageUnavailableError
+from sparklog.log.layout import COMMITS
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.cluster.maintenance.logs import Written, append, live, records
+
+JOBS: dict[str, Callable[[Coordinator], object]] = {
+    "roll": lambda coordinator: roll(coordinator, InProcess()),
+    "retention": retain,
+}
+CONFIGS = {
+    "roll": {},
+    "retention": {"internal.segment.bytes": "1", "segment.ms": "60000", "retention.ms": "600000"},
+}
+
+
+class Root:
+    """A cluster of one partition with ten files, whose next commit fails with ``error`` while there is one. If that
+    leaves open what became of the commit, it cannot be read back either."""
+
+    def __init__(self, job: str) -> None:
+        self.error: StorageError | None = None
+        self.tried = False
+        self.store = FaultyStore(MemoryStore(uuid.uuid4().hex), before=self.refuse)
+        self.coordinator = create_cluster(self.store, clock=ManualClock(22 * 60_000))
+        self.coordinator.create_topic("t", configs=CONFIGS[job])
+        for number in range(10):
+            append(self.coordinator, "t", [Written(b"k%d" % number, b"v%d" % number, 2 * number)])
+
+    def refuse(self, step: int, call: Call) -> None:
+        if self.error is None or not call.key.startswith(COMMITS):
+            return
+        creates = call.operation == "put_if_absent"
+        self.tried = self.tried or creates
+        if creates or (self.tried and not self.error.nothing_written):
+            raise self.error
+
+    def objects(self) -> set[str]:
+        return {info.key for info in self.store.wrapped.list() if not info.key.startswith("leases/")}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_commit_that_certainly_failed_leaves_nothing_of_its_job(job: str) -> None:
+    root = Root(job)
+    kept, before = records(root.coordinator, "t"), root.objects()
+    root.error = StorageFullError("no space left", nothing_written=True)
+    with pytest.raises(StorageFullError):
+        JOBS[job](root.coordinator)
+    assert root.objects() == before
+    assert records(root.coordinator, "t") == kept
+    root.error = None
+    JOBS[job](root.coordinator)
+    assert len(live(root.coordinator, "t")) < 10
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_commit_that_may_exist_keeps_everything_that_it_would_name(job: str) -> None:
+    root = Root(job)
+    kept, before = records(root.coordinator, "t"), root.objects()
+    root.error = StorageUnavailableError("no answer")
+    with pytest.raises(IndeterminateCommitError):
+        JOBS[job](root.coordinator)
+    assert root.objects() > before
+    root.error = None
+    assert records(root.coordinator, "t") == kept
+    JOBS[job](root.coordinator)
+    assert len(live(root.coordinator, "t")) < 10
