@@ -13,11 +13,12 @@ Not for: the effect of the arguments, and configs of topics and of the cluster (
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from sparklog.clock import SystemClock
@@ -170,9 +171,7 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         bounds = f"from {least} to {most}" if most != math.inf else f"of at least {least}"
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        raise (InvalidClientConfigurationError if is_number else InvalidClientConfigurationTypeError)(
-            f"{client}({name}={value!r}): give a whole number {bounds}", config=name, value=value
-        )
+        raise invalid_argument(client, name, value, f"give a whole number {bounds}", of_type=not is_number)
     return value
 
 
@@ -184,9 +183,7 @@ def milliseconds(client: str, config: Mapping[str, object], name: str, least: in
     value = config[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        raise (InvalidClientConfigurationError if is_number else InvalidClientConfigurationTypeError)(
-            f"{client}({name}={value!r}): give milliseconds of at least {least}", config=name, value=value
-        )
+        raise invalid_argument(client, name, value, f"give milliseconds of at least {least}", of_type=not is_number)
     return 2**63 - 1 if value == math.inf else value
 
 
@@ -195,13 +192,30 @@ def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequen
     value = config[name]
     if not any(value == choice and type(value) is type(choice) for choice in choices):
         shown = ", ".join(repr(choice) for choice in choices)
-        raise InvalidClientConfigurationError(
-            f"{client}({name}={value!r}): give one of {shown}", config=name, value=value
-        )
+        raise invalid_argument(client, name, value, f"give one of {shown}")
     return value
 
 
 # -- the cluster
+
+
+def invalid_argument(
+    client: str, name: str, value: object, what: str, of_type: bool = False
+) -> InvalidClientConfigurationError:
+    """Return the error of an argument; ``what`` says what to give instead."""
+    kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
+    return kind(f"{client}({name}={value!r}): {what}", config=name, value=value)
+
+
+def takes(method: Callable[..., object], *arguments: object) -> bool:
+    """Return whether a method of the user's can be called with these arguments; true if it has no signature."""
+    try:
+        inspect.signature(method).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return True
+    return True
 
 
 def cluster_of(client: str, config: Mapping[str, object], address: str = "bootstrap_servers") -> Coordinator:

@@ -195,7 +195,7 @@ def test_rows_name_their_topics_where_no_topic_is_given(produce: Job, root: str,
     [
         (["--path", "missing.csv"], "PATH_NOT_FOUND"),
         (["--value", "nothing"], "UNRESOLVED_COLUMN"),
-        (["--partition", "99"], "partition 99"),
+        (["--partition", "99"], "partitions 0 to 3, not 99"),
         (["--value", "repeat(city, 1000000)"], "max.message.bytes"),
         (["--partitioner", "no_such_module:f"], "no_such_module"),
     ],

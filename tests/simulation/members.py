@@ -16,6 +16,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide.groups import (
     GroupCommit,
     JoinRequest,
+    Offsets,
     acknowledge_revocation,
     commit_group_offsets,
     join_group,
@@ -34,7 +35,7 @@ from sparklog.testing.history import (
     Position,
     Read,
 )
-from sparklog.types import OffsetAndMetadata, TopicPartition
+from sparklog.types import TopicPartition
 from tests.simulation.world import (
     GROUP,
     NOTHING_WRITTEN,
@@ -202,6 +203,7 @@ class Life:
         if self.of.copies:
             offsets = {}  # its offsets are those of its transactions
         with_commit = self.commit_operation(offsets)
+        committed: Offsets = {**offsets}
         try:
             self.coordinator.submit(
                 partial(
@@ -209,7 +211,7 @@ class Life:
                     group=GROUP,
                     member=self.id,
                     generation=group.generation,
-                    offsets=dict[tuple[str, int], OffsetAndMetadata | int](offsets),
+                    offsets=committed,
                 )
             )
         except (*NOTHING_WRITTEN, *REFUSED) as error:

@@ -6,12 +6,12 @@ Our own: ``storage_options`` and ``cluster`` beside ``bootstrap_servers``; ``tai
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from sparklog.client.config import (
@@ -22,8 +22,10 @@ from sparklog.client.config import (
     build_shown_config,
     check_arguments,
     cluster_of,
+    invalid_argument,
     milliseconds,
     one_of,
+    takes,
     whole_number,
 )
 from sparklog.client.consumer.assignors import (
@@ -34,7 +36,6 @@ from sparklog.client.consumer.assignors import (
     overrides_assign,
 )
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidClientConfigurationError, InvalidClientConfigurationTypeError
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.group.start import EARLIEST, LATEST, NONE
 from sparklog.protocol.names import validate_client_id
@@ -148,6 +149,9 @@ class ConsumerConfig:
     def max_check_age(self) -> float:
         """Return for how many seconds a check for commits is current; 0 on a local disk, where checks are cheap."""
         return 0.0 if self.tail_backoff_max * 1000 <= LOCAL_TAIL_BACKOFF_MAX_MS else self.tail_backoff_max / 10
+
+
+_invalid_argument = partial(invalid_argument, "Consumer")
 
 
 def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordinator]:
@@ -318,7 +322,7 @@ def deserializer(name: str, given: object) -> Deserialize | None:
         return None
     method: Any = getattr(given, "deserialize", None)
     if method is not None and callable(method):
-        if _accepts(method, "topic", [], b""):
+        if takes(method, "topic", [], b""):
             return cast("Deserialize", method)
         return lambda topic, headers, data: method(topic, data)
     if callable(given):
@@ -334,18 +338,3 @@ def _close(*deserializers: object) -> None:
         close = getattr(item, "close", None)
         if callable(close):
             close()
-
-
-def _accepts(method: Callable[..., object], *arguments: object) -> bool:
-    try:
-        inspect.signature(method).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:  # a built-in without a signature
-        return False
-    return True
-
-
-def _invalid_argument(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
-    kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
-    return kind(f"Consumer({name}={value!r}): {what}", config=name, value=value)

@@ -5,10 +5,10 @@ Not for: what the clients have in common (``client.config``).
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sparklog.client.config import (
@@ -18,16 +18,16 @@ from sparklog.client.config import (
     SOCKET_DEFAULTS,
     check_arguments,
     cluster_of,
+    invalid_argument,
     milliseconds,
     one_of,
+    takes,
     whole_number,
 )
 from sparklog.client.producer.partitioners import ChoosePartition, RotatePartition, resolve_partitioner
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     InvalidAcksError,
-    InvalidClientConfigurationError,
-    InvalidClientConfigurationTypeError,
     InvalidConfigurationError,
 )
 from sparklog.format.codecs import CODECS, compressor
@@ -102,6 +102,9 @@ class ProducerConfig:
     transaction_timeout: float
 
 
+_invalid_argument = partial(invalid_argument, "Producer")
+
+
 def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordinator]:
     """Check the arguments; return them typed, with the cluster they name.
 
@@ -166,7 +169,7 @@ def _transactional_id(arguments: Mapping[str, object]) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or not value:
-        raise _wrong("transactional_id", value, "give a name, or omit it")
+        raise _invalid_argument("transactional_id", value, "give a name, or omit it")
     return value
 
 
@@ -178,19 +181,19 @@ def _check_client_id(client_id: object) -> None:
 def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None:
     """Refuse arguments that contradict each other. Idempotence by default is kept, not refused."""
     if config.transactional_id and not config.idempotent:
-        raise _wrong(
+        raise _invalid_argument(
             "enable_idempotence", False, "a producer with a transactional_id is idempotent; omit this argument"
         )
     if config.transactional_id and config.acks != ACKS_ALL:
-        raise _wrong("acks", config.acks, "transactions need acks='all'; omit this argument")
+        raise _invalid_argument("acks", config.acks, "transactions need acks='all'; omit this argument")
     if config.delivery_timeout < config.linger:
-        raise _wrong("delivery_timeout_ms", config.delivery_timeout * 1000, "give at least linger_ms")
+        raise _invalid_argument("delivery_timeout_ms", config.delivery_timeout * 1000, "give at least linger_ms")
     if config.idempotent and (config.transactional_id or "enable_idempotence" in given):
         _check_idempotence(config, given)
     if "request_timeout_ms" in given and "delivery_timeout_ms" in given:
         least = config.linger * 1000 + milliseconds("Producer", given, "request_timeout_ms")
         if config.delivery_timeout * 1000 < least:
-            raise _wrong(
+            raise _invalid_argument(
                 "delivery_timeout_ms",
                 given["delivery_timeout_ms"],
                 f"give at least {least:.0f}, the sum of linger_ms and request_timeout_ms",
@@ -200,12 +203,12 @@ def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None
 def _check_idempotence(config: ProducerConfig, given: Mapping[str, object]) -> None:
     subject = "a producer with enable_idempotence=True or a transactional_id"
     if config.acks != ACKS_ALL:
-        raise _wrong("acks", config.acks, f"{subject} needs acks='all'; omit one of them")
+        raise _invalid_argument("acks", config.acks, f"{subject} needs acks='all'; omit one of them")
     if not config.retries:
-        raise _wrong("retries", 0, f"{subject} needs retries; omit one of them")
+        raise _invalid_argument("retries", 0, f"{subject} needs retries; omit one of them")
     in_flight = given.get("max_in_flight_requests_per_connection")
     if isinstance(in_flight, int) and in_flight > IN_FLIGHT_OF_IDEMPOTENCE:
-        raise _wrong(
+        raise _invalid_argument(
             "max_in_flight_requests_per_connection",
             in_flight,
             f"{subject} takes at most {IN_FLIGHT_OF_IDEMPOTENCE}; omit one of them",
@@ -216,14 +219,14 @@ def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
     """Return the codec and its level. Levels of other codecs are ignored, as in Kafka."""
     codec = arguments["compression_type"] or "none"
     if codec not in CODECS:
-        raise _wrong("compression_type", codec, f"give None or one of {', '.join(CODECS)}")
+        raise _invalid_argument("compression_type", codec, f"give None or one of {', '.join(CODECS)}")
     level = arguments.get(f"compression_{codec}_level")
     if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
-        raise _wrong(f"compression_{codec}_level", level, "give a whole number")
+        raise _invalid_argument(f"compression_{codec}_level", level, "give a whole number")
     try:
         compressor(str(codec), level)
     except InvalidConfigurationError as error:
-        raise _wrong(f"compression_{codec}_level", level, error.message) from error
+        raise _invalid_argument(f"compression_{codec}_level", level, error.message) from error
     return str(codec), level
 
 
@@ -237,27 +240,12 @@ def serializer(name: str, given: object) -> Serialize | None:
         return None
     method: Any = getattr(given, "serialize", None)
     if method is not None and callable(method):
-        if _takes_headers(method):
+        if takes(method, "topic", [], b""):
             return lambda topic, headers, value: method(topic, headers, value)
         return lambda topic, headers, value: method(topic, value)
     if callable(given):
         function: Any = given
         return lambda topic, headers, value: function(value)
-    raise _wrong(
+    raise _invalid_argument(
         name, given, "give a function of the value, or an object with serialize(topic, headers, value)", of_type=True
     )
-
-
-def _takes_headers(method: Callable[..., object]) -> bool:
-    try:
-        inspect.signature(method).bind("topic", [], b"")
-    except TypeError:
-        return False
-    except ValueError:  # a built-in without a signature
-        return True
-    return True
-
-
-def _wrong(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
-    kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
-    return kind(f"Producer({name}={value!r}): {what}", config=name, value=value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.config import check_arguments, cluster_of, one_of, root_of, whole_number
+from sparklog.client.config import check_arguments, cluster_of, one_of, root_of, takes, whole_number
 from sparklog.coordinator import create_cluster
 from sparklog.errors import ClusterNotFoundError, InvalidConfigurationError, StorageUnavailableError
 from sparklog.store.local import LocalStore
@@ -106,3 +106,9 @@ def test_a_storage_that_never_answers_is_given_up_after_the_timeout(tmp_path: Pa
     store = FaultyStore(LocalStore(str(tmp_path)), seed=1, rates={UNAVAILABLE: 1.0})
     with substituted(store), pytest.raises(StorageUnavailableError):
         cluster_of("Consumer", {"bootstrap_servers": str(tmp_path), "bootstrap_timeout_ms": 150})
+
+
+def test_a_method_without_a_signature_is_called_with_headers_as_kafka_python_does() -> None:
+    assert takes(type, "topic", [], b"")
+    assert takes(lambda topic, headers, data: data, "topic", [], b"")
+    assert not takes(lambda topic, data: data, "topic", [], b"")
