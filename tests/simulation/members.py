@@ -203,7 +203,7 @@ class Life:
         if self.of.copies:
             offsets = {}  # its offsets are those of its transactions
         with_commit = self.commit_operation(offsets)
-        committed: Offsets = {**offsets}
+        committed: Offsets = {(place.topic, place.partition): offset for place, offset in offsets.items()}
         try:
             self.coordinator.submit(
                 partial(
