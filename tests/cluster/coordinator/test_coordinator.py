@@ -69,7 +69,7 @@ def test_a_folder_that_is_no_cluster_is_refused_with_the_command_that_makes_one(
 
 def test_a_cluster_of_a_newer_layout_asks_for_an_upgrade(root: str) -> None:
     create_cluster(root)
-    Path(root, "cluster.json").write_text('{"format":2,"cluster_id":"x","more":1}')
+    Path(root, "cluster.json").write_text('{"format":99,"cluster_id":"x","more":1}')
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
         open_cluster(root)
 

@@ -8,9 +8,9 @@ import pytest
 
 from sparklog.errors import CorruptRecordError, DataLossError
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.segments import replacement as replacing
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
+from sparklog.store.memory import MemoryStore
 from sparklog.testing.clusters import Cluster, cluster
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.logs import Written, append, live, records
@@ -20,7 +20,7 @@ COMPACT = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.
 
 @pytest.fixture(autouse=True)
 def _far_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacing, "_is_remote", lambda store: True)
+    monkeypatch.setattr(MemoryStore, "parallel_requests", 8)
 
 
 def small_files(c: Cluster, count: int = 40) -> None:

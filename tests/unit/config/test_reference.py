@@ -52,9 +52,10 @@ DEFINITIONS = [*TOPIC_CONFIGS.values(), *(one for one in CLUSTER_CONFIGS.values(
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8")
     for path in sorted((ROOT / "sparklog").rglob("*.py"))
-    if "config" not in path.relative_to(ROOT / "sparklog").parts[:1] and path.name != "reassign_partitions.py"
+    if "config" not in path.relative_to(ROOT / "sparklog").parts[:1]
+    and path.name not in ("reassign_partitions.py", "moves.py")
 )
-"""All that may act on a setting; reassign-partitions only sets some."""
+"""All that may act on a setting; reassign-partitions and its decisions only set some."""
 
 
 def is_asked_for(definition: ConfigDef) -> bool:
