@@ -49,13 +49,14 @@ def test_the_limits_list_what_has_no_effect() -> None:
 
 
 DEFINITIONS = [*TOPIC_CONFIGS.values(), *(one for one in CLUSTER_CONFIGS.values() if not one.synonyms)]
+ONLY_SET = ("reassign_partitions.py", "moves.py")
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8")
     for path in sorted((ROOT / "sparklog").rglob("*.py"))
     if "config" not in path.relative_to(ROOT / "sparklog").parts[:1]
-    and path.name not in ("reassign_partitions.py", "moves.py")
+    and path.name not in ONLY_SET
 )
-"""All that may act on a setting; reassign-partitions and its decisions only set some."""
+"""All that may act on a setting; a reassignment only sets some."""
 
 
 def is_asked_for(definition: ConfigDef) -> bool:
