@@ -120,9 +120,9 @@ def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
         store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], version: int
     ) -> TopicList:
         added = [event for event in events if isinstance(event, Segment)]
-        return lists.with_tail(before, version, added)
+        return lists.add_tail(before, version, added)
 
-    patch.setattr(checkpoint, "_rewritten", rewritten)
+    patch.setattr(checkpoint, "_rewrite_list", rewritten)
 
 
 def a_log_without_segments_begins_again(patch: Patch) -> None:
