@@ -124,7 +124,7 @@ def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
         added = [event for event in events if isinstance(event, Segment)]
         return lists.add_tail(before, version, added)
 
-    patch.setattr(checkpoint, "_rewritten", rewritten)
+    patch.setattr(checkpoint, "_rewrite_list", rewritten)
 
 
 def a_log_without_segments_begins_again(patch: Patch) -> None:
