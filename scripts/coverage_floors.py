@@ -1,7 +1,8 @@
-"""Compare what a test run has covered of the package with the floors below; exit with 1 where it is less.
+"""Compare what a test run has covered of the packages that pyproject.toml names with the floors below; exit with 1
+where it is less.
 
-Reads .coverage (``make coverage``). The floors are what was measured, rounded down: raise them as holes are closed,
-never lower them. A path that only a process of its own runs does not count.
+Reads .coverage (``make coverage``). Raise the floors as holes are closed, never lower them. A path that only a process
+of its own runs does not count.
 """
 
 from __future__ import annotations
