@@ -37,7 +37,20 @@ from sparklog.protocol.state import State
 from sparklog.testing.checks import check
 from sparklog.testing.findings import Finding
 from sparklog.testing.history import COMMITTED, OFFSET_LOG, READ, History, OperationLog, Position, Read
-from tests.soak.worker import CLUSTER_CONFIGS, COMMON, CONFIGS, COPIERS, IN, KEYS, LATEST, OUT, READERS, SHORT, TOPICS
+from tests.soak.worker import (
+    CALM,
+    CLUSTER_CONFIGS,
+    COMMON,
+    CONFIGS,
+    COPIERS,
+    IN,
+    KEYS,
+    LATEST,
+    OUT,
+    READERS,
+    SHORT,
+    TOPICS,
+)
 
 WORKER = Path(__file__).with_name("worker.py")
 ROLES = {
@@ -151,6 +164,7 @@ class Soak:
 
     def finish(self, seconds: float) -> list[str]:
         """Continue without torments until nothing is unfinished, or time is up; return what is unfinished then."""
+        (self.folder / CALM).touch()
         until = time.monotonic() + max(LONGEST_CALM_SECONDS, seconds / 3)
         while True:
             unfinished = self.stuck() or self.undone(seconds)

@@ -67,6 +67,9 @@ KEYS = 50
 VACUUM_AGE_MS = 2_000
 """How old a file is that the vacuum takes for left behind: younger than many that a stopped process goes on with."""
 
+CALM = "calm"
+"""This file is in the folder of the run once its torments have ended."""
+
 SESSION_TIMEOUT_MS = 6_000
 READERS, COPIERS = "readers", "copiers"
 FORGET_CALLS = 20_000
@@ -106,6 +109,7 @@ class Worker:
         self.clock = WrongClock(CLOCKS_OFF_DAYS[seed % len(CLOCKS_OFF_DAYS)])
         self.store = StampingStore(open_store(folder / "cluster"), seed=seed, rates=RATES)
         self.log = OperationLog(name, folder / "logs" / f"{name}.jsonl")
+        self.calm = folder / CALM
         self.going = True
         self._values = 0
         self._life = f"{os.getpid():x}{time.monotonic_ns():x}"

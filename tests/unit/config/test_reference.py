@@ -53,8 +53,7 @@ ONLY_SET = ("reassign_partitions.py", "moves.py")
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8")
     for path in sorted((ROOT / "sparklog").rglob("*.py"))
-    if "config" not in path.relative_to(ROOT / "sparklog").parts[:1]
-    and path.name not in ONLY_SET
+    if "config" not in path.relative_to(ROOT / "sparklog").parts[:1] and path.name not in ONLY_SET
 )
 """All that may act on a setting; a reassignment only sets some."""
 
