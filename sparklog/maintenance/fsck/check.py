@@ -41,6 +41,7 @@ from sparklog.protocol.commits import commit_key
 from sparklog.protocol.segments import log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
+from sparklog.store.open import open_store
 
 TASK_BYTES = 256 * 1024 * 1024
 """Bytes of data files in one task: some tenths of a second on a local disk, some seconds on an object store."""
@@ -80,7 +81,7 @@ class Check:
 
 
 def check_cluster(
-    store: Store,
+    root: Store | str,
     scope: Scope | None = None,
     *,
     storage_options: Mapping[str, object] | None = None,
@@ -88,11 +89,12 @@ def check_cluster(
     progress: Progress = no_progress,
     clock: Clock | None = None,
 ) -> Check:
-    """Check the cluster at a store's root.
+    """Check the cluster at a root: a URL, a folder, or a store.
 
     Raises ClusterNotFoundError, ClusterMovedError, UnsupportedVersionError, UnknownTopicOrPartitionError for a topic of
     the scope that does not exist, or StorageError if the root itself cannot be read.
     """
+    store = open_store(root, storage_options) if isinstance(root, str) else root
     scope = scope or Scope()
     metadata = check_metadata(store, progress)
     if metadata.state.moved_to:
