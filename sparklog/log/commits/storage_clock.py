@@ -12,7 +12,9 @@ Rules:
 * Measured at the first use, then every ten minutes, and when wall clock and monotonic clock disagree by more than a
   minute: the wall clock was set, or the machine slept. A measurement is one put and one read of the stamp.
 * If the storage cannot tell its time, because this process may only read, the disk is full, or the storage stamps
-  nothing, the machine's clock is used. If it does not answer, there is no time: nothing could be committed anyway.
+  nothing, the machine's clock is used. The first measurement is repeated before it is given up, since an answer such as
+  that of an expired token must not bring a wrong clock into the log. If the storage does not answer, there is no time:
+  nothing could be committed anyway.
 
 Expiry of other processes' data uses ``ExpiryClock``: a single clock that is ahead cannot delete offsets, records or
 files too early.
@@ -107,10 +109,10 @@ class StorageClock:
     def _measure_if_due(self) -> None:
         if not self._store.has_own_clock or not self._is_due():
             return
-        before = self._measured
+        before, is_first = self._measured, self._last_attempt is None
         self._last_attempt = (self._clock.now_ms(), self._clock.monotonic())
         try:
-            measured = self._measure()
+            measured = self._measure(StorageError if is_first else StorageUnavailableError)
         except StorageError as error:
             self._keep_going_without(error)
             return
@@ -126,14 +128,15 @@ class StorageClock:
                 self._store.root,
             )
 
-    def _measure(self) -> _Measurement:
-        """Measure the storage's time; again if that took long: this process may have stalled. Raises StorageError."""
+    def _measure(self, repeated: type[StorageError]) -> _Measurement:
+        """Measure the storage's time; again after errors that are ``repeated``, and if that took long: this process may
+        have stalled. Raises StorageError."""
         for attempt in range(1, _ATTEMPTS + 1):
             began_ms, began = self._clock.now_ms(), self._clock.monotonic()
             try:
                 self._store.put(CLOCK_KEY, b"-")
                 storage_ms = self._store.info(CLOCK_KEY).modified_ms
-            except StorageUnavailableError:
+            except repeated:
                 if attempt == _ATTEMPTS:
                     raise
                 self._clock.sleep(0.05 * 2**attempt)

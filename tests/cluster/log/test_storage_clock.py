@@ -141,6 +141,17 @@ def test_while_the_storage_does_not_answer_no_time_is_told(storage: ManualClock,
         ours.now_ms()
 
 
+@pytest.mark.parametrize("kind", [PERMISSION, FULL])
+def test_the_first_measurement_is_repeated_before_the_clock_of_the_machine_is_trusted(
+    storage: ManualClock, kind: str
+) -> None:
+    """A token that expired, or a quota that was exceeded for a moment, would bring a wrong clock into the log."""
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [Fault(at, kind) for at in range(2)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    assert abs(ours.now_ms() - START_MS) < 1000
+
+
 def test_one_answer_that_is_lost_is_asked_for_again_at_once(storage: ManualClock) -> None:
     clock = ManualClock(START_MS + 8 * DAY_MS)
     faults = [Fault(0, UNAVAILABLE), Fault(2, LOST_ANSWER)]
