@@ -15,9 +15,9 @@ from pathlib import Path
 
 import coverage
 
-LINES = 96.5
+LINES = 97.0
 """percent of the lines."""
-BRANCHES = 92.0
+BRANCHES = 92.8
 """percent of the branches."""
 
 

@@ -15,6 +15,14 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
 
+_PROGRAM = """
+import runpy, signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+runpy.run_module("sparklog.cli", run_name="__main__")
+"""
+SPARKLOG = [sys.executable, "-c", _PROGRAM]
+"""The command line as a program that a hang-up ends, also where the tests run under nohup, which programs inherit."""
+
 
 class Result(NamedTuple):
     code: int

@@ -20,7 +20,7 @@ from sparklog.cli.commands import COMMANDS, load_command
 from sparklog.client.consumer.config import DEFAULTS
 from sparklog.coordinator import Coordinator, open_cluster
 
-from .conftest import Run, add_brokers
+from .conftest import SPARKLOG, Run, add_brokers
 
 
 def parser_of(command: str) -> CommandParser:
@@ -323,22 +323,13 @@ LONG_RUNNING = [
 ]
 
 
-HANGS_UP = """
-import runpy, signal
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-runpy.run_module("sparklog.cli", run_name="__main__")
-"""
-"""The command line, also where the tests themselves run under nohup, which programs inherit."""
-
-
 @pytest.mark.parametrize("arguments", LONG_RUNNING)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGTERM, 143)])
 def test_a_hang_up_is_a_request_to_stop(
     cluster: Coordinator, arguments: list[str], number: signal.Signals, code: int
 ) -> None:
     cluster.create_topic("t")
-    command = [sys.executable, "-c", HANGS_UP, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([*SPARKLOG, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while not is_caught(process.pid, number) or ("g" in arguments and not has_member(cluster)):
             assert process.poll() is None
         process.send_signal(number)

@@ -29,6 +29,8 @@ from sparklog.testing.faults import KINDS as KNOWN
 from sparklog.testing.faults import Call, Fault, possible
 from sparklog.testing.faulty_store import FaultyStore
 
+from .conftest import SPARKLOG
+
 RETRIES = Retries(number=None, backoff_ms=100, delivery_timeout_ms=120_000)
 
 
@@ -45,8 +47,7 @@ def values(cluster: Coordinator, topic: str = "t") -> list[bytes | None]:
 @contextmanager
 def producing(root: str, *flags: str, timeout: str = "60000") -> Iterator[subprocess.Popen[bytes]]:
     """A console-producer that sends nothing by itself for a minute."""
-    command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--bootstrap-server", root]
-    command += ["--timeout", timeout, *flags]
+    command = [*SPARKLOG, "console-producer", "--topic", "t", "--bootstrap-server", root, "--timeout", timeout, *flags]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             yield process
