@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # warnings are not part of an
 ANSWERS = read_answers()
 CHOSEN = read_chosen()
 WHOLE = {"caught", "at least"}
-"""Answers with these keys are compared as they are, not part by part."""
+"""Answers with these keys are compared as a whole, not part by part."""
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +72,7 @@ def compare(case: Case, expected: Any, answer: Any) -> None:
 
 
 def differences(case: str, expected: Any, answer: Any) -> dict[str, tuple[Any, Any]]:
-    """label -> the two answers; the label is the case, or ``case/part`` where both answers have the same parts."""
+    """Return label -> the two answers; the label is the case, or ``case/part`` if both answers have the same parts."""
     if same(expected, answer):
         return {}
     if isinstance(expected, list) and isinstance(answer, list) and len(expected) == len(answer):

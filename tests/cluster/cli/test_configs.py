@@ -143,7 +143,7 @@ def test_setting_and_deleting_the_same_key_is_refused(run: Run, cluster: Coordin
         ("a=[k=v,l=w]", {"a": "k=v,l=w"}),
     ],
 )
-def test_added_configs_are_split_as_kafka_splits_them(text: str, parsed: dict[str, str]) -> None:
+def test_added_configs_are_split_as_in_kafka(text: str, parsed: dict[str, str]) -> None:
     assert parse_add_config(text) == parsed
 
 

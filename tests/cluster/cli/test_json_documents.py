@@ -267,7 +267,7 @@ def test_an_unknown_group_is_omitted_and_exits_with_1(run: Run, busy: Coordinato
     assert "'nope' does not exist" in result.err
 
 
-def test_a_report_lists_only_matching_partitions_and_exit_code_counts_them(run: Run, busy: Coordinator) -> None:
+def test_a_report_lists_only_matching_partitions_and_exit_code_option_returns_2(run: Run, busy: Coordinator) -> None:
     command = ("topics", "--describe", "--under-replicated-partitions", "--json")
     listed = run(*command)
     (topic,) = validated("topics --describe", listed.out)["topics"]
