@@ -1,4 +1,4 @@
-"""Every case: importing this registers them."""
+"""Importing this module registers all cases."""
 
 from __future__ import annotations
 

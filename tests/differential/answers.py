@@ -1,4 +1,4 @@
-"""Kafka's answers in answers.json: how a case is asked, and how the file is read and written."""
+"""Runs cases, and reads and writes Kafka's answers in answers.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWERS = Path(__file__).with_name("answers.json")
 
 
 def ask(case: Case, target: Target, folder: Path) -> Any:
-    """The answer as it would be read from the file."""
+    """Run the case and return its answer in the form in which the file holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(target, case.id, folder)
     try:
@@ -29,7 +29,7 @@ def read_answers() -> dict[str, Any]:
 
 
 def write_answers(answers: dict[str, Any], known: set[str]) -> None:
-    """One line for each case, so that a changed answer is a changed line."""
+    """Write the file with one line per case, so that a changed answer is a changed line."""
     head = {
         "made by": "make test-differential RECORD=1",
         "kafka": broker.VERSION,

@@ -1,17 +1,17 @@
-"""How a case is written, once, for both targets.
+"""Cases: each is written once and runs against both targets.
 
-A program is a function of a ``Workspace``; what it returns is its answer:
+A program is a function of a ``Workspace``; its result is its answer:
 
     @program
     def the_first_offset_is_0(w):
         return w.producer().send(w.topic(), b"v").get(SECONDS).offset
 
-A case of tools is a list of command lines, of which ``$T`` is the case's own topic, ``$G`` its group and ``$D`` its
-folder. The answer has an entry for each line:
+A case of tools is a list of command lines, in which ``$T`` stands for the case's topic, ``$G`` for its group and
+``$D`` for its folder. The answer has an entry for each line:
 
     tools("topics-create-twice", "topics --create --topic $T", says("topics --create --topic $T", "already exists"))
 
-Here a line that begins with ``~`` prepares: it is run, must succeed, and is not compared.
+A line that begins with ``~`` is preparation: it must succeed and is not compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.differential.targets import Workspace
 class Case(NamedTuple):
     id: str
     answer: Callable[[Workspace], Any]
-    """What the case answers on a target, as plain values of JSON."""
+    """Runs the case on a target; returns its answer as plain JSON values."""
     of_tools: bool = False
 
 
@@ -40,7 +40,7 @@ def add(case: Case) -> None:
 
 
 def program(function: Callable[[Workspace], Any]) -> Callable[[Workspace], Any]:
-    """Register this function as a case; an exception that it raises is its answer too."""
+    """Register this function as a case; if it raises an exception, that is the answer."""
 
     def answer(workspace: Workspace) -> Any:
         return plain(workspace.attempt(lambda: function(workspace)), workspace.errors)
@@ -50,7 +50,7 @@ def program(function: Callable[[Workspace], Any]) -> Callable[[Workspace], Any]:
 
 
 def programs(**table: Callable[[Workspace], Any]) -> None:
-    """Register many that are an expression each."""
+    """Register several cases, each given as an expression."""
     for name, function in table.items():
         function.__name__ = name
         program(function)
@@ -68,7 +68,7 @@ class Line(NamedTuple):
 
 
 def says(line: str, *words: str, stdin: bytes = b"") -> Line:
-    """The answer is the exit code and which of these words the message has."""
+    """The answer is the exit code and which of these words the message contains."""
     return Line(line, stdin, words)
 
 
@@ -77,7 +77,7 @@ def piped(line: str, stdin: bytes, err: bool = False) -> Line:
 
 
 def only(line: str, part: str = "$T") -> Line:
-    """The answer has the printed lines that contain ``part``."""
+    """The answer contains only the printed lines that contain ``part``."""
     return Line(line, only=part)
 
 

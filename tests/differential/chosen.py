@@ -1,4 +1,4 @@
-"""Reads chosen.toml, the list of the differences that are choices."""
+"""Reads chosen.toml, the list of intended differences."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import NamedTuple
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib  # comes with pytest
+    import tomli as tomllib  # a dependency of pytest
 
 CHOSEN = Path(__file__).with_name("chosen.toml")
 
 
 class Choice(NamedTuple):
     case: str
-    """Of a case, or ``case/part`` of one of its parts."""
+    """The id of a case, or ``case/part`` for one of its parts."""
     row: str
     """The id of the row in docs/differences.md that explains it."""
     reason: str
 
 
 def read_chosen(path: Path = CHOSEN) -> dict[str, Choice]:
-    """label -> choice. Raises ``ValueError`` where one has no row or no reason, or is listed twice."""
+    """Return label -> choice. Raise ``ValueError`` if an entry has no row or no reason, or is listed twice."""
     choices: dict[str, Choice] = {}
     for entry in tomllib.loads(path.read_text()).get("difference", []):
         for label in entry["cases"]:

@@ -1,9 +1,9 @@
-"""What two runs of a case are compared by: plain values of JSON, without what differs from run to run.
+"""Normalized results of cases: plain JSON values, without times, ids and other values that differ between runs.
 
-Of an exception: the names by which a caller catches it, of the package's errors and of Python's. Kafka's must be among
-sparklog's; that an error is more than that hurts nobody.
-Of a tool: its exit code and what it printed; where it fails, only the words of the message that the case names, since
-sentences are each project's own.
+For an exception: the names by which a caller can catch it, of the package's errors and of Python's. sparklog's must
+include Kafka's; it may have more.
+For a tool: its exit code and output; if it fails, only which of the case's words the message contains, since the
+messages of the two projects differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.differential.tool_vm import Printed
 
 
 class AtLeast:
-    """Names of which sparklog may have more than Kafka."""
+    """A set of names; sparklog's may have more than Kafka's."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = list(names)
@@ -27,7 +27,7 @@ COARSE = {"Exception", "BaseException", "object"}
 
 
 def plain(value: Any, errors: Any) -> Any:
-    """A value of JSON that is the same for equal answers of both targets; ``errors`` is the module of their errors."""
+    """Convert to a JSON value that is the same for equal answers; ``errors`` is the target's module of errors."""
 
     def nested(item: Any) -> Any:
         return plain(item, errors)
@@ -65,7 +65,7 @@ def key_text(key: Any) -> str:
 
 
 def raised(error: BaseException, errors: Any) -> dict[str, Any]:
-    """The class, and all names by which ``except`` catches it."""
+    """Return the class and all names by which ``except`` catches it."""
     own = [(name, each) for name, each in vars(errors).items() if isinstance(each, type)]
     known = own + [(each.__name__, each) for each in type(error).__mro__]
     names = {name for name, each in known if issubclass(each, BaseException) and isinstance(error, each)}
@@ -73,12 +73,12 @@ def raised(error: BaseException, errors: Any) -> dict[str, Any]:
 
 
 def same(expected: Any, answer: Any) -> bool:
-    """Whether the answers are equal, where an exception may be caught by more names than Kafka's."""
+    """Whether the answers are equal; sparklog's exceptions may have more names than Kafka's."""
     if isinstance(expected, dict) and isinstance(answer, dict):
         for key in ("caught", "at least"):
             if key in expected and key in answer:
                 return set(expected[key]) <= set(answer[key])
-        if "words" in expected and "words" in answer:  # of a message, which may say more
+        if "words" in expected and "words" in answer:  # sparklog's message may contain more of the words
             return expected["exit"] == answer["exit"] and set(expected["words"]) <= set(answer["words"])
         return expected.keys() == answer.keys() and all(same(expected[name], answer[name]) for name in expected)
     if isinstance(expected, list) and isinstance(answer, list):
@@ -98,13 +98,13 @@ CHANGING = [
     (re.compile(r"console-consumer-\d+"), "console-consumer-<n>"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "<broker>"),
     (re.compile(r"\t(Elr|LastKnownElr): \S*"), r""),
-    (re.compile(r"min\.insync\.replicas=1(,|\b)"), ""),  # which a new broker sets for eligible leader replicas
+    (re.compile(r"min\.insync\.replicas=1(,|\b)"), ""),  # set by a new broker for eligible leader replicas
 ]
 NOTICES = re.compile(r"^The consumer rebalance protocol \(KIP-848\).*\n", re.M)
 
 
 def normal(text: str, only: str = "") -> list[str]:
-    """The lines without times, ids, and padding; with ``only``, the lines that contain it, and heads of tables."""
+    """Return the lines without times, ids and padding; with ``only``, just those that contain it."""
     for pattern, replacement in CHANGING:
         text = pattern.sub(replacement, text)
     lines = [re.sub(r" {2,}(?=\t)", "", line) for line in NOTICES.sub("", text).splitlines()]
@@ -115,7 +115,7 @@ def normal(text: str, only: str = "") -> list[str]:
 
 
 def printed(answer: Printed, words: Sequence[str] = (), only: str = "", err: bool = False) -> dict[str, Any]:
-    """The exit code and, of a success, what was printed; of a failure, which of ``words`` the message has."""
+    """Return the exit code with the output after success, or with those of ``words`` in the message after failure."""
     outcome: dict[str, Any] = {"exit": answer.code}
     if answer.code == 0 and not words:
         outcome["out"] = normal(answer.out, only)

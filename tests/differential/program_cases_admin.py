@@ -1,4 +1,4 @@
-"""What an admin client of kafka-python answers."""
+"""Cases of kafka-python's admin client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.differential.targets import Workspace
 
 
 def group_with_offset(w: Workspace, offset: int = 1) -> str:
-    """A group without members that has committed this offset of a topic of three records."""
+    """Create a group without members that has committed this offset in a topic of three records."""
     group, topic = "g-" + w.prefix, w.filled(b"0", b"1", b"2")
     consumer = w.consumer(group_id=group, enable_auto_commit=False)
     consumer.commit({w.partition(topic): w.kafka.OffsetAndMetadata(offset, "note", -1)})

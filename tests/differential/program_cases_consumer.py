@@ -1,4 +1,4 @@
-"""What a consumer of kafka-python answers, outside groups."""
+"""Cases of kafka-python's consumer without a group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def assigned(w: Workspace, topic: str, **settings: Any) -> Any:
 
 
 def three(w: Workspace, **settings: Any) -> Any:
-    """A consumer assigned to a topic of three records."""
+    """Return a consumer assigned to a topic of three records."""
     return assigned(w, w.filled(b"0", b"1", b"2"), **settings)
 
 

@@ -1,4 +1,4 @@
-"""What groups of kafka-python answer: commits, members, rebalances."""
+"""Cases of consumer groups of kafka-python: commits, members, rebalances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def member(w: Workspace, *topics: str, **settings: Any) -> Any:
 
 
 def knowing(consumer: Any, topic: str) -> Any:
-    """The consumer once it knows the topic's partitions: kafka-python may join before, gets none, and joins again."""
+    """Wait until the consumer has the topic's metadata: kafka-python may join earlier, get no partitions and rejoin."""
     assert consumer.partitions_for_topic(topic)
     return consumer
 
@@ -151,8 +151,7 @@ def auto_commit_not_at_close(w: Workspace) -> Any:
 
 @program
 def auto_commit_at_unsubscribe(w: Workspace) -> Any:
-    """By an outsider: of a member kafka-python sends the commit and the departure at once, and the commit is often
-    refused."""
+    """Without a group: kafka-python sends a member's commit and leave request together, so the commit often fails."""
     topic = w.filled(b"0", b"1")
     consumer = outsider(w, topic, enable_auto_commit=True)
     w.poll(consumer, 2)
@@ -207,7 +206,7 @@ def auto_commit_without_group(w: Workspace) -> Any:
 
 
 class Polling:
-    """A member that polls on a thread of its own until it is stopped."""
+    """A member that polls on its own thread until it is stopped."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer, self.stop = consumer, threading.Event()
@@ -229,7 +228,7 @@ class Polling:
 
 
 def together(w: Workspace, consumers: list[Any], ready: Any) -> list[Any]:
-    """What each is assigned once ``ready`` says of the sizes that the group has settled."""
+    """Poll until ``ready`` accepts the sizes of the assignments; return the assignments."""
     running = [Polling(each) for each in consumers]
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and not ready([len(each.assignment()) for each in consumers]):

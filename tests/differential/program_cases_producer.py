@@ -1,4 +1,4 @@
-"""What a producer of kafka-python answers."""
+"""Cases of kafka-python's producer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_AGO = 3_600_000
 
 
 def sent(w: Workspace, *arguments: Any, **named: Any) -> Any:
-    """The record as a consumer gets it, after one send()."""
+    """Send one record and return it as a consumer receives it."""
     settings = named.pop("settings", {})
     topic = w.topic(partitions=named.pop("partitions", 1), configs=named.pop("configs", None))
     producer = w.producer(**settings)
@@ -327,7 +327,7 @@ def producer_acks_0_answers(w: Workspace) -> Any:
     return metadata.offset, w.values(topic)
 
 
-# -- what users' own code raises
+# -- exceptions of user code
 
 
 def failing(error: type[Exception]) -> Any:

@@ -1,4 +1,4 @@
-"""The names that programs import from kafka-python, and its exceptions."""
+"""Cases of the names that programs import from kafka-python, and of its exceptions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def errors_retriable(w: Workspace) -> Any:
 
 @program
 def errors_bases(w: Workspace) -> Any:
-    """Of kafka-python's classes and of the builtin ones, those that ``except`` may name."""
+    """The base classes that ``except`` may name, of kafka-python's and the builtin ones."""
 
     def bases(name: str) -> Any:
         error = getattr(w.errors, name, None)
@@ -66,7 +66,7 @@ def errors_bases(w: Workspace) -> Any:
 
 @program
 def errors_by_number(w: Workspace) -> Any:
-    """What a program gets that looks up a number of the protocol."""
+    """The error class of each error code of the protocol."""
     return {str(code): w.errors.for_code(code).__name__ for code in range(-1, 130)}
 
 
@@ -129,7 +129,7 @@ METHODS = ("KafkaProducer", "KafkaConsumer", "KafkaAdminClient")
 
 def methods(name: str) -> Any:
     def case(w: Workspace) -> Any:
-        """Of each public method, the names of the arguments and which have a default."""
+        """The argument names of each public method, and which have a default."""
         known = {
             each: AtLeast(
                 f"{p.name}{'=' if p.default is not p.empty else ''}"

@@ -1,4 +1,4 @@
-"""What transactions of kafka-python answer."""
+"""Cases of transactions of kafka-python."""
 
 from __future__ import annotations
 

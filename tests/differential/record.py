@@ -1,11 +1,11 @@
-"""Ask a Kafka broker every case, and compare its answers with answers.json, or write them there.
+"""Run every case against a Kafka broker, and compare the answers with answers.json, or write them there.
 
-    make test-differential              the answers in the file are still Kafka's, and sparklog's are the same
+    make test-differential              compare the file with Kafka's and sparklog's answers
     make test-differential RECORD=1     write the file
     python -m tests.differential.record [--write] [CASE ...]
 
-Starts the broker of scripts/servers/kafka.py and one VM for Kafka's tools, and ends both. Programs run four at a time,
-tools one after the other. Without Java 17 or Maven nothing is asked, and the exit code is 0.
+Starts and stops the broker of scripts/servers/kafka.py and one Java VM for Kafka's tools. Programs run four at a time,
+tools one at a time. Without Java 17 or Maven no case runs, and the exit code is 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BROKER_SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""Fewer internal partitions and no wait for members that nobody expects: groups form sooner."""
+"""Fewer internal partitions and no initial rebalance delay, so that groups form sooner."""
 AT_ONCE = 4
 SECONDS_PER_CASE = 90.0
 SLOW_SECONDS = 5.0
@@ -48,7 +48,7 @@ SLOW_SECONDS = 5.0
 
 @contextmanager
 def running_kafka(folder: Path) -> Iterator[Target]:
-    """A broker, kafka-python and Kafka's tools. Raises ``Skipped`` where this machine cannot have them."""
+    """Start a broker, kafka-python and Kafka's tools. Raise ``Skipped`` if this machine lacks what they need."""
     java = find_java("Kafka")
     sys.path.append(str(broker.install_client("kafka-python")))
     with broker.server(BROKER_SETTINGS) as environment:
@@ -62,7 +62,7 @@ def running_kafka(folder: Path) -> Iterator[Target]:
 
 
 def prepare(w: Workspace) -> None:
-    """A broker makes its internal topics when they are first used, which takes longer than some cases wait."""
+    """Create the broker's internal topics, which on first use takes longer than some cases wait."""
     group = w.consumer(group_id="prepare")
     group.commit({w.partition(w.topic()): w.kafka.OffsetAndMetadata(0, "", -1)})
     producer = w.producer(transactional_id="prepare")
@@ -71,16 +71,16 @@ def prepare(w: Workspace) -> None:
 
 
 def ask_all(cases: Sequence[Case], target: Target, folder: Path) -> dict[str, Any]:
-    """The answers of the cases that give one in time; names those that do not."""
+    """Return the answers of the cases that finish in time; print the others and the slow ones."""
     answers: dict[str, Any] = {}
 
     def one(case: Case) -> None:
         began = time.monotonic()
-        found: list[Any] = []
+        outcome: list[Any] = []
 
         def run() -> None:
             try:
-                found.append(ask(case, target, folder / case.id))
+                outcome.append(ask(case, target, folder / case.id))
             except Exception as error:
                 print(f"  {case.id}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
@@ -88,10 +88,10 @@ def ask_all(cases: Sequence[Case], target: Target, folder: Path) -> dict[str, An
         thread.start()
         thread.join(SECONDS_PER_CASE)
         seconds = time.monotonic() - began
-        if found:
-            answers[case.id] = found[0]
-        if not found or seconds > SLOW_SECONDS:
-            print(f"  {case.id}: {'took' if found else 'no answer in'} {seconds:.0f} s", file=sys.stderr, flush=True)
+        if outcome:
+            answers[case.id] = outcome[0]
+        if not outcome or seconds > SLOW_SECONDS:
+            print(f"  {case.id}: {'took' if outcome else 'no answer in'} {seconds:.0f} s", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(one, [case for case in cases if not case.of_tools]))
@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="only these; * and ? are wildcards")
     arguments = parser.parse_args()
     wanted = [each for each in CASES.values() if chosen(each.id, arguments.cases)]
-    logging.disable(logging.CRITICAL)  # what clients log of failures that a case is about
+    logging.disable(logging.CRITICAL)  # clients log the failures that cases provoke
     warnings.simplefilter("ignore")
     try:
         with tempfile.TemporaryDirectory(prefix="differential-") as folder, running_kafka(Path(folder)) as target:

@@ -1,8 +1,8 @@
-"""The two things a case is run against: Kafka with kafka-python and its tools, and sparklog.
+"""The two targets of a case: Kafka with kafka-python and its tools, and sparklog.
 
-A case sees a ``Workspace``: the modules (``w.kafka``, ``w.errors`` …), clients that know where to connect and are
-closed at the case's end, and ``w.tool`` for a command line. Names of topics and groups are the case's own on both
-targets, so answers need no renaming.
+A case sees a ``Workspace``: the modules (``w.kafka``, ``w.errors`` …), connected clients that are closed at
+the end of the case, and ``w.tool`` for a command line. The names of topics and groups are the same on both targets,
+so answers need no renaming.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sparklog.cli.main import main
 from tests.differential.tool_vm import Printed, ToolVm
 
 SECONDS = 20
-"""How long a case waits for what must come."""
+"""How long a case waits for an expected result."""
 
 
 class Target:
-    """Where clients connect, which package they come from, and how a tool is run."""
+    """The address and the package of clients, and a function that runs a tool."""
 
     def __init__(
         self, name: str, package: str, address: str, tool: Callable[[str, Sequence[str], bytes], Printed]
@@ -36,7 +36,7 @@ class Target:
         self.run_tool = tool
 
     def module(self, path: str) -> ModuleType:
-        """The module that stands for this one of kafka-python, such as ``kafka.errors``."""
+        """Return the target's module for one of kafka-python, such as ``kafka.errors``."""
         return importlib.import_module(self.package + path.removeprefix("kafka"))
 
 
@@ -49,7 +49,7 @@ def sparklog_target(root: str) -> Target:
 
 
 def run_sparklog(tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
-    """The command ``sparklog``, in this process, as a user would type it who wants Kafka's exit codes."""
+    """Run the command ``sparklog`` in this process, with Kafka's exit codes."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     before = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
@@ -70,7 +70,7 @@ def run_sparklog(tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
 
 
 class Workspace:
-    """What a case works with; ``close`` ends the clients that it opened."""
+    """The clients and names of a case; ``close`` closes the clients that it opened."""
 
     def __init__(self, target: Target, case: str, folder: Path) -> None:
         self.target = target
@@ -109,7 +109,7 @@ class Workspace:
         return self._opened(self.kafka.KafkaConsumer(*topics, **{"bootstrap_servers": self.address, **settings}))
 
     def reader(self, *topics: str, **settings: Any) -> Any:
-        """A consumer from the beginning, outside any group, whose iteration ends 2 s after the last record."""
+        """Return a consumer from the beginning, without a group, whose iteration ends 2 s after the last record."""
         return self.consumer(*topics, **{"auto_offset_reset": "earliest", "consumer_timeout_ms": 2000, **settings})
 
     def admin(self, **settings: Any) -> Any:
@@ -127,14 +127,14 @@ class Workspace:
     # -- short forms
 
     def topic(self, suffix: str = "", partitions: int = 1, configs: dict[str, str] | None = None) -> str:
-        """A new topic of this case."""
+        """Create a topic of this case."""
         name = self.prefix + suffix
         spec = {"num_partitions": partitions, "replication_factor": 1, "configs": configs or {}}
         self.admin().create_topics({name: spec}, wait_for_metadata=True)
         return name
 
     def filled(self, *values: bytes | None, suffix: str = "", partitions: int = 1, **configs: str) -> str:
-        """A new topic with these values in partition 0."""
+        """Create a topic with these values in partition 0."""
         name = self.topic(suffix, partitions, {key.replace("_", "."): value for key, value in configs.items()})
         self.send(name, *values)
         return name
@@ -149,7 +149,7 @@ class Workspace:
         return self.kafka.TopicPartition(topic, number)
 
     def poll(self, consumer: Any, count: int, seconds: float = SECONDS) -> list[Any]:
-        """The next records, at least ``count`` unless time runs out."""
+        """Return the next records, at least ``count`` unless the timeout expires."""
         import time
 
         records: list[Any] = []
@@ -160,7 +160,7 @@ class Workspace:
         return records
 
     def values(self, topic: str, count: int = 0, **settings: Any) -> list[Any]:
-        """All values of a topic that can be read now, or as soon as there are ``count``."""
+        """Return all values of a topic up to its end, and at least ``count`` unless the timeout expires."""
         consumer = self.reader(**settings)
         partitions = [self.partition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
         consumer.assign(partitions)
@@ -173,7 +173,7 @@ class Workspace:
         return [record.value for record in records]
 
     def attempt(self, call: Callable[[], Any]) -> Any:
-        """What ``call`` gives, or the exception that it raises, as a value of the answer."""
+        """Return the result of ``call``, or the exception that it raises, as a value of the answer."""
         try:
             return call()
         except Exception as error:
@@ -182,7 +182,7 @@ class Workspace:
     # -- tools
 
     def tool(self, line: str, stdin: bytes = b"") -> Printed:
-        """Run a command line such as ``topics --list``; ``--bootstrap-server`` is put in."""
+        """Run a command line such as ``topics --list``; ``--bootstrap-server`` is added."""
         import shlex
 
         words = shlex.split(line)

@@ -1,6 +1,6 @@
-"""The same programs and command lines answer on sparklog as on Kafka, but where chosen.toml says why not.
+"""Programs and command lines give the same answers on sparklog as on Kafka, except as listed in chosen.toml.
 
-Kafka's answers are those of answers.json; ``make test-differential`` asks a broker whether they still are.
+Kafka's answers are those of answers.json; ``make test-differential`` verifies them against a broker.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.differential.chosen import read_chosen
 from tests.differential.outcomes import same
 from tests.differential.targets import Target, run_sparklog, sparklog_target
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # users see them, and no case is about them
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings are not part of an answer
 ANSWERS = read_answers()
 CHOSEN = read_chosen()
 WHOLE = {"caught", "at least"}
-"""Answers with these keys are compared as they are, not part by part."""
+"""Answers with these keys are compared as a whole, not part by part."""
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +31,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Target:
     root = str(tmp_path_factory.mktemp("log") / "cluster")
     create_cluster(root)
     setting = "--entity-type brokers --entity-default --add-config auto.create.topics.enable=false"
-    made = run_sparklog(
-        "configs", ["--bootstrap-server", root, "--alter", *setting.split()], b""
-    )  # as the broker has it
-    assert made.code == 0, made.err
+    result = run_sparklog("configs", ["--bootstrap-server", root, "--alter", *setting.split()], b"")  # as at the broker
+    assert result.code == 0, result.err
     return sparklog_target(root)
 
 
@@ -44,13 +42,13 @@ def test_sparklog_answers_as_kafka_does(case: Case, log: Target, tmp_path: Path)
     compare(case, ANSWERS[case.id], ask(case, log, tmp_path))
 
 
-def test_nothing_is_listed_that_is_no_case() -> None:
+def test_answers_and_chosen_differences_belong_to_existing_cases() -> None:
     assert {label.partition("/")[0] for label in CHOSEN} <= set(CASES)
     assert set(ANSWERS) <= set(CASES)
 
 
 @pytest.mark.parametrize(("heading", "of_tools"), [("kafka-python", False), ("Kafka's tools", True)])
-def test_each_difference_is_told_to_users(heading: str, of_tools: bool) -> None:
+def test_each_chosen_difference_is_documented(heading: str, of_tools: bool) -> None:
     document = (Path(__file__).parents[2] / "docs" / "differences.md").read_text()
     section = document.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = {line.split("|")[1].strip() for line in section.splitlines() if line.startswith("|")}
@@ -61,20 +59,20 @@ def test_each_difference_is_told_to_users(heading: str, of_tools: bool) -> None:
 
 
 def compare(case: Case, expected: Any, answer: Any) -> None:
-    """Raises AssertionError unless the answers differ exactly where chosen.toml says that they do."""
-    found = differences(case.id, expected, answer)
+    """Raise AssertionError unless the answers differ exactly where chosen.toml lists a difference."""
+    differing = differences(case.id, expected, answer)
     listed = {label for label in CHOSEN if label.partition("/")[0] == case.id}
-    assert not set(found) - listed, "\n".join(
+    assert not set(differing) - listed, "\n".join(
         f"{label}\n  Kafka:    {json.dumps(a)}\n  sparklog: {json.dumps(b)}"
-        for label, (a, b) in found.items()
+        for label, (a, b) in differing.items()
         if label not in listed
     )
-    gone = listed - set(found)
-    assert not gone, f"listed in chosen.toml, but no longer different: {', '.join(sorted(gone))}"
+    outdated = listed - set(differing)
+    assert not outdated, f"listed in chosen.toml, but no longer different: {', '.join(sorted(outdated))}"
 
 
 def differences(case: str, expected: Any, answer: Any) -> dict[str, tuple[Any, Any]]:
-    """label -> the two answers; the label is the case, or ``case/part`` where both answers have the same parts."""
+    """Return label -> the two answers; the label is the case, or ``case/part`` if both answers have the same parts."""
     if same(expected, answer):
         return {}
     if isinstance(expected, list) and isinstance(answer, list) and len(expected) == len(answer):

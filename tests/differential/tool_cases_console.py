@@ -18,7 +18,7 @@ def shown(*properties: str, flags: str = "") -> str:
 
 
 def lines(name: str, stdin: bytes, *properties: str) -> None:
-    """What is stored of these lines."""
+    """Register a case that produces these lines and reads the stored records."""
     tools(
         f"console-lines-{name}",
         MADE,

@@ -8,7 +8,7 @@ MADE = "~topics --create --topic $T"
 FILL = piped("~console-producer --topic $T", b"0\n1\n2\n3\n4\n")
 COMMIT = "~console-consumer --topic $T --group $G --from-beginning --max-messages 3 --timeout-ms 8000"
 GROUP = (MADE, FILL, COMMIT)
-"""A topic of five records, and a group without members that has committed 3."""
+"""Command lines that create a topic of five records, and a group without members that has committed 3."""
 NOBODY = "nobody-$T"
 
 # -- list, describe, delete

@@ -1,7 +1,7 @@
-"""Kafka's command-line tools in one Java VM, which each tool of its own would take two seconds to start.
+"""Kafka's command-line tools in one Java VM, since starting a VM for each takes two seconds.
 
-A tool is a class with a ``main`` that prints to the VM's standard output and leaves through Kafka's ``Exit``, which can
-be told to raise instead. Py4J, which pyspark brings, calls both from here. One tool at a time.
+A tool is a class with a ``main`` that prints to the VM's standard output and exits through Kafka's ``Exit``, which can
+be configured to raise instead. Both are called through Py4J, a dependency of pyspark. One tool runs at a time.
 
 Not for: tools that wait for a signal.
 """
@@ -40,14 +40,14 @@ CLASSES = {
 }
 SECONDS_PER_TOOL = 60.0
 OUR_EXCEPTION = "An exception was raised by the Python Proxy"
-"""What a tool prints that catches every exception, so also the one by which it ends here."""
+"""Output of tools that catch every exception, including the one that ends them here."""
 QUIET = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="off"><Loggers><Root level="off"/></Loggers></Configuration>
 """
 
 
 class Printed(NamedTuple):
-    """What a tool left behind: its exit code and what it printed."""
+    """The exit code and the output of a tool."""
 
     code: int
     out: str
@@ -59,7 +59,7 @@ class _Exited(Exception):
 
 
 class _ExitProcedure:
-    """What Kafka's ``Exit`` calls instead of ending the VM; the first code counts, as it would have ended the tool."""
+    """Called by Kafka's ``Exit`` instead of ending the VM; the first code counts: it would have ended the tool."""
 
     def __init__(self) -> None:
         self.code: int | None = None
@@ -74,7 +74,7 @@ class _ExitProcedure:
 
 
 class _HookAdder:
-    """Keeps what a tool wants done when its VM ends; ``run`` does it when the tool ends."""
+    """Collects a tool's shutdown hooks; ``run`` runs them when the tool ends."""
 
     def __init__(self) -> None:
         self._hooks: list[Any] = []
@@ -92,7 +92,7 @@ class _HookAdder:
 
 
 class ToolVm:
-    """A Java VM that runs Kafka's tools; end it with ``close``. Not thread-safe."""
+    """A Java VM that runs Kafka's tools until ``close``. Not thread-safe."""
 
     def __init__(self, java: str, jars: Path, work: Path) -> None:
         (work / "log4j2-off.xml").write_text(QUIET)
@@ -112,8 +112,8 @@ class ToolVm:
         self._process: Any = None
 
     def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
-        """Raises ``TimeoutError`` after a minute; the next tool gets a new VM."""
-        if self._gateway is not None and self._process.poll() is not None:  # a tool has ended the VM
+        """Run a tool. Raises ``TimeoutError`` after a minute; the next tool then gets a new VM."""
+        if self._gateway is not None and self._process.poll() is not None:  # the previous tool ended the VM
             self.close()
         if self._gateway is None:
             self._open()
@@ -148,7 +148,7 @@ class ToolVm:
             self._gateway = None
 
     def _open(self) -> None:
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it is told of every object that outlives the VM
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs every object that outlives the VM
         port, self._process = launch_gateway(**self._start)
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(port=port),
@@ -179,7 +179,7 @@ class ToolVm:
         code = 0
         try:
             self._main(CLASSES[tool])(array)
-        except Py4JError as error:  # what main() raised, which would end the VM with 1
+        except Py4JError as error:  # raised by main(): as a process the tool would exit with 1
             if self._exit.code is None:
                 code = 1
                 err.write("\n".join(str(error).splitlines()[:3]).encode())
@@ -193,13 +193,13 @@ class ToolVm:
         )
 
     def _main(self, name: str) -> Any:
-        place = self._gateway.jvm
+        package = self._gateway.jvm
         for part in name.split("."):
-            place = getattr(place, part)
-        return place.main
+            package = getattr(package, part)
+        return package.main
 
     def _reset_count(self, console_consumer: Any) -> None:
-        """The consumer counts in a static field, which a VM of its own would begin at 0."""
+        """Reset the static message count of the consumer, which is 0 in a new VM."""
         field = console_consumer.getDeclaredField("messageCount")
         field.setAccessible(True)
         field.setInt(None, 0)

@@ -1,4 +1,4 @@
-"""A cluster in a folder, and the command run in this process as a user would type it."""
+"""A cluster in a local folder, and the command, run in this process as a user would type it."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ Run = Callable[..., Result]
 
 
 def commit(cluster: Coordinator, *actions: Action) -> None:
-    """One commit of these actions, whatever the rules of who may do what say."""
+    """Commit these actions without the checks of a decision."""
     cluster.submit(lambda _: Decision(list(actions), None))
 
 
 def add_brokers(cluster: Coordinator, *numbers: int) -> None:
-    """Brokers in folders beside the root: ``<root>-<id>``."""
+    """Register brokers in folders beside the root: ``<root>-<id>``."""
     commit(cluster, *(RegisterBroker(broker=number, url=f"{cluster.store.root}-{number}") for number in numbers))
 
 
 def change_partition(cluster: Coordinator, topic: str, partition: int, **changes: Any) -> None:
     """Change fields of a partition (leader, isr, replicas, adding, removing)."""
-    found = cluster.refresh().partition(topic, partition)
+    state = cluster.refresh().partition(topic, partition)
     fields = {
-        "leader": found.leader,
-        "leader_epoch": found.leader_epoch,
-        "isr": list(found.isr),
-        "replicas": list(found.replicas),
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+        "replicas": list(state.replicas),
         **changes,
     }
     topic_id = cluster.state.topic(topic).topic_id
@@ -78,7 +78,7 @@ def cluster(root: str) -> Coordinator:
 
 @pytest.fixture
 def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``run("topics", "--list")`` gives the exit code and what was printed."""
+    """``run("topics", "--list")`` returns the exit code, standard output and standard error."""
 
     def run_command(*arguments: str, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))

@@ -1,4 +1,4 @@
-"""``sparklog brokers``: locations come, go, and are described."""
+"""``sparklog brokers``: adds, lists, drains, moves, replaces and removes brokers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from sparklog.protocol.commits import ChangeBroker
 from .conftest import Run, change_partition, commit
 
 
-def test_a_location_becomes_the_next_broker(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
-    place = tmp_path / "disk1"
-    assert run("brokers", "add", "--location", str(place)) == (0, f"Added broker 1 at {place}.\n", "")
-    assert cluster.refresh().brokers[1].url == str(place)
+def test_add_registers_a_location_under_the_next_free_id_or_the_given_one(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
+    location = tmp_path / "disk1"
+    assert run("brokers", "add", "--location", str(location)) == (0, f"Added broker 1 at {location}.\n", "")
+    assert cluster.refresh().brokers[1].url == str(location)
     assert run("brokers", "add", "--location", str(tmp_path / "disk7"), "--id", "7").out == (
         f"Added broker 7 at {tmp_path / 'disk7'}.\n"
     )
     assert sorted(cluster.refresh().brokers) == [0, 1, 7]
 
 
-def test_brokers_are_listed_with_what_they_hold(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_list_shows_state_replicas_and_leaders_of_each_broker(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     run("brokers", "add", "--location", str(tmp_path / "disk2"))
     cluster.refresh()
@@ -44,16 +46,18 @@ def test_brokers_are_listed_with_what_they_hold(run: Run, cluster: Coordinator, 
     )
 
 
-def test_a_location_that_is_gone_is_not_listed_as_online(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_a_missing_location_is_listed_as_unreachable_with_its_last_check(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
     for number in (1, 2):
         run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
     assert run("maintain", "--once", "--only", "elections").code == 0
     checked_ms = read_check(cluster.store, note_key(1)).time_ms
     shutil.rmtree(tmp_path / "disk1")
     listed = run("brokers", "list", "--json")
-    gone = json.loads(listed.out)["brokers"][1]
-    assert (gone["state"], gone["last_seen_ms"]) == ("unreachable", checked_ms)
-    assert "broker.json is missing" in gone["problem"]
+    missing = json.loads(listed.out)["brokers"][1]
+    assert (missing["state"], missing["last_seen_ms"]) == ("unreachable", checked_ms)
+    assert "broker.json is missing" in missing["problem"]
     shown = run("brokers", "list")
     last_seen = datetime.fromtimestamp(checked_ms // 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert shown.lines[2].split() == ["1", "unreachable", "0", "0", "0", "0", last_seen, str(tmp_path / "disk1")]
@@ -61,30 +65,30 @@ def test_a_location_that_is_gone_is_not_listed_as_online(run: Run, cluster: Coor
     assert shown.err.startswith("broker 1 did not answer: ")
 
 
-def test_a_location_that_was_never_checked_was_never_seen(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_an_unchecked_location_has_no_last_seen_time(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     shutil.rmtree(tmp_path / "disk1")
     assert run("brokers", "list").lines[2].split()[6] == "-"
 
 
-def test_a_location_that_hangs_is_not_waited_for(
+def test_list_times_out_on_a_hanging_location(
     run: Run, cluster: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
-    go_on = threading.Event()
+    release = threading.Event()
 
     def hang(*_: object) -> None:
-        go_on.wait()
+        release.wait()
 
-    monkeypatch.setattr(probes, "check_identity", hang)  # a disk that hangs cannot be had in a test
+    monkeypatch.setattr(probes, "check_identity", hang)  # stands in for a hanging disk
     try:
         listed = run("brokers", "list", "--timeout", "0", "--json")
     finally:
-        go_on.set()
-    assert [one["problem"] for one in json.loads(listed.out)["brokers"]] == [None, "no answer within 0 s"]
+        release.set()
+    assert [broker["problem"] for broker in json.loads(listed.out)["brokers"]] == [None, "no answer within 0 s"]
 
 
-def test_a_monitor_can_ask_for_an_exit_code(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_exit_code_option_reports_an_unreachable_broker(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     assert run("brokers", "list", "--exit-code").code == 0
     shutil.rmtree(tmp_path / "disk1")
@@ -103,9 +107,7 @@ def test_a_broker_is_cordoned_and_uncordoned(run: Run, cluster: Coordinator, tmp
     assert run("topics", "--create", "--topic", "t", "--replication-factor", "2").code == 0
 
 
-def test_a_broker_that_holds_replicas_stays_until_they_are_moved(
-    run: Run, cluster: Coordinator, tmp_path: Path
-) -> None:
+def test_a_broker_with_replicas_cannot_be_removed(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     cluster.refresh()
     cluster.create_topic("t", assignment=[[0, 1]])
@@ -136,12 +138,10 @@ def test_a_broker_is_drained_and_then_removed(run: Run, cluster: Coordinator, tm
     assert maintained.lines[0].startswith("replication: files copied 10, replicas in sync again 2, bytes copied ")
     assert run("brokers", "drain", "--id", "1").out == "Broker 1 is cordoned.\n"
     assert run("brokers", "remove", "--id", "1") == (0, "Removed broker 1.\n", "")
-    assert [sorted(one.isr) for one in cluster.refresh().topic("t").partitions] == [[0, 2], [0, 2]]
+    assert [sorted(partition.isr) for partition in cluster.refresh().topic("t").partitions] == [[0, 2], [0, 2]]
 
 
-def test_a_broker_whose_replicas_have_no_place_to_go_is_not_drained(
-    run: Run, cluster: Coordinator, tmp_path: Path
-) -> None:
+def test_drain_is_refused_without_enough_other_brokers(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     cluster.refresh()
     cluster.create_topic("t", assignment=[[0, 1]])
@@ -152,7 +152,9 @@ def test_a_broker_whose_replicas_have_no_place_to_go_is_not_drained(
     assert cluster.refresh().version == before
 
 
-def test_a_broker_is_moved_with_its_files(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_move_is_refused_until_the_files_are_at_the_new_location(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     (tmp_path / "elsewhere").mkdir()
     refused = run("brokers", "move", "--id", "1", "--location", str(tmp_path / "elsewhere"))
@@ -164,7 +166,7 @@ def test_a_broker_is_moved_with_its_files(run: Run, cluster: Coordinator, tmp_pa
     assert moved == (0, f"Broker 1 is at {tmp_path / 'elsewhere'}.\n", "")
 
 
-def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_replace_recreates_a_lost_location_empty(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     shutil.rmtree(tmp_path / "disk1")
     result = run("brokers", "replace", "--id", "1")
@@ -192,7 +194,7 @@ def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coor
         (["add", "--location", "gopher://x/y"], "gopher"),
     ],
 )
-def test_wrong_usage_is_said_and_changes_nothing(
+def test_usage_errors_are_reported_and_change_nothing(
     run: Run, cluster: Coordinator, arguments: list[str], message: str
 ) -> None:
     before = cluster.refresh().version
@@ -202,7 +204,7 @@ def test_wrong_usage_is_said_and_changes_nothing(
     assert cluster.refresh().version == before
 
 
-def test_a_location_inside_another_one_is_refused(run: Run, cluster: Coordinator) -> None:
+def test_nested_locations_are_refused(run: Run, cluster: Coordinator) -> None:
     result = run("brokers", "add", "--location", f"{cluster.store.root}/inside")
     assert result.code == 1
     assert "are nested" in result.err
@@ -210,19 +212,19 @@ def test_a_location_inside_another_one_is_refused(run: Run, cluster: Coordinator
     assert not Path(cluster.store.root, "inside").exists()
 
 
-def test_a_place_elsewhere_is_allowed_and_taken_off_the_list(run: Run, cluster: Coordinator) -> None:
-    place = ("--location", "s3://other-bucket/logs/")
-    assert run("brokers", "allow", *place) == (0, "Brokers below s3://other-bucket/logs are allowed.\n", "")
-    assert run("brokers", "allow", *place).out == "Brokers below s3://other-bucket/logs are already allowed.\n"
+def test_a_location_prefix_is_allowed_and_disallowed(run: Run, cluster: Coordinator) -> None:
+    prefix = ("--location", "s3://other-bucket/logs/")
+    assert run("brokers", "allow", *prefix) == (0, "Brokers below s3://other-bucket/logs are allowed.\n", "")
+    assert run("brokers", "allow", *prefix).out == "Brokers below s3://other-bucket/logs are already allowed.\n"
     assert read_allowed(cluster.store) == ("s3://other-bucket/logs",)
-    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is no longer allowed.\n"
-    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not on the list.\n"
+    assert run("brokers", "disallow", *prefix).out == "s3://other-bucket/logs is no longer allowed.\n"
+    assert run("brokers", "disallow", *prefix).out == "s3://other-bucket/logs is not on the list.\n"
     assert run("brokers", "allow", "--location", "/disk1/log").out == "Brokers below /disk1/log are already allowed.\n"
 
 
 @pytest.fixture
-def one_is_gone(run: Run, cluster: Coordinator, tmp_path: Path) -> Coordinator:
-    """Three brokers, which all hold partition 0 of orders; no controller has noticed that the location of 1 is gone."""
+def with_missing_location(run: Run, cluster: Coordinator, tmp_path: Path) -> Coordinator:
+    """Three brokers with replicas of orders-0; the location of broker 1 is missing, but still marked online."""
     for number in (1, 2):
         run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
     cluster.refresh()
@@ -231,12 +233,13 @@ def one_is_gone(run: Run, cluster: Coordinator, tmp_path: Path) -> Coordinator:
     return cluster
 
 
-def test_endpoints_are_those_of_brokers_that_answer(run: Run, one_is_gone: Coordinator) -> None:
+def test_list_endpoints_shows_only_reachable_brokers_by_default(run: Run, with_missing_location: Coordinator) -> None:
     listed = run("cluster", "list-endpoints")
     assert [line.split()[0] for line in listed.lines[1:]] == ["0", "2"]
     assert listed.err.startswith("broker 1 did not answer: ")
     states = [
-        (one["id"], one["state"]) for one in json.loads(run("cluster", "list-endpoints", "--json").out)["endpoints"]
+        (broker["id"], broker["state"])
+        for broker in json.loads(run("cluster", "list-endpoints", "--json").out)["endpoints"]
     ]
     assert states == [(0, "unfenced"), (2, "unfenced")]
     with_fenced = run("cluster", "list-endpoints", "--include-fenced-brokers")
@@ -245,35 +248,39 @@ def test_endpoints_are_those_of_brokers_that_answer(run: Run, one_is_gone: Coord
     ]  # fmt: skip
 
 
-def test_the_log_dir_of_a_broker_that_is_gone_has_kafkas_error(run: Run, one_is_gone: Coordinator) -> None:
+def test_the_log_dir_of_an_unreachable_broker_has_kafkas_storage_error(
+    run: Run, with_missing_location: Coordinator
+) -> None:
     described = run("log-dirs", "--describe")
     assert described.lines[1] == "Received log directory information from brokers 0,1,2"
     brokers = json.loads(described.lines[2])["brokers"]
     dirs = [
-        (one["broker"], log_dir["error"], len(log_dir["partitions"])) for one in brokers for log_dir in one["logDirs"]
+        (broker["broker"], log_dir["error"], len(log_dir["partitions"]))
+        for broker in brokers
+        for log_dir in broker["logDirs"]
     ]
     assert dirs == [(0, None, 1), (1, "org.apache.kafka.common.errors.KafkaStorageException", 0), (2, None, 1)]
     assert (described.code, described.err.count("\n")) == (0, 1)
     assert described.err.startswith("broker 1 did not answer: ")
     only = run("log-dirs", "--describe", "--broker-list", "2", "--json")
-    assert ([one["broker"] for one in json.loads(only.out)["brokers"]], only.err) == ([2], "")
+    assert ([broker["broker"] for broker in json.loads(only.out)["brokers"]], only.err) == ([2], "")
 
 
-def test_a_description_of_the_cluster_says_which_broker_is_gone(
-    run: Run, one_is_gone: Coordinator, tmp_path: Path
+def test_cluster_describe_shows_an_unreachable_broker(
+    run: Run, with_missing_location: Coordinator, tmp_path: Path
 ) -> None:
     described = run("cluster", "describe")
     assert f"1 ({tmp_path / 'disk1'}, unreachable), 2 ({tmp_path / 'disk2'})\n" in described.out
     brokers = json.loads(run("cluster", "describe", "--json").out)["brokers"]
-    assert [(one["online"], one["state"]) for one in brokers] == [
+    assert [(broker["online"], broker["state"]) for broker in brokers] == [
         (True, "online"), (True, "unreachable"), (True, "online")
     ]  # fmt: skip
 
 
-def test_a_broker_that_a_controller_took_out_is_offline_everywhere(run: Run, cluster: Coordinator) -> None:
+def test_a_broker_marked_offline_is_offline_in_every_command(run: Run, cluster: Coordinator) -> None:
     add_broker(cluster, f"{cluster.store.root}-1")
     commit(cluster, ChangeBroker(broker=1, online=False))
     assert len(run("cluster", "list-endpoints").lines) == 2
-    gone = json.loads(run("log-dirs", "--describe", "--json").out)["brokers"][1]["logDirs"][0]
-    assert gone["error"] == "org.apache.kafka.common.errors.KafkaStorageException"
+    log_dir = json.loads(run("log-dirs", "--describe", "--json").out)["brokers"][1]["logDirs"][0]
+    assert log_dir["error"] == "org.apache.kafka.common.errors.KafkaStorageException"
     assert json.loads(run("cluster", "describe", "--json").out)["brokers"][1]["state"] == "offline"

@@ -21,14 +21,14 @@ from .conftest import Run, commit
 LISTED = "create, describe, cluster-id, list-endpoints, mirror, promote or reset-time"
 
 
-def test_created_cluster_can_be_used_at_once(run: Run, tmp_path: Path) -> None:
+def test_created_cluster_is_usable_immediately(run: Run, tmp_path: Path) -> None:
     root = str(tmp_path / "new" / "log")
     result = run("cluster", "create", "--bootstrap-server", root)
     assert result == (0, f"Created cluster {open_cluster(root).state.cluster_id} at {root}.\n", "")
     assert run("topics", "--create", "--topic", "t", "--bootstrap-server", root).code == 0
 
 
-def test_existing_cluster_is_refused_unless_told_otherwise(run: Run, root: str) -> None:
+def test_creating_an_existing_cluster_fails_without_if_not_exists(run: Run, root: str) -> None:
     result = run("cluster", "create")
     assert result.code == 1
     assert "already holds cluster" in result.err
@@ -36,11 +36,11 @@ def test_existing_cluster_is_refused_unless_told_otherwise(run: Run, root: str) 
     assert run("cluster", "create", "--if-not-exists") == (0, "", "")
 
 
-def test_id_is_printed_as_kafka_prints_it(run: Run, cluster: Coordinator) -> None:
+def test_cluster_id_is_printed_in_kafkas_format(run: Run, cluster: Coordinator) -> None:
     assert run("cluster", "cluster-id") == (0, f"Cluster ID: {cluster.state.cluster_id}\n", "")
 
 
-def test_description_counts_what_is_there(run: Run, cluster: Coordinator) -> None:
+def test_describe_shows_versions_and_counts(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("orders", partitions=2)
     cluster.create_topic("empty")
     append_records(cluster, "orders", [Record(value=b"v", partition=n % 2) for n in range(5)])
@@ -68,7 +68,7 @@ def test_description_counts_what_is_there(run: Run, cluster: Coordinator) -> Non
     ]
 
 
-def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
+def test_describe_shows_brokers_the_controller_and_retired_files(
     run: Run, cluster: Coordinator, tmp_path: Path
 ) -> None:
     add_broker(cluster, str(tmp_path / "disk1"))
@@ -101,11 +101,11 @@ def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
         (["describe", "--if-not-exists"], 'Option "[if-not-exists]" can\'t be used with option "[describe]"'),
     ],
 )
-def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported_and_exit_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("cluster", *arguments) == (1, "", f"{message}\n`sparklog cluster --help` lists the options.\n")
 
 
-def test_a_mirror_is_brought_up_to_date_and_promoted(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_promote_updates_the_mirror_and_closes_the_old_root(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     mirror = str(tmp_path / "mirror")
     cluster.create_topic("orders")
     append_records(cluster, "orders", [Record(value=b"v")])
@@ -125,7 +125,7 @@ def test_a_mirror_is_brought_up_to_date_and_promoted(run: Run, cluster: Coordina
     assert f"has moved from {cluster.store.root} to {mirror}" in moved.err
 
 
-def test_a_mirror_of_a_lost_root_is_promoted_by_force_alone(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_promoting_a_mirror_of_a_lost_root_requires_force(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     mirror = str(tmp_path / "mirror")
     run("cluster", "mirror", "--to", mirror)
     Path(cluster.store.root).rename(tmp_path / "lost")
@@ -140,7 +140,7 @@ def test_a_mirror_of_a_lost_root_is_promoted_by_force_alone(run: Run, cluster: C
     )
 
 
-def test_what_is_no_mirror_is_not_promoted(run: Run, root: str, tmp_path: Path) -> None:
+def test_promote_refuses_a_folder_that_is_not_a_mirror(run: Run, root: str, tmp_path: Path) -> None:
     result = run("cluster", "promote", "--to", str(tmp_path / "nothing"))
     assert (result.code, result.out) == (1, "")
     assert "is not a mirror" in result.err
@@ -149,15 +149,13 @@ def test_what_is_no_mirror_is_not_promoted(run: Run, root: str, tmp_path: Path) 
 DAY_SECONDS = 86_400
 
 
-def test_the_logs_time_is_set_back_where_a_wrong_clock_drove_it_ahead(
-    run: Run, root: str, cluster: Coordinator
-) -> None:
+def test_reset_time_corrects_a_log_time_that_is_in_the_future(run: Run, root: str, cluster: Coordinator) -> None:
     state = cluster.refresh()
-    drive_ahead(cluster, SystemClock().now_ms() + 8 * DAY_SECONDS * 1000)
-    found = run("fsck")
-    assert found.code == 1
-    assert "time-ahead" in found.out
-    assert "reset-time" in found.out
+    commit_with_future_time(cluster, SystemClock().now_ms() + 8 * DAY_SECONDS * 1000)
+    checked = run("fsck")
+    assert checked.code == 1
+    assert "time-ahead" in checked.out
+    assert "reset-time" in checked.out
     result = run("cluster", "reset-time")
     assert result.code == 0
     assert re.fullmatch(r"The log's time was .* UTC, 69\d{4} s ahead, and is now .* UTC\.\n", result.out)
@@ -167,7 +165,7 @@ def test_the_logs_time_is_set_back_where_a_wrong_clock_drove_it_ahead(
     assert run("topics", "--create", "--topic", "t").code == 0
 
 
-def test_a_time_that_is_not_ahead_stays(run: Run, cluster: Coordinator) -> None:
+def test_reset_time_keeps_a_log_time_that_is_not_in_the_future(run: Run, cluster: Coordinator) -> None:
     version = cluster.refresh().version
     result = run("cluster", "reset-time")
     assert (result.code, result.err) == (0, "")
@@ -175,14 +173,14 @@ def test_a_time_that_is_not_ahead_stays(run: Run, cluster: Coordinator) -> None:
     assert cluster.refresh().version == version
 
 
-def drive_ahead(cluster: Coordinator, timestamp_ms: int) -> None:
-    """A commit as sparklog 0.1 made one on a machine whose clock was ahead."""
+def commit_with_future_time(cluster: Coordinator, timestamp_ms: int) -> None:
+    """Store a commit as sparklog 0.1 wrote it on a machine whose clock was ahead."""
     state = cluster.refresh()
     actions: list[Action] = [AlterConfig(topic="", set={"log.retention.hours": "1000"})]
     draft = Draft(state, timestamp_ms)
     for action in actions:
         draft.apply(action)
-    made = Commit(
+    commit_ahead = Commit(
         format=FORMAT,
         version=state.version + 1,
         write_id="ahead",
@@ -191,4 +189,4 @@ def drive_ahead(cluster: Coordinator, timestamp_ms: int) -> None:
         checksum=draft.finish(state.version + 1, "").checksum,
         actions=actions,
     )
-    cluster.store.put_if_absent(commit_key(made.version), encode_commit(made)[0])
+    cluster.store.put_if_absent(commit_key(commit_ahead.version), encode_commit(commit_ahead)[0])

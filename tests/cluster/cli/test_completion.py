@@ -1,4 +1,4 @@
-"""Completion: the scripts are made of the parsers, and bash and zsh complete what a user would type."""
+"""Completion: the scripts are generated from the parsers and work in bash and zsh."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not i
 
 
 @pytest.fixture
-def completed(run: Run, tmp_path: Path):  # type: ignore[no-untyped-def]
-    """What bash offers after these words."""
+def complete_in_bash(run: Run, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Return the completions that bash offers after the given words."""
     script = tmp_path / "sparklog.bash"
     script.write_text(run("completion", "bash").out)
 
@@ -31,21 +31,21 @@ def completed(run: Run, tmp_path: Path):  # type: ignore[no-untyped-def]
     return complete
 
 
-def test_bash_completes_commands_actions_options_and_values(completed, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    assert completed("top") == ["topics"]
-    assert set(COMMANDS) <= set(completed(""))
-    assert completed("topics", "--repl") == ["--replication-factor", "--replica-assignment"]
-    assert completed("cluster", "pro") == ["promote"]
-    assert completed("jobs", "pro") == ["produce"]
-    assert completed("help", "verifiable-p") == ["verifiable-producer"]
-    assert completed("producer-perf-test", "--key-distribution", "r") == ["range", "random"]
-    assert completed("topics", "--topic", "") == []
+def test_bash_completes_commands_actions_options_and_values(complete_in_bash, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert complete_in_bash("top") == ["topics"]
+    assert set(COMMANDS) <= set(complete_in_bash(""))
+    assert complete_in_bash("topics", "--repl") == ["--replication-factor", "--replica-assignment"]
+    assert complete_in_bash("cluster", "pro") == ["promote"]
+    assert complete_in_bash("jobs", "pro") == ["produce"]
+    assert complete_in_bash("help", "verifiable-p") == ["verifiable-producer"]
+    assert complete_in_bash("producer-perf-test", "--key-distribution", "r") == ["range", "random"]
+    assert complete_in_bash("topics", "--topic", "") == []
     (tmp_path / "client.properties").touch()
-    assert completed("topics", "--command-config", "cli") == ["client.properties"]
+    assert complete_in_bash("topics", "--command-config", "cli") == ["client.properties"]
 
 
 @pytest.mark.parametrize("shell", ["bash", pytest.param("zsh", marks=needs_zsh)])
-def test_the_scripts_parse_and_know_every_command(run: Run, tmp_path: Path, shell: str) -> None:
+def test_the_scripts_parse_and_contain_every_command(run: Run, tmp_path: Path, shell: str) -> None:
     script = tmp_path / "script"
     script.write_text(run("completion", shell).out)
     subprocess.run([shell, "-n", str(script)], check=True)
@@ -68,5 +68,5 @@ def test_zsh_defines_a_completion(run: Run, tmp_path: Path) -> None:
         (["fish"], "unsupported shell 'fish': bash or zsh"),
     ],
 )
-def test_other_shells_are_refused(run: Run, arguments: list[str], message: str) -> None:
+def test_unsupported_shells_are_refused(run: Run, arguments: list[str], message: str) -> None:
     assert run("completion", *arguments).err.startswith(message)

@@ -1,4 +1,4 @@
-"""kafka-configs: settings of topics and the cluster's defaults, with where each value comes from."""
+"""kafka-configs: configs of topics and the cluster's defaults, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import Run, commit
 USAGE = "\n`sparklog configs --help` lists the options.\n"
 
 
-def test_topic_setting_is_set_shown_with_its_synonyms_and_deleted(run: Run, cluster: Coordinator) -> None:
+def test_a_topic_config_is_set_described_with_its_synonyms_and_deleted(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     changed = run(
         "configs", "--alter", "--topic", "t", "--add-config", "max.message.bytes=1000,cleanup.policy=[compact,delete]"
@@ -35,7 +35,7 @@ def test_topic_setting_is_set_shown_with_its_synonyms_and_deleted(run: Run, clus
     assert run("configs", "--describe", "--topic", "t").out == "Dynamic configs for topic t are:\n"
 
 
-def test_all_settings_show_the_clusters_defaults_behind_the_topics(run: Run, cluster: Coordinator) -> None:
+def test_describe_all_includes_cluster_defaults_as_synonyms(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     assert run("configs", "--alter", "--broker-defaults", "--add-config", "message.max.bytes=2000") == (
         0,
@@ -66,7 +66,7 @@ def test_cluster_defaults_are_described(run: Run, cluster: Coordinator) -> None:
     ]
 
 
-def test_every_topic_is_described_where_none_is_named(run: Run, cluster: Coordinator) -> None:
+def test_all_topics_are_described_when_none_is_named(run: Run, cluster: Coordinator) -> None:
     for name in ("b", "a"):
         cluster.create_topic(name)
     assert run("configs", "--describe", "--entity-type", "topics").lines == [
@@ -75,17 +75,17 @@ def test_every_topic_is_described_where_none_is_named(run: Run, cluster: Coordin
     ]
 
 
-def test_missing_entity_is_said(run: Run, root: str) -> None:
-    said = "The {} '{}' doesn't exist and doesn't have dynamic config.\n"
-    assert run("configs", "--describe", "--topic", "nope") == (0, said.format("topic", "nope"), "")
-    assert run("configs", "--describe", "--broker", "7") == (0, said.format("broker", "7"), "")
+def test_a_missing_entity_is_reported(run: Run, root: str) -> None:
+    missing = "The {} '{}' doesn't exist and doesn't have dynamic config.\n"
+    assert run("configs", "--describe", "--topic", "nope") == (0, missing.format("topic", "nope"), "")
+    assert run("configs", "--describe", "--broker", "7") == (0, missing.format("broker", "7"), "")
     for arguments in (["--describe", "--all"], ["--alter", "--add-config", "retention.ms=1"]):
         result = run("configs", *arguments, "--topic", "nope")
         assert result.code == 1
         assert "'nope' does not exist" in result.err
 
 
-def test_settings_come_from_a_file(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_configs_are_added_from_a_file(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     cluster.create_topic("t")
     path = tmp_path / "topic.properties"
     path.write_text("# kept for a day\nretention.ms = 86400000\ncleanup.policy=compact,delete\n")
@@ -104,7 +104,9 @@ def test_settings_come_from_a_file(run: Run, cluster: Coordinator, tmp_path: Pat
         ("../x=1", "../x"),
     ],
 )
-def test_bad_setting_is_refused_and_changes_nothing(run: Run, cluster: Coordinator, change: str, message: str) -> None:
+def test_an_invalid_config_is_refused_and_changes_nothing(
+    run: Run, cluster: Coordinator, change: str, message: str
+) -> None:
     cluster.create_topic("t")
     before = cluster.refresh().version
     result = run("configs", "--alter", "--topic", "t", "--add-config", f"retention.bytes=5,{change}")
@@ -114,7 +116,7 @@ def test_bad_setting_is_refused_and_changes_nothing(run: Run, cluster: Coordinat
     assert cluster.refresh().version == before
 
 
-def test_deleting_what_is_not_set_changes_nothing_and_is_said(run: Run, cluster: Coordinator) -> None:
+def test_deleting_an_unset_config_prints_a_note(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", configs={"segment.bytes": "2000000"})
     result = run("configs", "--alter", "--topic", "t", "--delete-config", "retention.ms,segment.bytes,no.such")
     assert result.code == 0
@@ -123,7 +125,7 @@ def test_deleting_what_is_not_set_changes_nothing_and_is_said(run: Run, cluster:
     assert cluster.refresh().topic("t").configs == {}
 
 
-def test_one_call_does_not_set_and_delete_the_same_key(run: Run, cluster: Coordinator) -> None:
+def test_setting_and_deleting_the_same_key_is_refused(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", configs={"retention.ms": "5"})
     alter = ("configs", "--alter", "--topic", "t", "--add-config", "retention.ms=7", "--delete-config", "retention.ms")
     result = run(*alter)
@@ -141,7 +143,7 @@ def test_one_call_does_not_set_and_delete_the_same_key(run: Run, cluster: Coordi
         ("a=[k=v,l=w]", {"a": "k=v,l=w"}),
     ],
 )
-def test_added_configs_are_split_as_kafka_splits_them(text: str, parsed: dict[str, str]) -> None:
+def test_added_configs_are_split_as_in_kafka(text: str, parsed: dict[str, str]) -> None:
     assert parse_add_config(text) == parsed
 
 
@@ -185,27 +187,27 @@ def test_added_configs_without_a_value_are_refused(text: str) -> None:
          "there is no controller to connect to: give the cluster's root as --bootstrap-server"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported_and_exit_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("configs", *arguments) == (1, "", f"{message}{USAGE}")
 
 
-def test_missing_config_file_is_named_whatever_else_is_wrong(run: Run, root: str) -> None:
+def test_a_missing_config_file_is_reported_before_other_errors(run: Run, root: str) -> None:
     result = run("configs", "--command-config", "none.properties")
     assert result.code == 1
     assert "--command-config: none.properties cannot be read" in result.err
 
 
-def test_what_has_no_effect_is_said_when_it_is_set(run: Run, cluster: Coordinator) -> None:
-    said = "Note: stored, has no effect here: flush.messages=1 (committed records are already durable)\n"
+def test_setting_a_config_without_effect_prints_a_note(run: Run, cluster: Coordinator) -> None:
+    note = "Note: stored, has no effect here: flush.messages=1 (committed records are already durable)\n"
     created = run("topics", "--create", "--topic", "t", "--config", "flush.messages=1")
-    assert created == (0, "Created topic t.\n", said)
+    assert created == (0, "Created topic t.\n", note)
     altered = run("configs", "--alter", "--topic", "t", "--add-config", "flush.messages=1,retention.ms=1000")
-    assert altered == (0, "Completed updating config for topic t.\n", said)
+    assert altered == (0, "Completed updating config for topic t.\n", note)
     defaults = run("configs", "--alter", "--broker-defaults", "--add-config", "log.cleaner.threads=2")
     assert "Note: stored, has no effect here: log.cleaner.threads=2" in defaults.err
 
 
-def test_what_an_older_version_stored_is_said_when_something_else_is_changed(run: Run, cluster: Coordinator) -> None:
+def test_a_config_without_effect_from_an_older_version_prints_a_note(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     commit(cluster, AlterConfig(topic="t", set={"remote.storage.enable": "true"}, delete=[]))
     altered = run("configs", "--alter", "--topic", "t", "--add-config", "cleanup.policy=compact")

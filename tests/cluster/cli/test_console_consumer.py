@@ -1,4 +1,4 @@
-"""kafka-console-consumer: where it starts, what a line shows, and how it ends."""
+"""kafka-console-consumer: start offsets, output format, groups and exit codes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .conftest import Run
 
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 NOW = ["--timeout-ms", "0"]
-"""Print what is there and end."""
+"""Print the existing records and exit."""
 ALL = ["--from-beginning", *NOW]
 
 
-def shown(*names: str) -> list[str]:
+def print_flags(*names: str) -> list[str]:
     return [part for name in names for part in ("--formatter-property", f"print.{name}=true")]
 
 
@@ -73,34 +73,34 @@ def test_topics_are_chosen_by_expression(run: Run, cluster: Coordinator) -> None
     assert run("console-consumer", "--include", "a.", *ALL).lines == ["a1", "a2"]
 
 
-def test_everything_of_a_record_is_shown_in_kafkas_order(run: Run, cluster: Coordinator) -> None:
+def test_record_fields_are_printed_in_kafkas_order(run: Run, cluster: Coordinator) -> None:
     headers = [("h", b"1"), ("h", None), ("", b"")]
     append_records(cluster, "t", [Record(b"k", b"v", headers, timestamp_us=1_690_000_000_000_999), Record(None, None)])
     names = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key")
-    lines = run("console-consumer", "--topic", "t", *ALL, *shown(*names)).lines
+    lines = run("console-consumer", "--topic", "t", *ALL, *print_flags(*names)).lines
     assert lines[0] == (
         "CreateTime:1690000000000\tPartition:0\tOffset:0\tDelivery:NOT_PRESENT\tEpoch:0\th:1,h:null,:\tk\tv"
     )
     assert lines[1].split("\t")[5:] == ["NO_HEADERS", "null", "null"]
 
 
-def test_log_append_time_is_named_and_is_the_commits(run: Run, cluster: Coordinator) -> None:
+def test_log_append_time_is_the_time_of_the_commit(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
     append_records(cluster, "t", [Record(value=b"v", timestamp_us=1)])
-    out = run("console-consumer", "--topic", "t", *ALL, *shown("timestamp")).out
+    out = run("console-consumer", "--topic", "t", *ALL, *print_flags("timestamp")).out
     assert out == f"LogAppendTime:{cluster.refresh().timestamp_ms}\tv\n"
 
 
-def test_separators_and_null_literal_are_settings(run: Run, cluster: Coordinator) -> None:
+def test_separators_and_null_literal_are_configurable(run: Run, cluster: Coordinator) -> None:
     append_records(cluster, "t", [Record(b"k", None, [("a", b"1"), ("b", b"2")])])
     settings = ["key.separator=|", "line.separator=;", "headers.separator=&", "null.literal=-", "print.value=true"]
     flags = [part for setting in settings for part in ("--formatter-property", setting)]
-    assert run("console-consumer", "--topic", "t", *ALL, *shown("headers", "key"), *flags).out == "a:1&b:2|k|-;"
+    assert run("console-consumer", "--topic", "t", *ALL, *print_flags("headers", "key"), *flags).out == "a:1&b:2|k|-;"
 
 
-def test_value_can_be_left_out(run: Run, filled: Coordinator) -> None:
+def test_the_value_can_be_omitted(run: Run, filled: Coordinator) -> None:
     flags = ["--partition", "0", "--formatter-property", "print.value=false"]
-    assert run("console-consumer", "--topic", "t", *ALL, *flags, *shown("offset")).lines == [
+    assert run("console-consumer", "--topic", "t", *ALL, *flags, *print_flags("offset")).lines == [
         "Offset:0",
         "Offset:1",
         "Offset:2",
@@ -141,7 +141,7 @@ def test_keys_and_values_are_deserialized_by_kafkas_class_names(
         "--topic",
         "t",
         *ALL,
-        *shown("key"),
+        *print_flags("key"),
         "--value-deserializer",
         name,
         "--key-deserializer",
@@ -150,7 +150,7 @@ def test_keys_and_values_are_deserialized_by_kafkas_class_names(
     assert sorted(result.lines) == sorted([f"{text}\t{text}", "null\tnull"])
 
 
-def test_value_that_is_no_such_type_ends_it_with_the_place_unless_it_is_skipped(run: Run, cluster: Coordinator) -> None:
+def test_an_undecodable_value_fails_with_its_offset_unless_skipped(run: Run, cluster: Coordinator) -> None:
     good = struct.pack(">i", 1)
     cluster.create_topic("t")
     append_records(cluster, "t", [Record(value=good), Record(value=b"text!"), Record(value=good)])
@@ -163,7 +163,7 @@ def test_value_that_is_no_such_type_ends_it_with_the_place_unless_it_is_skipped(
     assert "skipping t-0 offset 1" in skipped.err
 
 
-def test_offset_out_of_range_is_said_and_reset(run: Run, filled: Coordinator) -> None:
+def test_an_offset_out_of_range_is_reported_and_reset(run: Run, filled: Coordinator) -> None:
     flags = ["--topic", "t", "--partition", "0", "--offset", "100", *NOW]
     latest = run("console-consumer", *flags)
     assert latest.out == ""
@@ -175,7 +175,7 @@ def test_offset_out_of_range_is_said_and_reset(run: Run, filled: Coordinator) ->
     assert "auto.offset.reset is none" in none.err
 
 
-def test_missing_topic_is_waited_for(run: Run, cluster: Coordinator) -> None:
+def test_it_waits_for_a_missing_topic(run: Run, cluster: Coordinator) -> None:
     writer = threading.Timer(0.2, append_records, (cluster, "later", [Record(value=b"v")]))
     writer.start()
     result = run("console-consumer", "--topic", "later", "--max-messages", "1", "--timeout-ms", "30000")
@@ -184,16 +184,16 @@ def test_missing_topic_is_waited_for(run: Run, cluster: Coordinator) -> None:
     assert "topic 'later' does not exist in this cluster yet" in result.err
 
 
-def test_partitions_added_meanwhile_are_read_from_their_beginning(cluster: Coordinator) -> None:
+def test_partitions_added_later_are_read_from_the_beginning(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     with consumer("--topic", "t", "--max-messages", "2") as process:
         append_until_printed(cluster, process)
         cluster.submit(partial(create_partitions, topic="t", total=2))
         append_records(cluster, "t", [Record(value=b"new", partition=1)])
         assert process.stdout is not None
-        rest = process.stdout.read()
+        remaining = process.stdout.read()
         assert process.wait(timeout=30) == 0
-    assert rest in (b"new\n", b"first\n")
+    assert remaining in (b"new\n", b"first\n")
 
 
 def consumer(*flags: str) -> subprocess.Popen[bytes]:
@@ -202,7 +202,7 @@ def consumer(*flags: str) -> subprocess.Popen[bytes]:
 
 
 def append_until_printed(cluster: Coordinator, process: subprocess.Popen[bytes]) -> None:
-    """Give the consumer, which starts at the end of the log, records until it shows the first of them."""
+    """Append records until the consumer, which starts at the end of the log, prints the first of them."""
     printed = threading.Event()
     assert process.stdout is not None
     stdout = process.stdout
@@ -215,7 +215,7 @@ def append_until_printed(cluster: Coordinator, process: subprocess.Popen[bytes])
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_consumer_says_how_many_and_exits_as_kafkas_does(
+def test_an_interrupted_consumer_prints_its_count_and_exits_with_kafkas_code(
     filled: Coordinator, number: signal.Signals, code: int
 ) -> None:
     with consumer("--topic", "t", "--from-beginning") as process:
@@ -228,7 +228,7 @@ def test_interrupted_consumer_says_how_many_and_exits_as_kafkas_does(
         assert process.stderr.read() == b"Processed a total of 4 messages\n"
 
 
-def test_closed_pipe_ends_it_cleanly(filled: Coordinator) -> None:
+def test_a_closed_pipe_ends_the_consumer_with_exit_code_0(filled: Coordinator) -> None:
     append_records(filled, "t", [Record(value=b"x" * 100)] * 20_000)
     with consumer("--topic", "t", "--from-beginning") as process:
         assert process.stdout is not None
@@ -236,12 +236,12 @@ def test_closed_pipe_ends_it_cleanly(filled: Coordinator) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(timeout=30) == 0
-        said = process.stderr.read().decode()
-    assert said.startswith("Unable to write to standard out, closing consumer.\nProcessed a total of ")
-    assert said.count("\n") == 2
+        err = process.stderr.read().decode()
+    assert err.startswith("Unable to write to standard out, closing consumer.\nProcessed a total of ")
+    assert err.count("\n") == 2
 
 
-def test_damaged_segment_ends_it_with_file_and_checksums(run: Run, filled: Coordinator, root: str) -> None:
+def test_a_damaged_segment_fails_with_its_file_and_checksums(run: Run, filled: Coordinator, root: str) -> None:
     path = sorted(Path(root, "t-0").glob("*.log"))[1]
     data = bytearray(path.read_bytes())
     data[data.index(b"v1")] ^= 1
@@ -257,10 +257,10 @@ GROUP = ["--topic", "t", "--group", "g", "--from-beginning"]
 
 
 def committed(cluster: Coordinator, group: str = "g") -> dict[int, int]:
-    return {one.partition: one.offset for one in cluster.refresh().groups[group].offsets.values()}
+    return {offset.partition: offset.offset for offset in cluster.refresh().groups[group].offsets.values()}
 
 
-def test_a_group_goes_on_where_it_stopped_and_commits_only_what_was_printed(run: Run, filled: Coordinator) -> None:
+def test_a_group_resumes_at_its_commit_and_commits_only_printed_records(run: Run, filled: Coordinator) -> None:
     first = run("console-consumer", *GROUP, "--max-messages", "3", "--formatter-property", "print.partition=true")
     assert (first.code, len(first.lines), first.err) == (0, 3, "Processed a total of 3 messages\n")
     assert sum(committed(filled).values()) == 3
@@ -275,7 +275,7 @@ def test_a_group_goes_on_where_it_stopped_and_commits_only_what_was_printed(run:
     assert filled.refresh().groups["g"].members == {}
 
 
-def test_a_group_may_be_named_by_a_property_and_read_a_pattern(run: Run, filled: Coordinator, tmp_path: Path) -> None:
+def test_a_group_named_by_a_property_can_read_a_pattern(run: Run, filled: Coordinator, tmp_path: Path) -> None:
     config = tmp_path / "consumer.properties"
     config.write_text("group.id=g\nauto.offset.reset=earliest\nmax.poll.records=1\n")
     flags = ["--include", "t|u", "--command-config", str(config), "--max-messages", "4"]
@@ -283,19 +283,19 @@ def test_a_group_may_be_named_by_a_property_and_read_a_pattern(run: Run, filled:
     assert (sorted(result.lines), result.err) == (["v0", "v1", "v2", "v3"], "Processed a total of 4 messages\n")
 
 
-def test_a_group_ends_when_nothing_comes_and_shows_key_and_time(run: Run, filled: Coordinator) -> None:
-    result = run("console-consumer", *GROUP, "--timeout-ms", "1500", *shown("timestamp", "offset", "key"))
+def test_a_group_stops_after_the_timeout_and_prints_key_and_time(run: Run, filled: Coordinator) -> None:
+    result = run("console-consumer", *GROUP, "--timeout-ms", "1500", *print_flags("timestamp", "offset", "key"))
     assert (result.code, len(result.lines)) == (0, 4)
     assert "CreateTime:1\tOffset:1\tk1\tv1" in result.lines
 
 
-def test_a_group_without_automatic_commits_commits_nothing(run: Run, filled: Coordinator) -> None:
+def test_a_group_without_auto_commit_commits_nothing(run: Run, filled: Coordinator) -> None:
     flags = ["--max-messages", "2", "--command-property", "enable.auto.commit=false"]
     assert len(run("console-consumer", *GROUP, *flags).lines) == 2
     assert committed(filled) == {}
 
 
-def test_what_could_not_be_printed_is_not_committed(run: Run, filled: Coordinator) -> None:
+def test_a_record_that_could_not_be_printed_is_not_committed(run: Run, filled: Coordinator) -> None:
     deserializer = "value.deserializer=IntegerDeserializer"
     result = run("console-consumer", *GROUP, "--max-messages", "4", "--formatter-property", deserializer)
     assert result.code == 1
@@ -303,7 +303,7 @@ def test_what_could_not_be_printed_is_not_committed(run: Run, filled: Coordinato
     assert committed(filled) == {}
 
 
-def test_a_group_is_left_with_a_commit_when_it_is_terminated(filled: Coordinator, root: str) -> None:
+def test_a_terminated_member_commits_and_leaves_its_group(filled: Coordinator, root: str) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "console-consumer", *GROUP]
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         filled.commit_offsets("g", {("t", 0): 0, ("t", 1): 0})
@@ -358,25 +358,25 @@ def test_kafkas_other_flags_are_accepted(run: Run, filled: Coordinator) -> None:
         (["--include", "("], "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported_and_exit_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     result = run("console-consumer", *arguments, *NOW)
     assert result == (1, "", f"{message}\n`sparklog console-consumer --help` lists the options.\n")
 
 
 @pytest.mark.parametrize("name", ["com.example.AvroDeserializer", "LongDeserialiser", "Long", "", "os.Integer"])
-def test_unknown_deserializer_is_refused_with_the_known_ones(run: Run, root: str, name: str) -> None:
+def test_an_unknown_deserializer_is_refused_with_the_valid_names(run: Run, root: str, name: str) -> None:
     result = run("console-consumer", "--topic", "t", *NOW, "--formatter-property", f"value.deserializer={name}")
     assert result.code == (1 if name else 0)
     assert name == "" or "StringDeserializer, IntegerDeserializer" in result.err
 
 
-def test_missing_partition_is_waited_for(run: Run, filled: Coordinator) -> None:
+def test_it_waits_for_a_missing_partition(run: Run, filled: Coordinator) -> None:
     result = run("console-consumer", "--topic", "t", "--partition", "2", *NOW)
     assert (result.code, result.out) == (0, "")
     assert "topic 't' has partitions 0 to 1, and no partition 2 yet; waiting for it (Ctrl-C stops)" in result.err
 
 
-def test_partition_that_appears_is_read_from_its_beginning(filled: Coordinator) -> None:
+def test_a_partition_created_later_is_read_from_the_beginning(filled: Coordinator) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "console-consumer", "--topic", "t", "--partition", "2"]
     with subprocess.Popen([*command, "--max-messages", "1"], **PIPES) as consumer:
         assert consumer.stderr is not None

@@ -1,4 +1,4 @@
-"""kafka-console-producer: how lines become records, what is sent together, and what a bad line does."""
+"""kafka-console-producer: parsing of lines, batching, and invalid lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .conftest import Run
 KEYS = ["--reader-property", "parse.key=true"]
 HEADERS = ["--reader-property", "parse.headers=true"]
 PRODUCER_ID = 1
-"""The commit that gives a producer its id."""
+"""The number of commits that assign a producer its id."""
 
 
 def records(cluster: Coordinator, topic: str = "t") -> list[ConsumerRecord]:
@@ -48,7 +48,7 @@ def values(cluster: Coordinator, topic: str = "t") -> list[bytes | None]:
     return [record.value for record in records(cluster, topic)]
 
 
-def test_every_line_is_a_record_without_key(run: Run, cluster: Coordinator) -> None:
+def test_every_line_is_a_record_without_a_key(run: Run, cluster: Coordinator) -> None:
     assert run("console-producer", "--topic", "t", stdin=b"a\nb\n\nlast") == (0, "", "")
     assert [(record.key, record.value) for record in records(cluster)] == [
         (None, b"a"), (None, b"b"), (None, b""), (None, b"last"),
@@ -56,7 +56,7 @@ def test_every_line_is_a_record_without_key(run: Run, cluster: Coordinator) -> N
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
-def test_line_ends_do_not_belong_to_the_value(run: Run, cluster: Coordinator, ending: bytes) -> None:
+def test_line_ends_are_not_part_of_the_value(run: Run, cluster: Coordinator, ending: bytes) -> None:
     run("console-producer", "--topic", "t", stdin=b"a" + ending + b"b\rc" + ending)
     assert values(cluster) == [b"a", b"b\rc"]
 
@@ -72,18 +72,22 @@ def test_no_input_sends_nothing(run: Run, cluster: Coordinator) -> None:
     assert cluster.refresh().version == before
 
 
-def test_key_headers_and_nulls_are_read_from_the_line(run: Run, cluster: Coordinator) -> None:
+def test_key_headers_and_nulls_are_parsed_from_the_line(run: Run, cluster: Coordinator) -> None:
     lines = b"a:1,b:NULL,a:2\tk\tv\nNULL\tNULL\tNULL\n\t\t\n"
     result = run(
         "console-producer", "--topic", "t", *KEYS, *HEADERS, "--reader-property", "null.marker=NULL",
         "--reader-property", "ignore.error=true", stdin=lines,
     )  # fmt: skip
     assert result == (0, "", "")
-    found = {(r.key, r.value): r.headers for r in records(cluster)}
-    assert found == {(b"k", b"v"): [("a", b"1"), ("b", None), ("a", b"2")], (None, None): [], (b"", b""): [("", None)]}
+    headers = {(r.key, r.value): r.headers for r in records(cluster)}
+    assert headers == {
+        (b"k", b"v"): [("a", b"1"), ("b", None), ("a", b"2")],
+        (None, None): [],
+        (b"", b""): [("", None)],
+    }
 
 
-def test_separators_are_settings(run: Run, cluster: Coordinator) -> None:
+def test_separators_are_configurable(run: Run, cluster: Coordinator) -> None:
     settings = ("key.separator=::", "headers.delimiter=|", "headers.separator=;", "headers.key.separator==")
     flags = [part for setting in settings for part in ("--reader-property", setting)]
     assert run("console-producer", "--topic", "t", *KEYS, *HEADERS, *flags, stdin=b"x=1;y=2|k::v::w\n").code == 0
@@ -98,7 +102,7 @@ def test_separators_are_settings(run: Run, cluster: Coordinator) -> None:
         (HEADERS, b"h\tv", "No header key separator found in pair 'h' on line number 3"),
     ],
 )
-def test_bad_line_is_named_and_the_lines_before_it_are_sent(
+def test_an_invalid_line_is_reported_and_the_lines_before_it_are_sent(
     run: Run, cluster: Coordinator, flags: list[str], line: bytes, message: str
 ) -> None:
     result = run("console-producer", "--topic", "t", *flags, stdin=b"a:1\tb\na:1\tb\n" + line + b"\na:1\tb\n")
@@ -106,7 +110,7 @@ def test_bad_line_is_named_and_the_lines_before_it_are_sent(
     assert len(records(cluster)) == 2
 
 
-def test_errors_can_be_ignored(run: Run, cluster: Coordinator) -> None:
+def test_parse_errors_can_be_ignored(run: Run, cluster: Coordinator) -> None:
     assert (
         run("console-producer", "--topic", "t", *KEYS, "--reader-property", "ignore.error=true", stdin=b"no key\n").code
         == 0
@@ -114,7 +118,9 @@ def test_errors_can_be_ignored(run: Run, cluster: Coordinator) -> None:
     assert [(r.key, r.value) for r in records(cluster)] == [(None, b"no key")]
 
 
-def test_line_over_max_message_bytes_is_named_and_the_lines_before_it_are_sent(run: Run, cluster: Coordinator) -> None:
+def test_a_line_over_max_message_bytes_is_reported_and_the_lines_before_it_are_sent(
+    run: Run, cluster: Coordinator
+) -> None:
     cluster.create_topic("t", configs={"max.message.bytes": "100"})
     result = run("console-producer", "--topic", "t", stdin=b"a\nb\n" + b"x" * 200 + b"\nc\n")
     assert (result.code, result.out) == (1, "")
@@ -123,7 +129,7 @@ def test_line_over_max_message_bytes_is_named_and_the_lines_before_it_are_sent(r
     assert values(cluster) == [b"a", b"b"]
 
 
-def test_lines_go_together_into_one_commit_unless_sync(run: Run, cluster: Coordinator) -> None:
+def test_lines_are_batched_into_one_commit_unless_sync(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     before = cluster.refresh().version
     run("console-producer", "--topic", "t", stdin=b"line\n" * 500)
@@ -132,7 +138,7 @@ def test_lines_go_together_into_one_commit_unless_sync(run: Run, cluster: Coordi
     assert cluster.refresh().version == before + 2 * PRODUCER_ID + 4
 
 
-def test_batch_size_bounds_what_is_sent_at_once(run: Run, cluster: Coordinator) -> None:
+def test_batch_size_limits_the_records_of_a_commit(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     before = cluster.refresh().version
     run("console-producer", "--topic", "t", "--batch-size", "40", stdin=b"0123456789\n" * 12)
@@ -166,7 +172,7 @@ def test_kafkas_other_flags_are_accepted(run: Run, cluster: Coordinator) -> None
     assert values(cluster) == [b"line"]
 
 
-def test_topic_that_may_not_be_created_fails_before_a_line_is_read(run: Run, cluster: Coordinator) -> None:
+def test_a_missing_topic_fails_before_a_line_is_read_if_it_cannot_be_created(run: Run, cluster: Coordinator) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     result = run("console-producer", "--topic", "t", stdin=b"line\n")
     assert result.code == 1
@@ -200,19 +206,19 @@ def test_hostile_topic_name_is_refused(run: Run, cluster: Coordinator, name: str
          "unknown line reader 'MyReader': must be LineMessageReader"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported_and_exit_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     result = run("console-producer", *arguments, stdin=b"line\n")
     assert result == (1, "", f"{message}\n`sparklog console-producer --help` lists the options.\n")
 
 
-def test_properties_come_from_a_file(run: Run, cluster: Coordinator, tmp_path: Any) -> None:
+def test_reader_properties_are_read_from_a_file(run: Run, cluster: Coordinator, tmp_path: Any) -> None:
     path = tmp_path / "reader.properties"
     path.write_text("parse.key=true\nkey.separator=|\n")
     assert run("console-producer", "--topic", "t", "--reader-config", str(path), stdin=b"k|v\n").code == 0
     assert [(r.key, r.value) for r in records(cluster)] == [(b"k", b"v")]
 
 
-def test_terminal_is_prompted_and_each_line_is_sent_when_it_is_typed(cluster: Coordinator) -> None:
+def test_a_terminal_gets_a_prompt_and_each_line_is_sent_immediately(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     mine, theirs = pty.openpty()
     command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--timeout", "60000"]
@@ -240,7 +246,7 @@ def _read_until(descriptor: int, end: bytes) -> bytes:
     return data
 
 
-def test_slow_input_is_sent_after_the_linger_time_without_waiting_for_more(cluster: Coordinator) -> None:
+def test_slow_input_is_sent_after_the_linger_time(cluster: Coordinator) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--timeout", "20"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -257,7 +263,7 @@ def test_slow_input_is_sent_after_the_linger_time_without_waiting_for_more(clust
     assert values(cluster) == [b"first", b"second", b"thi"]
 
 
-def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_a_line_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_RECORD_BYTES", 1000)
     reader, writer = os.pipe()
     os.write(writer, b"x" * 5000)
@@ -266,7 +272,7 @@ def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(writer)
 
 
-def test_a_line_longer_than_any_record_is_named_and_the_lines_before_it_are_sent(
+def test_a_line_over_the_record_limit_is_reported_and_the_lines_before_it_are_sent(
     cluster: Coordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(limits, "MAX_RECORD_BYTES", 1000)
@@ -291,7 +297,7 @@ Text = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t,:"), max_
     value=st.one_of(st.none(), Text),
     headers=st.lists(st.tuples(Text, Text), min_size=1),
 )
-def test_what_is_written_as_a_line_is_read_back(
+def test_a_formatted_line_parses_to_the_same_record(
     key: str | None, value: str | None, headers: list[tuple[str, str]]
 ) -> None:
     reader = LineReader({"parse.key": "true", "parse.headers": "true", "null.marker": "\\N"})
@@ -306,13 +312,13 @@ def test_what_is_written_as_a_line_is_read_back(
     )
 
 
-def test_line_reader_refuses_separators_that_cannot_be_told_apart() -> None:
+def test_line_reader_refuses_equal_separators() -> None:
     for first, second in (("headers.delimiter", "headers.separator"), ("null.marker", "key.separator")):
         with pytest.raises(UsageError, match=f"{first} and {second} may not be equal"):
             LineReader({first: "#", second: "#"})
 
 
-def test_a_compacted_topic_takes_the_lines_before_the_first_without_a_key(run: Run, cluster: Coordinator) -> None:
+def test_a_compacted_topic_refuses_lines_from_the_first_one_without_a_key(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("c", configs={"cleanup.policy": "compact"})
     code, _, err = run("console-producer", "--topic", "c", *KEYS, stdin=b"k\ta\nk\tb\n")
     assert (code, err) == (0, "")
@@ -327,7 +333,7 @@ def test_a_compacted_topic_takes_the_lines_before_the_first_without_a_key(run: R
     assert values(cluster, "c") == [b"a", b"b", b"c"]
 
 
-def test_lines_are_on_the_replicas_that_acks_asks_for(run: Run, tmp_path: Path) -> None:
+def test_acks_determines_the_replicas_that_are_written(run: Run, tmp_path: Path) -> None:
     with brokers(tmp_path / "replicas", min_insync_replicas="2") as replicated:
         address = ["--bootstrap-server", replicated.root]
         assert run("console-producer", *address, "--topic", "t", stdin=b"a\n")[0] == 0
@@ -345,7 +351,7 @@ def test_lines_are_on_the_replicas_that_acks_asks_for(run: Run, tmp_path: Path) 
         assert replicated.values(0) == [b"a", b"b", b"d"]
 
 
-def test_acks_that_do_not_exist_are_refused(run: Run, cluster: Coordinator) -> None:
+def test_an_invalid_value_of_acks_is_refused(run: Run, cluster: Coordinator) -> None:
     code, _, err = run("console-producer", "--topic", "t", "--request-required-acks", "2", stdin=b"a\n")
     assert code != 0
     assert "invalid acks '2'" in err

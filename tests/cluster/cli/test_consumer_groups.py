@@ -1,4 +1,4 @@
-"""kafka-consumer-groups: lists, descriptions, deletions, and what is refused. Resets are in test_group_reset."""
+"""kafka-consumer-groups: list, describe, delete, and usage errors. For resets see test_group_reset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .conftest import Run
 
 @pytest.fixture
 def filled(cluster: Coordinator) -> Coordinator:
-    """Topic orders with 4 and 2 records; group billing stands at 1 of partition 0 and has no members."""
+    """Topic orders with 4 and 2 records; group billing has committed 1 in partition 0 and has no members."""
     cluster.create_topic("orders", partitions=2)
     for partition, count in ((0, 4), (1, 2)):
         append_records(cluster, "orders", [Record(value=b"v", partition=partition) for _ in range(count)])
@@ -46,7 +46,7 @@ def test_groups_are_listed(run: Run, filled: Coordinator) -> None:
     assert run("consumer-groups", "--list").lines == ["audit", "billing"]
 
 
-def test_nothing_is_listed_where_there_is_no_group(run: Run, cluster: Coordinator) -> None:
+def test_an_empty_cluster_lists_no_groups(run: Run, cluster: Coordinator) -> None:
     assert run("consumer-groups", "--list") == (0, "", "")
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_listed_where_there_is_no_group(run: Run, cluster: Coordinato
         (["--type", "consumer"], ["GROUP", "TYPE"], []),
     ],
 )  # fmt: skip
-def test_groups_are_listed_with_state_and_type_and_only_those_asked_for(
+def test_the_list_shows_state_and_type_and_can_be_filtered_by_them(
     run: Run, filled: Coordinator, arguments: list[str], header: list[str], rows: list[list[str]]
 ) -> None:
     join(filled, "a")
@@ -78,7 +78,7 @@ def test_columns_of_the_list_are_as_wide_as_kafkas(run: Run, filled: Coordinator
     ]
 
 
-def test_states_and_types_that_do_not_exist_are_refused(run: Run, filled: Coordinator) -> None:
+def test_unknown_states_and_types_are_refused(run: Run, filled: Coordinator) -> None:
     assert run("consumer-groups", "--list", "--state", "idle").err.startswith(
         "Invalid state list 'idle'. Valid states are: "
     )
@@ -102,7 +102,7 @@ def test_a_group_without_members_is_described_with_its_lag(run: Run, filled: Coo
     ]
 
 
-def test_members_are_shown_beside_their_partitions_with_and_without_offsets(run: Run, filled: Coordinator) -> None:
+def test_members_are_shown_with_their_partitions_and_offsets(run: Run, filled: Coordinator) -> None:
     generation = join(filled, "member-1")
     filled.submit(
         partial(
@@ -128,7 +128,7 @@ def test_members_are_shown_beside_their_partitions_with_and_without_offsets(run:
     assert [line.split()[3] for line in verbose[2:]] == ["-", "0"]
 
 
-def test_partitions_that_nobody_owns_come_last(run: Run, filled: Coordinator) -> None:
+def test_unassigned_partitions_come_last(run: Run, filled: Coordinator) -> None:
     filled.create_topic("archive")
     filled.commit_offsets("live", {("archive", 0): 0})
     join(filled, "a")
@@ -136,7 +136,7 @@ def test_partitions_that_nobody_owns_come_last(run: Run, filled: Coordinator) ->
     assert [(row[1], row[6]) for row in rows] == [("orders", "a"), ("orders", "a"), ("archive", "-")]
 
 
-def test_a_partition_that_is_to_be_given_up_is_shown_with_who_still_holds_it(run: Run, filled: Coordinator) -> None:
+def test_a_partition_not_yet_revoked_is_shown_with_its_current_owner(run: Run, filled: Coordinator) -> None:
     join(filled, "a")
     join(filled, "b")
     result = run("consumer-groups", "--describe", "--group", "live")
@@ -163,7 +163,7 @@ def test_members_are_described(run: Run, filled: Coordinator) -> None:
     assert verbose[2][5:] == ["2", "-", "2", "orders:1"]
 
 
-def test_static_members_have_a_column_for_their_instance(run: Run, filled: Coordinator) -> None:
+def test_static_members_have_a_column_for_the_instance_id(run: Run, filled: Coordinator) -> None:
     join(filled, "a", instance_id="shelf-1")
     lines = run("consumer-groups", "--describe", "--group", "live", "--members").lines
     assert lines[1].split()[2] == "GROUP-INSTANCE-ID"
@@ -184,7 +184,7 @@ def test_the_state_is_described(run: Run, filled: Coordinator) -> None:
     ]
 
 
-def test_a_group_without_members_has_the_head_of_the_table_and_a_note(run: Run, filled: Coordinator) -> None:
+def test_members_of_an_empty_group_are_a_table_header_and_a_note(run: Run, filled: Coordinator) -> None:
     join(filled, "a")
     filled.leave_group("live", ["a"])
     result = run("consumer-groups", "--describe", "--group", "live", "--members")
@@ -202,13 +202,13 @@ def test_long_names_widen_their_columns(run: Run, filled: Coordinator) -> None:
     assert lines[1].index("TOPIC") == 31
 
 
-def test_offsets_of_a_topic_that_was_created_again_are_not_shown(run: Run, filled: Coordinator) -> None:
+def test_offsets_of_a_recreated_topic_are_not_shown(run: Run, filled: Coordinator) -> None:
     delete_topic(filled, "orders")
     filled.create_topic("orders", partitions=2)
     assert "orders" not in run("consumer-groups", "--describe", "--all-groups").out
 
 
-def test_a_group_that_is_not_there_is_an_error_and_the_others_are_shown(run: Run, filled: Coordinator) -> None:
+def test_an_unknown_group_is_an_error_and_the_other_groups_are_shown(run: Run, filled: Coordinator) -> None:
     assert run("consumer-groups", "--describe", "--group", "x") == (
         1,
         "",
@@ -228,7 +228,7 @@ def test_groups_without_members_are_deleted(run: Run, filled: Coordinator) -> No
     assert not filled.refresh().groups
 
 
-def test_a_group_with_members_is_not_deleted_and_the_others_are(run: Run, filled: Coordinator) -> None:
+def test_a_group_with_members_is_not_deleted_but_the_other_groups_are(run: Run, filled: Coordinator) -> None:
     join(filled, "a")
     result = run("consumer-groups", "--delete", "--all-groups")
     assert result.code == 1
@@ -237,7 +237,7 @@ def test_a_group_with_members_is_not_deleted_and_the_others_are(run: Run, filled
     assert list(filled.refresh().groups) == ["live"]
 
 
-def test_a_group_that_is_not_there_cannot_be_deleted(run: Run, filled: Coordinator) -> None:
+def test_an_unknown_group_cannot_be_deleted(run: Run, filled: Coordinator) -> None:
     result = run("consumer-groups", "--delete", "--group", "x")
     assert result.code == 1
     assert "* Group 'x' could not be deleted due to: GroupIdNotFoundError" in result.err
@@ -259,7 +259,7 @@ def test_offsets_of_a_topic_are_deleted(run: Run, filled: Coordinator) -> None:
     assert not filled.refresh().groups["billing"].offsets
 
 
-def test_offsets_of_topics_that_are_in_use_are_kept(run: Run, filled: Coordinator) -> None:
+def test_offsets_of_subscribed_topics_are_kept(run: Run, filled: Coordinator) -> None:
     filled.create_topic("archive")
     filled.commit_offsets("live", {("archive", 0): 0, ("orders", 0): 0})
     join(filled, "a")
@@ -268,7 +268,7 @@ def test_offsets_of_topics_that_are_in_use_are_kept(run: Run, filled: Coordinato
     assert result.err == "Error: Encountered some partition-level error, see the follow-up details.\n"
     assert result.lines[2].split() == ["archive", "0", "Successful"]
     assert result.lines[3].startswith("orders          0          Error: members of group 'live' subscribe")
-    assert [one.topic for one in filled.refresh().groups["live"].offsets.values()] == ["orders"]
+    assert [offset.topic for offset in filled.refresh().groups["live"].offsets.values()] == ["orders"]
 
 
 def test_offsets_of_unknown_groups_topics_and_partitions_cannot_be_deleted(run: Run, filled: Coordinator) -> None:
@@ -280,7 +280,7 @@ def test_offsets_of_unknown_groups_topics_and_partitions_cannot_be_deleted(run: 
         assert result.lines[2].split()[1:3] == [shown, "Error:"]
 
 
-# -- what is refused
+# -- usage errors
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_offsets_of_unknown_groups_topics_and_partitions_cannot_be_deleted(run: 
         (["--describe", "--group", "g", "--lag"], "--lag is not a recognized option"),
     ],
 )  # fmt: skip
-def test_wrong_flags_are_refused_in_kafkas_words(
+def test_wrong_options_are_refused_with_kafkas_messages(
     run: Run, filled: Coordinator, arguments: list[str], complaint: str
 ) -> None:
     result = run("consumer-groups", *arguments)
@@ -318,7 +318,7 @@ def test_wrong_flags_are_refused_in_kafkas_words(
     assert result.out == ""
 
 
-def test_regular_expressions_are_validated_without_a_cluster(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validate_regex_needs_no_cluster(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
     assert run("consumer-groups", "--validate-regex", "orders-.*") == (
         0,
@@ -330,12 +330,10 @@ def test_regular_expressions_are_validated_without_a_cluster(run: Run, monkeypat
     assert invalid.out.startswith("The regular expression `(` is invalid: ")
 
 
-# -- members that died
+# -- expired members
 
 
-def test_a_group_whose_members_died_is_shown_without_them_and_can_be_deleted(
-    run: Run, filled: Coordinator, root: str
-) -> None:
+def test_expired_members_are_not_shown_and_do_not_prevent_deletion(run: Run, filled: Coordinator, root: str) -> None:
     member = GroupMember(filled, "live", session_timeout_ms=6_000)
     member.join(["orders"])
     assert run("consumer-groups", "--delete", "--group", "live").code == 1

@@ -33,11 +33,11 @@ def offsets_file(folder: Path, *partitions: tuple[object, object, object], **mor
     return str(path)
 
 
-def starts(cluster: Coordinator) -> list[int]:
+def start_offsets(cluster: Coordinator) -> list[int]:
     return [partition.log_start_offset for partition in cluster.refresh().topic("orders").partitions]
 
 
-def test_partitions_start_at_the_offsets_given_in_one_commit(run: Run, orders: Coordinator, tmp_path: Path) -> None:
+def test_start_offsets_of_all_partitions_are_moved_in_one_commit(run: Run, orders: Coordinator, tmp_path: Path) -> None:
     before = orders.state.version
     path = offsets_file(tmp_path, ("orders", 0, 3), ("orders", 1, -1), version=1)
     assert run("delete-records", "--offset-json-file", path) == (
@@ -48,11 +48,11 @@ def test_partitions_start_at_the_offsets_given_in_one_commit(run: Run, orders: C
         "partition: orders-1\tlow_watermark: 10\n",
         "",
     )
-    assert starts(orders) == [3, 10]
+    assert start_offsets(orders) == [3, 10]
     assert orders.state.version == before + 1
 
 
-def test_an_offset_that_is_passed_already_changes_nothing(run: Run, orders: Coordinator, tmp_path: Path) -> None:
+def test_an_offset_before_the_log_start_changes_nothing(run: Run, orders: Coordinator, tmp_path: Path) -> None:
     run("delete-records", "--offset-json-file", offsets_file(tmp_path, ("orders", 0, 7)))
     before = orders.refresh().version
     result = run("delete-records", "--offset-json-file", offsets_file(tmp_path, ("orders", 0, 4)))
@@ -60,7 +60,7 @@ def test_an_offset_that_is_passed_already_changes_nothing(run: Run, orders: Coor
     assert orders.refresh().version == before
 
 
-def test_a_partition_that_cannot_be_is_said_on_its_line_and_the_others_are_done(
+def test_an_error_is_printed_on_the_line_of_its_partition_and_the_others_succeed(
     run: Run, orders: Coordinator, tmp_path: Path
 ) -> None:
     wrong = [("nope", 0, 1), ("orders", 9, 1), ("__consumer_offsets", 0, 0), ("latest", 0, 0)]
@@ -76,7 +76,7 @@ def test_a_partition_that_cannot_be_is_said_on_its_line_and_the_others_are_done(
     assert "error: topic 'nope' does not exist" in result.out
     assert "error: cannot delete records of the internal topic __consumer_offsets" in result.out
     assert "cleanup.policy does not contain delete" in result.lines[-1]
-    assert starts(orders) == [0, 5]
+    assert start_offsets(orders) == [0, 5]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_partition_that_cannot_be_is_said_on_its_line_and_the_others_are_done(
         ("\udcff", "invalid file"),
     ],
 )
-def test_a_file_that_is_none_is_refused_before_anything_is_deleted(
+def test_an_invalid_file_is_refused_before_anything_is_deleted(
     run: Run, orders: Coordinator, tmp_path: Path, text: str, message: str
 ) -> None:
     path = tmp_path / "offsets.json"
@@ -109,10 +109,10 @@ def test_a_partition_named_twice_is_refused(run: Run, orders: Coordinator, tmp_p
     path = offsets_file(tmp_path, ("orders", 0, 3), ("orders", 1, 1), ("orders", 0, 4))
     result = run("delete-records", "--offset-json-file", path)
     assert result == (1, "", "Offset json file contains duplicate topic partitions: orders-0\n")
-    assert starts(orders) == [0, 0]
+    assert start_offsets(orders) == [0, 0]
 
 
-def test_a_missing_file_is_said(run: Run, root: str) -> None:
+def test_a_missing_file_is_reported(run: Run, root: str) -> None:
     assert run("delete-records").err.startswith('Missing required argument "[offset-json-file]"\n')
     result = run("delete-records", "--offset-json-file", "/nowhere/offsets.json")
     assert result.code == 1

@@ -1,4 +1,4 @@
-"""kafka-dump-log: what it prints of sound files, and that no damage escapes it."""
+"""kafka-dump-log: the output for sound files, and detection of every damage."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RECORDS = [
 def segment_of(cluster: Coordinator, topic: str = "t", newest: int = -1) -> str:
     """The path of a segment's .log, the newest by default."""
     segments = cluster.segments(topic, cluster.refresh())
-    found = max((s for p in range(len(cluster.state.topic(topic).partitions)) for s in segments.partition(p)),
+    segment = max((s for p in range(len(cluster.state.topic(topic).partitions)) for s in segments.partition(p)),
                 key=lambda segment: segment.version)  # fmt: skip
-    return f"{cluster.store.root}/{found.path}"
+    return f"{cluster.store.root}/{segment.path}"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def batch_line(run: Run, log: str, *flags: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+): (\S+)", line))
 
 
-def test_batch_line_is_kafkas(run: Run, log: str) -> None:
+def test_batch_line_has_kafkas_format(run: Run, log: str) -> None:
     result = run("dump-log", "--files", log)
     assert (result.code, result.err) == (0, "")
     head, start, line = result.lines
@@ -74,7 +74,7 @@ def test_records_are_printed_with_and_without_their_contents(run: Run, log: str)
     assert bare == [f"| {content}" for content in contents]
 
 
-def test_decoders_have_kafkas_names_and_turn_printing_on(run: Run, cluster: Coordinator) -> None:
+def test_decoders_have_kafkas_names_and_enable_printing(run: Run, cluster: Coordinator) -> None:
     append_records(cluster, "t", [Record((7).to_bytes(8, "big"), (-1).to_bytes(4, "big", signed=True))])
     flags = ["--key-decoder-class", "LongDecoder", "--value-decoder-class", "kafka.serializer.IntegerDecoder"]
     assert run("dump-log", "--files", segment_of(cluster), *flags).lines[-1].endswith(" key: 7 payload: -1")
@@ -92,7 +92,7 @@ def test_every_codec_is_printed_by_its_name(run: Run, cluster: Coordinator, code
     assert run("dump-log", "--files", f"{log},{index_path(log)}").code == 0
 
 
-def test_index_lists_offsets_and_positions_that_the_log_has(run: Run, cluster: Coordinator) -> None:
+def test_index_entries_have_the_offsets_and_positions_of_the_log(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     append_records(cluster, "t", [Record(value=b"x" * 100_000)] * 30)
     log = segment_of(cluster)
@@ -111,7 +111,7 @@ def test_index_lists_offsets_and_positions_that_the_log_has(run: Run, cluster: C
     )
 
 
-def test_offsets_begin_at_the_number_in_the_name_and_the_commit_log_knows_better(run: Run, root: str) -> None:
+def test_offsets_come_from_the_file_name_or_with_a_cluster_from_the_commit_log(run: Run, root: str) -> None:
     first = create_cluster(root + "2")
     first.create_topic("t", partitions=2)
     append_records(first, "t", [Record(value=b"v", partition=0)] * 2)
@@ -130,34 +130,36 @@ def test_offsets_begin_at_the_number_in_the_name_and_the_commit_log_knows_better
     assert [fields["baseOffset"] for fields in placed] == ["2", "0"]
 
 
-def test_log_append_time_is_known_to_the_commit_log(run: Run, cluster: Coordinator) -> None:
+def test_log_append_time_is_read_from_the_commit_log(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
     append_records(cluster, "t", [Record(value=b"v", timestamp_us=1000)])
     log = segment_of(cluster)
     appended = str(cluster.refresh().timestamp_ms)
     assert batch_line(run, log, "--bootstrap-server", cluster.store.root)["LogAppendTime"] == appended
-    assert batch_line(run, log)["LogAppendTime"] == appended, "the root above the file is asked without the flag"
+    assert batch_line(run, log)["LogAppendTime"] == appended, (
+        "the root is found above the file without --bootstrap-server"
+    )
     records = run("dump-log", "--files", log, "--print-data-log").lines[3:]
     assert records[0].startswith(f"| offset: 0 LogAppendTime: {appended} ")
 
 
-def test_a_file_that_is_all_that_is_left_shows_its_writers_times(run: Run, cluster: Coordinator) -> None:
+def test_without_its_cluster_a_file_shows_the_create_time(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
     append_records(cluster, "t", [Record(value=b"v", timestamp_us=1000)])
     log = segment_of(cluster)
     for path in ("cluster.json", "meta"):
-        found = Path(cluster.store.root) / path
-        shutil.rmtree(found) if found.is_dir() else found.unlink()
+        metadata = Path(cluster.store.root) / path
+        shutil.rmtree(metadata) if metadata.is_dir() else metadata.unlink()
     assert batch_line(run, log)["CreateTime"] == "1"
 
 
-def test_file_that_no_commit_names_is_an_orphan(run: Run, cluster: Coordinator, log: str) -> None:
+def test_a_file_that_no_commit_names_is_reported_as_an_orphan(run: Run, cluster: Coordinator, log: str) -> None:
     delete_topic(cluster, "t")
     result = run("dump-log", "--files", log, "--bootstrap-server", cluster.store.root)
     assert "does not name this file: none of it is visible to readers" in result.out
 
 
-def test_several_files_are_dumped_in_order_and_unknown_ones_are_said(run: Run, log: str) -> None:
+def test_several_files_are_dumped_in_order_and_unknown_ones_are_reported(run: Run, log: str) -> None:
     result = run("dump-log", "--files", f"{log}, {index_path(log)},notes.txt")
     assert [line for line in result.lines if line.startswith("Dumping")] == [
         f"Dumping {log}",
@@ -188,7 +190,7 @@ def test_relative_paths_and_urls_are_dumped(run: Run, log: str, monkeypatch: pyt
 # --- damage
 
 
-def test_flipped_bit_is_shown_as_invalid_with_batch_and_both_checksums(run: Run, log: str) -> None:
+def test_a_flipped_bit_is_reported_with_its_batch_and_both_checksums(run: Run, log: str) -> None:
     flip(log, Path(log).read_bytes().index(b"v1"), 0)
     result = run("dump-log", "--files", log, "--print-data-log")
     assert result.code == 1
@@ -220,7 +222,7 @@ def flip(path: str, position: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
-def test_no_flipped_bit_of_a_log_escapes_either_dump(run: Run, cluster: Coordinator, codec: str) -> None:
+def test_every_flipped_bit_of_a_log_is_detected_with_log_and_index(run: Run, cluster: Coordinator, codec: str) -> None:
     append_records(cluster, "t", RECORDS, compression=codec)
     log = segment_of(cluster)
     for position in range(0, len(Path(log).read_bytes()), 3):
@@ -231,7 +233,7 @@ def test_no_flipped_bit_of_a_log_escapes_either_dump(run: Run, cluster: Coordina
     assert run("dump-log", "--files", log).code == 0
 
 
-def test_no_flipped_bit_of_an_index_escapes(run: Run, log: str) -> None:
+def test_every_flipped_bit_of_an_index_is_detected(run: Run, log: str) -> None:
     index = index_path(log)
     for position in range(len(Path(index).read_bytes())):
         flip(index, position, position % 8)
@@ -241,7 +243,7 @@ def test_no_flipped_bit_of_an_index_escapes(run: Run, log: str) -> None:
         flip(index, position, position % 8)
 
 
-def test_no_truncation_escapes(run: Run, log: str) -> None:
+def test_every_truncation_is_detected(run: Run, log: str) -> None:
     for path in (log, index_path(log)):
         data = Path(path).read_bytes()
         for length in range(0, len(data), 7):
@@ -259,7 +261,7 @@ def test_bytes_after_the_end_are_counted(run: Run, log: str) -> None:
     assert result.lines[-1] == f"Found 5 invalid bytes at the end of {Path(log).name}"
 
 
-def test_log_without_index_is_printed_and_the_lack_is_said(run: Run, log: str) -> None:
+def test_a_log_without_its_index_is_printed_with_a_warning(run: Run, log: str) -> None:
     Path(index_path(log)).unlink()
     result = run("dump-log", "--files", log, "--print-data-log")
     assert result.code == 0
@@ -280,7 +282,7 @@ def test_index_of_another_log_is_a_mismatch(run: Run, cluster: Coordinator) -> N
     assert re.search(r"^  Index offset: -1, log offset: \d+$", result.err, re.M)
 
 
-def test_index_checks_are_silent_about_sound_files(run: Run, log: str) -> None:
+def test_index_checks_of_sound_files_print_no_errors(run: Run, log: str) -> None:
     index = index_path(log)
     assert run("dump-log", "--files", index, "--verify-index-only") == (0, f"Dumping {index}\n", "")
     assert run("dump-log", "--files", index, "--index-sanity-check") == (
@@ -291,7 +293,7 @@ def test_index_checks_are_silent_about_sound_files(run: Run, log: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00", b"ARROW1\x00\x00", b"ARROW1\x00\x00" + b"\xff" * 64, b"hello" * 100])
-def test_what_is_no_segment_is_said(run: Run, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_segment_is_reported(run: Run, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "00000000000000000000-x.log"
     path.write_bytes(content)
     result = run("dump-log", "--files", str(path))
@@ -301,7 +303,7 @@ def test_what_is_no_segment_is_said(run: Run, tmp_path: Path, content: bytes) ->
 
 
 @pytest.mark.parametrize("name", ["nope.log", "nope.index", "../nope.log", "a\x00.log"])
-def test_missing_file_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_missing_file_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     result = run("dump-log", "--files", name)
     assert (result.code, "Traceback" in result.err) == (1, False)
@@ -316,7 +318,7 @@ def test_missing_file_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
         (["--files", "a.log", "--max-bytes", "x"], "argument --max-bytes: invalid int value: 'x'"),
     ],
 )
-def test_wrong_usage_is_said_and_exits_with_1(run: Run, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported_and_exit_with_1(run: Run, arguments: list[str], message: str) -> None:
     assert run("dump-log", *arguments) == (1, "", f"{message}\n`sparklog dump-log --help` lists the options.\n")
 
 
@@ -330,12 +332,12 @@ def test_wrong_usage_is_said_and_exits_with_1(run: Run, arguments: list[str], me
         ("9" * 40 + ".log", 0),
     ],
 )
-def test_base_offset_is_read_from_the_name(name: str, number: int) -> None:
+def test_base_offset_is_parsed_from_the_file_name(name: str, number: int) -> None:
     assert name_number(name) == number
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_a_file_with_gaps_shows_each_records_own_offset(run: Run, cluster: Coordinator, codec: str) -> None:
+def test_records_of_a_file_with_gaps_keep_their_offsets(run: Run, cluster: Coordinator, codec: str) -> None:
     cluster.create_topic("t")
     append_records(cluster, "t", [Record(value=b"gone")] * 4)
     append_records(cluster, "t", [Record(value=b"%d" % n, timestamp_us=STAMP * 1000) for n in range(8)])

@@ -1,4 +1,4 @@
-"""kafka-e2e-latency: each record is timed until it is read, and what is no such measurement is refused."""
+"""kafka-e2e-latency: measures the time from send to read of each record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import Run
 NEEDED = ["--topic", "t", "--num-records", "3", "--producer-acks", "1", "--record-size", "20"]
 
 
-def test_every_record_is_sent_and_read_and_the_latencies_are_printed(run: Run, cluster: Coordinator) -> None:
+def test_latencies_of_records_of_the_given_shape_are_printed(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", 2)
     shape = [
         "--record-key-size",
@@ -45,20 +45,20 @@ def test_every_record_is_sent_and_read_and_the_latencies_are_printed(run: Run, c
     ] * 3
 
 
-def test_a_topic_that_does_not_exist_is_created(run: Run, cluster: Coordinator) -> None:
+def test_a_missing_topic_is_created(run: Run, cluster: Coordinator) -> None:
     result = run("e2e-latency", *NEEDED)
     assert result.code == 0
     assert 'Topic "t" does not exist.' in result.err
     assert len(cluster.refresh().topic("t").partitions) == 1
 
 
-def test_records_that_are_there_already_are_not_taken_for_its_own(run: Run, cluster: Coordinator) -> None:
+def test_existing_records_of_the_topic_are_skipped(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     assert run("console-producer", "--topic", "t", stdin=b"old\n").code == 0
     assert run("e2e-latency", *NEEDED).code == 0
 
 
-def test_arguments_without_names_are_taken_with_a_warning(run: Run, root: str) -> None:
+def test_positional_arguments_are_accepted_with_a_deprecation_warning(run: Run, root: str) -> None:
     result = run("e2e-latency", root, "t", "2", "all", "10")
     assert result.code == 0
     assert "arguments without names are deprecated" in result.err
@@ -76,7 +76,7 @@ def test_arguments_without_names_are_taken_with_a_warning(run: Run, root: str) -
         ([*NEEDED, "--num-headers", "-1"], "Value for --num-headers must be a non-negative integer."),
     ],
 )
-def test_what_cannot_be_measured_is_refused(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_refused(run: Run, root: str, arguments: list[str], message: str) -> None:
     result = run("e2e-latency", *arguments)
     assert (result.code, result.out) == (1, "")
     assert message in result.err

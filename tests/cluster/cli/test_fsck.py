@@ -1,4 +1,4 @@
-"""``sparklog fsck``: exit codes, what people read, what programs read, and repair from the command line."""
+"""``sparklog fsck``: exit codes, report, JSON, and repair from the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DamagedCluster:
     return cluster
 
 
-def test_a_sound_cluster_exits_with_0_and_says_what_was_checked(run: Run, cluster: DamagedCluster) -> None:
+def test_a_sound_cluster_exits_with_0_and_a_summary_of_the_checks(run: Run, cluster: DamagedCluster) -> None:
     result = run("fsck")
     assert result.code == 0
     assert result.err == ""
@@ -31,7 +31,7 @@ def test_a_sound_cluster_exits_with_0_and_says_what_was_checked(run: Run, cluste
     assert result.lines[-1] == "Clean."
 
 
-def test_damage_exits_with_1_and_is_told_by_partition_with_offsets_and_what_to_do(
+def test_damage_exits_with_1_and_is_reported_with_partition_offsets_and_remedy(
     run: Run, cluster: DamagedCluster
 ) -> None:
     path = cluster.append()
@@ -46,7 +46,7 @@ def test_damage_exits_with_1_and_is_told_by_partition_with_offsets_and_what_to_d
     assert result.lines[-1] == "0 errors, 1 warning, 0 notes. 1 of them can be repaired with --repair."
 
 
-def test_much_of_the_same_is_summed_up(run: Run, cluster: DamagedCluster) -> None:
+def test_repeated_findings_are_summarized(run: Run, cluster: DamagedCluster) -> None:
     for _ in range(8):
         cluster.file(cluster.append()).unlink()
     result = run("fsck")
@@ -54,7 +54,7 @@ def test_much_of_the_same_is_summed_up(run: Run, cluster: DamagedCluster) -> Non
     assert "    and 3 more of missing-log, in all of offsets 15 to 134 (--json lists them)" in result.lines
 
 
-def test_json_has_every_field_of_its_types(run: Run, cluster: DamagedCluster) -> None:
+def test_json_has_every_field_of_its_structs(run: Run, cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.flip(path, 700, broker=1)
     result = run("fsck", "--json")
@@ -70,7 +70,7 @@ def test_json_has_every_field_of_its_types(run: Run, cluster: DamagedCluster) ->
     assert (finding["start_offset"], finding["end_offset"], finding["batch"]) == (15, 20, 0)
 
 
-def test_repair_mends_and_exits_with_0(run: Run, cluster: DamagedCluster) -> None:
+def test_a_successful_repair_exits_with_0(run: Run, cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.flip(path, 700, broker=1)
     cluster.file(index_of(path), 0).unlink()
@@ -84,7 +84,7 @@ def test_repair_mends_and_exits_with_0(run: Run, cluster: DamagedCluster) -> Non
     assert run("fsck").code == 0
 
 
-def test_what_cannot_be_repaired_exits_with_1_and_names_what_is_lost(run: Run, cluster: DamagedCluster) -> None:
+def test_irreparable_damage_exits_with_1_and_names_the_lost_offsets(run: Run, cluster: DamagedCluster) -> None:
     path = cluster.append()
     for broker in (0, 1):
         cluster.flip(path, 700, bit=broker, broker=broker)
@@ -96,13 +96,13 @@ def test_what_cannot_be_repaired_exits_with_1_and_names_what_is_lost(run: Run, c
     assert len(report["left"]) == 2
 
 
-def test_only_the_topic_and_partitions_asked_for_are_read(run: Run, cluster: DamagedCluster) -> None:
+def test_only_the_given_topic_and_partitions_are_checked(run: Run, cluster: DamagedCluster) -> None:
     cluster.flip(cluster.append(partitions=(1,)), 700)
     assert run("fsck", "--partitions", "0").code == 0
     assert run("fsck", "--topic", "orders", "--partitions", "1").code == 1
 
 
-def test_fast_leaves_the_batches_out(run: Run, cluster: DamagedCluster) -> None:
+def test_fast_skips_the_record_batches(run: Run, cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.flip(path, 700)
     assert run("fsck", "--fast").code == 0
@@ -122,23 +122,23 @@ def test_fast_leaves_the_batches_out(run: Run, cluster: DamagedCluster) -> None:
         (["--nonsense"], "is not a recognized option"),
     ],
 )
-def test_what_cannot_run_exits_with_2(run: Run, cluster: DamagedCluster, arguments: list[str], message: str) -> None:
+def test_usage_errors_exit_with_2(run: Run, cluster: DamagedCluster, arguments: list[str], message: str) -> None:
     result = run("fsck", *arguments)
     assert result.code == 2
     assert message in result.err
     assert result.out == ""
 
 
-def test_a_root_that_is_no_cluster_exits_with_2(run: Run, tmp_path: Path) -> None:
+def test_a_root_without_a_cluster_exits_with_2(run: Run, tmp_path: Path) -> None:
     assert run("fsck", "--bootstrap-server", str(tmp_path / "nothing")).code == 2
 
 
-def test_progress_is_said_in_bytes(run: Run, cluster: DamagedCluster) -> None:
+def test_progress_is_printed_in_commits_and_bytes(run: Run, cluster: DamagedCluster) -> None:
     result = run("fsck", "--progress")
     assert "fsck: 4 of 4 commits (100 %)" in result.err
     assert "kB (100 %)" in result.err
 
 
-def test_several_processes_find_the_same(run: Run, cluster: DamagedCluster) -> None:
+def test_several_processes_report_the_same_findings(run: Run, cluster: DamagedCluster) -> None:
     cluster.flip(cluster.append(), 700)
     assert run("fsck", "--workers", "2").out == run("fsck").out

@@ -1,4 +1,4 @@
-"""kafka-get-offsets: which partitions, which times, what is not printed."""
+"""kafka-get-offsets: selection of partitions, times, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_latest_offsets_of_all_topics_are_the_default(run: Run, filled: Coordina
     assert run("get-offsets") == (0, "a:0:3\na:1:1\na:2:0\nb:0:1\n", "")
 
 
-def test_partitions_are_in_the_order_of_their_numbers(run: Run, cluster: Coordinator) -> None:
+def test_partitions_are_sorted_by_number(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", partitions=11)
     assert run("get-offsets").lines == [f"t:{partition}:0" for partition in range(11)]
 
@@ -59,7 +59,7 @@ def test_offsets_by_time(run: Run, filled: Coordinator, time: str, lines: list[s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "places"),
+    ("arguments", "partitions"),
     [
         (["--topic", "a|b"], ["a:0", "a:1", "a:2", "b:0"]),
         (["--topic", "a", "--partitions", "0,2"], ["a:0", "a:2"]),
@@ -74,10 +74,10 @@ def test_offsets_by_time(run: Run, filled: Coordinator, time: str, lines: list[s
     ],
 )
 def test_partitions_are_chosen_by_patterns(
-    run: Run, filled: Coordinator, arguments: list[str], places: list[str]
+    run: Run, filled: Coordinator, arguments: list[str], partitions: list[str]
 ) -> None:
     lines = run("get-offsets", *arguments).lines
-    assert [line.rpartition(":")[0] for line in lines] == places
+    assert [line.rpartition(":")[0] for line in lines] == partitions
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_partitions_are_chosen_by_patterns(
          "earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, or a specified long format timestamp"),
     ],
 )  # fmt: skip
-def test_what_matches_nothing_or_is_malformed_is_refused(
+def test_filters_that_match_nothing_or_are_malformed_are_refused(
     run: Run, filled: Coordinator, arguments: list[str], message: str
 ) -> None:
     assert run("get-offsets", *arguments) == (1, "", f"{FAILED}{message}\n")
 
 
-def test_a_negative_time_without_a_meaning_finds_no_offset_even_of_records(run: Run, filled: Coordinator) -> None:
+def test_an_undefined_negative_time_returns_no_offsets(run: Run, filled: Coordinator) -> None:
     result = run("get-offsets", "--topic", "a", "--time", "-7")
     assert (result.code, result.out) == (0, "")
     assert result.err.startswith("Skip getting offsets due to: invalid offset spec -7 for a-0")
 
 
 @pytest.mark.parametrize("time", [str(2**63), "-" + "9" * 30, "9" * 5000, "٣"])
-def test_hostile_time_is_refused_or_finds_nothing(run: Run, filled: Coordinator, time: str) -> None:
+def test_a_hostile_time_is_refused_or_returns_no_offsets(run: Run, filled: Coordinator, time: str) -> None:
     result = run("get-offsets", "--time", time)
     assert "Traceback" not in result.err
     assert result.code in (0, 1)

@@ -1,4 +1,4 @@
-"""consumer-groups --reset-offsets: every scenario, CSV both ways, times, and what is refused."""
+"""consumer-groups --reset-offsets: every scenario, CSV import and export, times, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESET = ("consumer-groups", "--reset-offsets", "--group", "billing")
 
 @pytest.fixture
 def filled(cluster: Coordinator) -> Coordinator:
-    """Topic orders with 4 and 2 records at 0, 100, 200 … ms; group billing stands at 1 of partition 0."""
+    """Topic orders with 4 and 2 records at 0, 100, 200 … ms; group billing has committed 1 in partition 0."""
     cluster.create_topic("orders", partitions=2)
     for partition, count in ((0, 4), (1, 2)):
         records = [Record(value=b"v", timestamp_us=n * 100_000, partition=partition) for n in range(count)]
@@ -31,7 +31,7 @@ def filled(cluster: Coordinator) -> Coordinator:
 
 
 def offsets(cluster: Coordinator, group: str = "billing") -> dict[int, int]:
-    return {one.partition: one.offset for one in cluster.refresh().groups[group].offsets.values()}
+    return {offset.partition: offset.offset for offset in cluster.refresh().groups[group].offsets.values()}
 
 
 def table(result: Result) -> list[list[str]]:
@@ -56,7 +56,7 @@ def table(result: Result) -> list[list[str]]:
         (["--by-duration", "P40000D", "--topic", "orders:0"], {0: 0}),
     ],
 )
-def test_every_scenario_sets_the_offsets_it_says(
+def test_every_scenario_sets_the_expected_offsets(
     run: Run, filled: Coordinator, arguments: list[str], expected: dict[int, int]
 ) -> None:
     result = run(*RESET, *arguments, "--execute")
@@ -67,9 +67,7 @@ def test_every_scenario_sets_the_offsets_it_says(
     assert all(["billing", "orders", str(partition), str(offset)] in rows for partition, offset in expected.items())
 
 
-def test_groups_of_queries_get_a_note_on_checkpoints_and_groups_of_consumers_do_not(
-    run: Run, filled: Coordinator
-) -> None:
+def test_only_groups_of_streaming_queries_get_a_note_on_checkpoints(run: Run, filled: Coordinator) -> None:
     assert CHECKPOINT_NOTE in run(*RESET, "--to-latest", "--all-topics", "--execute").err
     filled.submit(partial(join_group, request=JoinRequest(group="billing", member="a", topics=["orders"])))
     filled.leave_group("billing", ["a"])
@@ -77,7 +75,7 @@ def test_groups_of_queries_get_a_note_on_checkpoints_and_groups_of_consumers_do_
 
 
 @pytest.mark.parametrize(("flags", "warning"), [([], f"{DRY_RUN_WARNING}\n"), (["--dry-run"], "")])
-def test_nothing_is_set_without_execute(run: Run, filled: Coordinator, flags: list[str], warning: str) -> None:
+def test_without_execute_no_offset_is_committed(run: Run, filled: Coordinator, flags: list[str], warning: str) -> None:
     result = run(*RESET, "--to-latest", "--topic", "orders", *flags)
     assert table(result)[-1] == ["billing", "orders", "1", "2"]
     assert result.err.startswith(warning)
@@ -85,7 +83,7 @@ def test_nothing_is_set_without_execute(run: Run, filled: Coordinator, flags: li
     assert offsets(filled) == {0: 1}
 
 
-def test_offsets_beyond_the_log_are_brought_within_it_with_a_word(run: Run, filled: Coordinator) -> None:
+def test_offsets_outside_the_log_are_clamped_with_a_warning(run: Run, filled: Coordinator) -> None:
     result = run(*RESET, "--to-offset", "99", "--topic", "orders:0", "--dry-run")
     assert table(result)[-1] == ["billing", "orders", "0", "4"]
     assert "New offset (99) is higher than latest offset for topic partition orders-0. Value will be set to 4." in (
@@ -96,13 +94,13 @@ def test_offsets_beyond_the_log_are_brought_within_it_with_a_word(run: Run, fill
     )
 
 
-def test_a_time_after_the_last_record_is_the_latest_offset_with_a_word(run: Run, filled: Coordinator) -> None:
+def test_a_time_after_the_last_record_falls_back_to_latest_with_a_warning(run: Run, filled: Coordinator) -> None:
     result = run(*RESET, "--to-datetime", "2020-01-01T00:00:00.000", "--topic", "orders:1", "--dry-run")
     assert table(result)[-1] == ["billing", "orders", "1", "2"]
     assert "\nWarn: Partition 1 from topic orders is empty. Falling back to latest known offset.\n" in result.err
 
 
-def test_a_group_that_is_not_there_is_made_by_its_first_offsets(run: Run, filled: Coordinator) -> None:
+def test_resetting_an_unknown_group_creates_it(run: Run, filled: Coordinator) -> None:
     new = ["consumer-groups", "--reset-offsets", "--group", "new", "--to-earliest", "--topic", "orders"]
     assert run(*new, "--dry-run").code == 0
     assert "new" not in filled.refresh().groups
@@ -110,8 +108,8 @@ def test_a_group_that_is_not_there_is_made_by_its_first_offsets(run: Run, filled
     assert offsets(filled, "new") == {0: 0, 1: 0}
 
 
-def test_a_group_with_members_is_refused_and_the_others_are_set(run: Run, filled: Coordinator) -> None:
-    for group in ("active", "live"):  # before and after the other one
+def test_a_group_with_members_is_refused_and_the_other_groups_are_reset(run: Run, filled: Coordinator) -> None:
+    for group in ("active", "live"):  # in order one before and one after billing
         filled.submit(partial(join_group, request=JoinRequest(group=group, member="a", topics=["orders"])))
     result = run("consumer-groups", "--reset-offsets", "--all-groups", "--to-latest", "--topic", "orders", "--execute")
     assert result.code == 1
@@ -124,7 +122,7 @@ def test_a_group_with_members_is_refused_and_the_others_are_set(run: Run, filled
     assert offsets(filled, "live") == offsets(filled, "active") == {}
 
 
-def test_exported_offsets_of_one_group_can_be_read_back(run: Run, filled: Coordinator, tmp_path: Path) -> None:
+def test_exported_offsets_of_one_group_can_be_imported(run: Run, filled: Coordinator, tmp_path: Path) -> None:
     exported = run(*RESET, "--to-earliest", "--topic", "orders", "--dry-run", "--export")
     assert exported.out == "orders,0,0\norders,1,0\n\n"
     file = tmp_path / "plan.csv"
@@ -133,7 +131,7 @@ def test_exported_offsets_of_one_group_can_be_read_back(run: Run, filled: Coordi
     assert offsets(filled) == {0: 0, 1: 1}
 
 
-def test_exported_offsets_of_several_groups_can_be_read_back(run: Run, filled: Coordinator, tmp_path: Path) -> None:
+def test_exported_offsets_of_several_groups_can_be_imported(run: Run, filled: Coordinator, tmp_path: Path) -> None:
     filled.commit_offsets("a,b", {("orders", 1): 1})
     groups = ["--group", "billing", "--group", "a,b"]
     reset = ["consumer-groups", "--reset-offsets", *groups]
@@ -143,7 +141,7 @@ def test_exported_offsets_of_several_groups_can_be_read_back(run: Run, filled: C
     file.write_text(exported.out)
     assert run(*reset, "--from-file", str(file), "--execute").code == 0
     assert (offsets(filled), offsets(filled, "a,b")) == ({0: 4}, {1: 2})
-    assert run(*RESET, "--from-file", str(file), "--execute").code == 0  # its own lines alone
+    assert run(*RESET, "--from-file", str(file), "--execute").code == 0  # only the lines of this group
 
 
 def test_a_file_without_the_group_is_an_error(run: Run, filled: Coordinator, tmp_path: Path) -> None:
@@ -155,7 +153,9 @@ def test_a_file_without_the_group_is_an_error(run: Run, filled: Coordinator, tmp
 
 
 @pytest.mark.parametrize("content", ["orders,0", "orders,x,0", "orders,0,-1", "a,b,c,d,e", "orders,0,9" * 10])
-def test_a_malformed_file_is_refused_with_its_line(run: Run, filled: Coordinator, tmp_path: Path, content: str) -> None:
+def test_a_malformed_file_is_refused_with_the_line_number(
+    run: Run, filled: Coordinator, tmp_path: Path, content: str
+) -> None:
     file = tmp_path / "plan.csv"
     file.write_text(f"orders,0,0\n{content}\n")
     result = run(*RESET, "--from-file", str(file), "--execute")
@@ -163,7 +163,7 @@ def test_a_malformed_file_is_refused_with_its_line(run: Run, filled: Coordinator
     assert f"line 2 of {file} is not topic,partition,offset" in result.err
 
 
-def test_a_file_that_is_not_there_is_named(run: Run, filled: Coordinator, tmp_path: Path) -> None:
+def test_a_missing_file_is_named(run: Run, filled: Coordinator, tmp_path: Path) -> None:
     assert f"{tmp_path}/none.csv cannot be read" in run(*RESET, "--from-file", f"{tmp_path}/none.csv", "--execute").err
 
 
@@ -189,7 +189,7 @@ def test_a_file_that_is_not_there_is_named(run: Run, filled: Coordinator, tmp_pa
         (["--topic", "orders", "--to-offset", "many"], "invalid int value: 'many'"),
     ],
 )  # fmt: skip
-def test_contradictions_are_refused_in_kafkas_words_and_nothing_is_set(
+def test_usage_errors_have_kafkas_messages_and_change_nothing(
     run: Run, filled: Coordinator, arguments: list[str], complaint: str
 ) -> None:
     result = run(*RESET, *arguments)
@@ -210,12 +210,12 @@ def test_contradictions_are_refused_in_kafkas_words_and_nothing_is_set(
         ("PT36H", 129_600_000),
     ],
 )
-def test_durations_are_read_as_java_does(text: str, milliseconds: int) -> None:
+def test_durations_are_parsed_as_in_java(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "PT1H30", "P1Y", "PT.5S", "P1D1H"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_duration_ms(text)
 
@@ -232,11 +232,11 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         ("2026-01-31T12:00:00.000", 1_769_860_800_000),
     ],
 )
-def test_times_are_utc_unless_they_name_a_zone(text: str, milliseconds: int) -> None:
+def test_times_without_a_zone_are_utc(text: str, milliseconds: int) -> None:
     assert parse_time_ms(text) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["2026-01-31", "2026-02-30T00:00:00.000", "2026-01-31T25:00:00.000", "T", "xTy"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_time_ms(text)

@@ -43,7 +43,9 @@ def test_groups_are_listed_with_type_and_protocol(run: Run, groups: Coordinator)
         (["--streams"], []),
     ],
 )
-def test_groups_are_filtered(run: Run, groups: Coordinator, filters: list[str], names: list[str]) -> None:
+def test_groups_are_filtered_by_type_and_protocol(
+    run: Run, groups: Coordinator, filters: list[str], names: list[str]
+) -> None:
     result = run("groups", "--list", *filters)
     assert [line.split()[0] for line in result.lines[1:]] == names
     assert result.code == 0
@@ -63,7 +65,7 @@ def test_long_names_widen_all_columns(run: Run, groups: Coordinator) -> None:
         (["--list", "--consumer", "--protocol", "x"], 'Option "[consumer]" can\'t be used with option "[protocol]"'),
     ],
 )
-def test_wrong_flags_are_refused_in_kafkas_words(
+def test_wrong_options_are_refused_with_kafkas_messages(
     run: Run, groups: Coordinator, arguments: list[str], complaint: str
 ) -> None:
     result = run("groups", *arguments)

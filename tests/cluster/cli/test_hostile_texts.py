@@ -1,4 +1,4 @@
-"""Texts that a client chose cannot forge a line of a table, nor tell the terminal anything."""
+"""Texts chosen by clients cannot forge lines of a table or send control codes to the terminal."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ HARMLESS = "größe-☃ 数"
 
 
 def commit(coordinator: Coordinator, *actions: Action) -> None:
-    """Commit what no decision would let in, as a hostile or an older client may have."""
+    """Commit actions that no decision would accept, as a hostile or an older client may have."""
     coordinator.refresh()
     assert coordinator.log.attempt(list(actions)) is Outcome.WON
 
 
 @pytest.fixture
 def hostile(cluster: Coordinator, tmp_path: object) -> Coordinator:
-    """A cluster in which every text that can be chosen freely is hostile."""
+    """A cluster in which every text that clients choose is hostile."""
     topic_id = cluster.create_topic("orders")
     member = f"m-{FORGED}"
     offset = CommittedOffset(topic="orders", topic_id=topic_id, partition=0, offset=0, metadata=FORGED)
@@ -86,18 +86,18 @@ TABLES = {
 
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize(("command", "lines"), TABLES.values(), ids=TABLES.keys())
-def test_every_table_has_its_own_lines_and_nothing_else(run: Run, command: list[str], lines: int) -> None:
-    done = run(*command)
-    assert done.code == 0, done.err
-    said = [line for line in done.out.split("\n") if line.strip()]
-    assert len(said) == lines, done.out
-    assert SHOWN in done.out
-    assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err)
+def test_hostile_ids_add_no_lines_to_tables(run: Run, command: list[str], lines: int) -> None:
+    result = run(*command)
+    assert result.code == 0, result.err
+    printed = [line for line in result.out.split("\n") if line.strip()]
+    assert len(printed) == lines, result.out
+    assert SHOWN in result.out
+    assert all(c.isprintable() or c in "\n\t" for c in result.out + result.err)
 
 
 @pytest.fixture
 def forged_topic(cluster: Coordinator) -> Coordinator:
-    """A topic, an application and a location whose names no decision would let in."""
+    """A topic, an application and a location whose names no decision would accept."""
     commit(
         cluster,
         RegisterBroker(broker=1, url=f"{cluster.store.root}-{FORGED}"),
@@ -107,7 +107,7 @@ def forged_topic(cluster: Coordinator) -> Coordinator:
     return cluster
 
 
-ASKED = {
+COMMANDS = {
     "topics": (["topics", "--list"], 1),
     "topics with details": (["topics", "--describe"], 2),
     "settings": (["configs", "--describe", "--entity-type", "topics"], 2),
@@ -122,23 +122,23 @@ ASKED = {
 
 
 @pytest.mark.usefixtures("forged_topic")
-@pytest.mark.parametrize(("command", "lines"), ASKED.values(), ids=ASKED.keys())
-def test_names_of_topics_and_applications_forge_no_line(run: Run, command: list[str], lines: int) -> None:
-    done = run(*command)
-    said = [line for line in done.out.split("\n") if line.strip()]
-    assert len(said) == lines, (done.out, done.err)
-    assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err)
+@pytest.mark.parametrize(("command", "lines"), COMMANDS.values(), ids=COMMANDS.keys())
+def test_hostile_names_of_topics_and_applications_add_no_lines(run: Run, command: list[str], lines: int) -> None:
+    result = run(*command)
+    printed = [line for line in result.out.split("\n") if line.strip()]
+    assert len(printed) == lines, (result.out, result.err)
+    assert all(c.isprintable() or c in "\n\t" for c in result.out + result.err)
 
 
-def test_answers_of_brokers_and_cluster_are_one_line(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
-    place, elsewhere = f"{tmp_path}/x\ny", f"{tmp_path}/z\x1b[2Jq"
-    assert run("brokers", "add", "--location", place).out == f"Added broker 1 at {tmp_path}/x\\ny.\n"
-    os.rename(place, elsewhere)
+def test_hostile_locations_are_printed_on_one_line(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    location, elsewhere = f"{tmp_path}/x\ny", f"{tmp_path}/z\x1b[2Jq"
+    assert run("brokers", "add", "--location", location).out == f"Added broker 1 at {tmp_path}/x\\ny.\n"
+    os.rename(location, elsewhere)
     shown = f"{tmp_path}/z\\x1b[2Jq"
     assert run("brokers", "move", "--id", "1", "--location", elsewhere).out == f"Broker 1 is at {shown}.\n"
     assert run("brokers", "allow", "--location", elsewhere).out.startswith(f"Brokers below {shown} are ")
     assert run("brokers", "disallow", "--location", elsewhere).out.startswith(f"{shown} is ")
-    created = run("cluster", "create", "--bootstrap-server", place)
+    created = run("cluster", "create", "--bootstrap-server", location)
     assert created.out.endswith(f" at {tmp_path}/x\\ny.\n")
     mirrored = run("cluster", "mirror", "--to", f"{tmp_path}/m\nn")
     assert mirrored.out.startswith(f"{tmp_path}/m\\nn mirrors version ")
@@ -146,7 +146,7 @@ def test_answers_of_brokers_and_cluster_are_one_line(run: Run, cluster: Coordina
     assert (promoted.code, promoted.out.count("\n")) == (0, 1)
 
 
-def test_names_in_files_of_scripts_forge_no_line(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_hostile_names_in_json_files_are_escaped(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     partition = {"topic": FORGED, "partition": 0, "offset": 1, "replicas": [0]}
     path.write_text(json.dumps({"version": 1, "partitions": [partition]}))
@@ -157,19 +157,19 @@ def test_names_in_files_of_scripts_forge_no_line(run: Run, cluster: Coordinator,
         ["reassign-partitions", "--cancel", "--reassignment-json-file", str(path)],
         ["reassign-partitions", "--execute", "--reassignment-json-file", str(path)],
     ):
-        done = run(*command)
-        assert SHOWN in done.out + done.err, command
-        assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err), command
+        result = run(*command)
+        assert SHOWN in result.out + result.err, command
+        assert all(c.isprintable() or c in "\n\t" for c in result.out + result.err), command
 
 
 @pytest.mark.usefixtures("hostile")
-def test_a_reset_shows_a_hostile_group_in_one_line(run: Run) -> None:
-    done = run("consumer-groups", "--reset-offsets", "--group", f"g-{FORGED}", "--topic", "orders", "--to-earliest")
-    assert done.out.count("forged-row") == 1
-    assert all(c.isprintable() or c == "\n" for c in done.out + done.err)
+def test_a_reset_prints_a_hostile_group_on_one_line(run: Run) -> None:
+    result = run("consumer-groups", "--reset-offsets", "--group", f"g-{FORGED}", "--topic", "orders", "--to-earliest")
+    assert result.out.count("forged-row") == 1
+    assert all(c.isprintable() or c == "\n" for c in result.out + result.err)
 
 
-def test_names_of_headers_are_shown_in_one_line(run: Run, cluster: Coordinator) -> None:
+def test_hostile_header_names_are_printed_on_one_line(run: Run, cluster: Coordinator) -> None:
     topic_id = cluster.create_topic("orders")
     key = segment_key("orders", 0, 0, 1, cluster.log.ids.write_id())
     writer = SegmentFileWriter(cluster.store, key, has_key=False, has_headers=True)
@@ -182,25 +182,25 @@ def test_names_of_headers_are_shown_in_one_line(run: Run, cluster: Coordinator) 
     ]
     writer.write(pa.RecordBatch.from_arrays(columns, schema=fields))
     cluster.append(AppendRequest(appends=writer.finish()))
-    done = run("dump-log", "--files", f"{cluster.store.root}/{key}", "--print-data-log")
-    assert f"headerKeys: [{SHOWN}]" in done.out
+    result = run("dump-log", "--files", f"{cluster.store.root}/{key}", "--print-data-log")
+    assert f"headerKeys: [{SHOWN}]" in result.out
 
 
 @pytest.mark.usefixtures("hostile")
-def test_json_has_the_texts_as_they_are(run: Run) -> None:
-    done = run("fsck", "--json")
-    report = json.loads(done.out)
+def test_json_contains_the_original_texts(run: Run) -> None:
+    result = run("fsck", "--json")
+    report = json.loads(result.out)
     assert any(FORGED in finding["message"] for finding in report["findings"])
     assert "\x1b" not in run("fsck").out
 
 
-def test_a_text_without_control_characters_stays_as_it_is() -> None:
+def test_a_text_without_control_characters_is_unchanged() -> None:
     assert printable(HARMLESS) == HARMLESS
     assert printable(FORGED) == SHOWN
     assert printable(7) == "7"
 
 
-def test_a_log_line_about_a_member_is_one_line(tmp_path: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hostile_member_id_is_logged_on_one_line(tmp_path: object, caplog: pytest.LogCaptureFixture) -> None:
     coordinator = create_cluster(LocalStore(f"{tmp_path}/root"))
     coordinator.create_topic("orders")
     commit(coordinator, JoinGroup(group="g", member=FORGED, topics=["orders"], assignors=["range"]))
@@ -214,7 +214,9 @@ def test_a_log_line_about_a_member_is_one_line(tmp_path: object, caplog: pytest.
 
 
 @pytest.mark.parametrize("text", [FORGED, "a\nb", "\x00", "x" * 250])
-def test_a_new_client_id_or_transactional_id_is_refused_as_a_group_id_is(cluster: Coordinator, text: str) -> None:
+def test_new_client_ids_and_transactional_ids_with_control_characters_are_refused(
+    cluster: Coordinator, text: str
+) -> None:
     before = cluster.state.version
     for request in (
         JoinRequest(group="g", member="m", client_id=text),
@@ -228,11 +230,11 @@ def test_a_new_client_id_or_transactional_id_is_refused_as_a_group_id_is(cluster
     assert cluster.refresh().version == before
 
 
-def test_a_transactional_id_that_is_known_already_goes_on(hostile: Coordinator) -> None:
+def test_an_existing_hostile_transactional_id_still_works(hostile: Coordinator) -> None:
     assert hostile.init_producer(f"tx-{FORGED}").producer_epoch == 1
 
 
-def test_ids_in_every_language_are_taken(cluster: Coordinator) -> None:
+def test_ids_in_any_language_are_accepted(cluster: Coordinator) -> None:
     cluster.create_topic("orders")
     cluster.submit(
         partial(join_group, request=JoinRequest(group="g", member="m", client_id=HARMLESS, topics=["orders"]))

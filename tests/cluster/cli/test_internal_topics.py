@@ -1,4 +1,4 @@
-"""Kafka's internal topics at the command line: refused for writing, and ``__consumer_offsets`` can be read."""
+"""Kafka's internal topics at the command line: none can be written, ``__consumer_offsets`` can be read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL = [str(number) for number in range(PARTITIONS)]
 
 @pytest.fixture
 def grouped(cluster: Coordinator) -> Coordinator:
-    """Group g is at 5 and 6 of a topic, and has forgotten the latter again."""
+    """Group g has committed 5 and 6 in a topic, and the second offset was deleted."""
     cluster.create_topic("orders", 2)
     append_records(cluster, "orders", [Record(value=b"v", partition=0)])
     cluster.commit_offsets("g", {("orders", 0): 5, ("orders", 1): OffsetAndMetadata(6, "m", 2)})
@@ -30,14 +30,14 @@ def grouped(cluster: Coordinator) -> Coordinator:
 
 @pytest.fixture
 def real(cluster: Coordinator) -> Coordinator:
-    """What became a topic of that name when that was not refused yet."""
+    """A topic named __consumer_offsets, as older versions could create it."""
     topic_id = cluster.new_topic_id()
     commit(cluster, CreateTopic(topic=NAME, topic_id=topic_id, replicas=[[0]], configs={}))
     return open_cluster(cluster.store.root)
 
 
 @pytest.mark.parametrize("name", [NAME, "__transaction_state", "__share_group_state"])
-def test_an_internal_topic_is_neither_created_nor_written(run: Run, cluster: Coordinator, name: str) -> None:
+def test_an_internal_topic_can_be_neither_created_nor_written(run: Run, cluster: Coordinator, name: str) -> None:
     before = cluster.refresh().version
     for result in (
         run("topics", "--create", "--topic", name),
@@ -48,7 +48,7 @@ def test_an_internal_topic_is_neither_created_nor_written(run: Run, cluster: Coo
     assert cluster.refresh().version == before
 
 
-def test_the_offsets_topic_is_listed_and_described_once_there_are_groups(run: Run, cluster: Coordinator) -> None:
+def test_the_offsets_topic_is_listed_and_described_if_there_are_groups(run: Run, cluster: Coordinator) -> None:
     assert run("topics", "--list").lines == []
     cluster.create_topic("orders")
     assert run("topics", "--describe").lines[0].startswith("Topic: orders\t")
@@ -62,7 +62,7 @@ def test_the_offsets_topic_is_listed_and_described_once_there_are_groups(run: Ru
     assert len(run("topics", "--describe").lines) == 51 + 2
 
 
-def test_the_offsets_topic_is_described_by_name_before_there_are_groups(run: Run, root: str) -> None:
+def test_the_offsets_topic_can_be_described_by_name_without_groups(run: Run, root: str) -> None:
     assert len(run("topics", "--describe", "--topic", NAME).lines) == 51
     assert run("get-offsets", "--topic", NAME, "--partitions", "3", "--time", "earliest").lines == [f"{NAME}:3:0"]
 
@@ -70,12 +70,12 @@ def test_the_offsets_topic_is_described_by_name_before_there_are_groups(run: Run
 def test_offsets_of_the_offsets_topic_are_printed(run: Run, grouped: Coordinator) -> None:
     end = (grouped.refresh().version + 1) * RECORDS_PER_COMMIT
     last = (grouped.state.version) * RECORDS_PER_COMMIT
-    place = partition_of("g")
+    partition = partition_of("g")
     assert run("get-offsets", "--topic", NAME).lines == [f"{NAME}:{number}:{end}" for number in ALL]
     assert run("get-offsets", "--topic", NAME, "--time", "earliest").lines == [f"{NAME}:{number}:0" for number in ALL]
-    assert run("get-offsets", "--topic", NAME, "--time", "max-timestamp").lines == [f"{NAME}:{place}:{last}"]
+    assert run("get-offsets", "--topic", NAME, "--time", "max-timestamp").lines == [f"{NAME}:{partition}:{last}"]
     now = grouped.state.timestamp_ms
-    assert run("get-offsets", "--topic", NAME, "--time", str(now)).lines == [f"{NAME}:{place}:{last}"]
+    assert run("get-offsets", "--topic", NAME, "--time", str(now)).lines == [f"{NAME}:{partition}:{last}"]
     assert run("get-offsets", "--topic", NAME, "--time", str(now + 1)).lines == []
     assert run("get-offsets", "--exclude-internal-topics").lines == ["orders:0:1", "orders:1:0"]
     assert len(run("get-offsets").lines) == 52
@@ -87,7 +87,7 @@ READ = ("console-consumer", "--topic", NAME, "--from-beginning", "--timeout-ms",
 @pytest.mark.parametrize(
     "formatter", ["OffsetsMessageFormatter", "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter"]
 )
-def test_the_console_consumer_prints_committed_offsets_as_kafka_did(
+def test_the_console_consumer_prints_committed_offsets_as_kafka_3(
     run: Run, grouped: Coordinator, formatter: str
 ) -> None:
     version = grouped.refresh().version - 1
@@ -103,7 +103,7 @@ def test_the_console_consumer_prints_committed_offsets_as_kafka_did(
     ]
 
 
-def test_the_console_consumer_prints_committed_offsets_as_kafka_4_does(run: Run, grouped: Coordinator) -> None:
+def test_the_console_consumer_prints_committed_offsets_as_kafka_4(run: Run, grouped: Coordinator) -> None:
     result = run(*READ, "--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter")
     first, second, third = map(json.loads, result.lines)
     assert first["key"] == {"type": 1, "data": {"group": "g", "topic": "orders", "partition": 0}}
@@ -113,16 +113,14 @@ def test_the_console_consumer_prints_committed_offsets_as_kafka_4_does(run: Run,
     assert third["value"] is None
 
 
-def test_the_groups_formatter_prints_groups_that_were_deleted(run: Run, grouped: Coordinator) -> None:
+def test_the_group_metadata_formatter_prints_deleted_groups(run: Run, grouped: Coordinator) -> None:
     grouped.delete_group("g")
     assert run(*READ, "--formatter", "GroupMetadataMessageFormatter").lines == ["g::NULL"]
     kafka_4 = run(*READ, "--formatter", "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter")
     assert json.loads(kafka_4.out) == {"key": {"type": 2, "data": {"group": "g"}}, "value": None}
 
 
-def test_records_of_the_offsets_topic_that_are_none_of_a_formatters_are_passed_over(
-    run: Run, cluster: Coordinator
-) -> None:
+def test_a_formatter_skips_records_of_other_kinds(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     append_records(cluster, "t", [Record(key=key, value=b"v") for key in (None, b"", b"\x00\x01", b"\x00\x09abc")])
     result = run(
@@ -138,19 +136,21 @@ def test_one_partition_of_the_offsets_topic_is_read_from_an_offset(run: Run, gro
     assert run(*read, *at).lines == ["[g,orders,1]::NULL"]
 
 
-def test_a_pattern_of_the_console_consumer_finds_the_offsets_topic_if_asked_to(run: Run, grouped: Coordinator) -> None:
+def test_a_pattern_matches_the_offsets_topic_only_without_exclude_internal_topics(
+    run: Run, grouped: Coordinator
+) -> None:
     read = ("console-consumer", "--include", ".*", "--from-beginning", "--timeout-ms", "1")
     assert run(*read).lines == ["v"]
     assert len(run(*read, "--command-property", "exclude.internal.topics=false").out.splitlines()) > 3
 
 
-def test_the_offsets_topic_is_not_read_in_a_group(run: Run, grouped: Coordinator) -> None:
+def test_the_offsets_topic_cannot_be_read_in_a_group(run: Run, grouped: Coordinator) -> None:
     result = run(*READ, "--group", "g2")
     assert result.code == 1
     assert "leave out --group" in result.err
 
 
-def test_what_became_a_real_topic_is_refused_for_writing_and_can_be_deleted(run: Run, real: Coordinator) -> None:
+def test_an_existing_topic_with_an_internal_name_can_only_be_deleted(run: Run, real: Coordinator) -> None:
     refused = run("console-producer", "--topic", NAME, stdin=b"hi\n")
     assert "sparklog topics --delete --topic __consumer_offsets" in refused.err
     assert run("topics", "--list").lines == [NAME]

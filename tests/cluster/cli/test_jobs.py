@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMES = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))
 
 
-def test_every_program_in_jobs_is_listed_with_its_path_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_job_is_listed_with_its_path_and_description(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0 : 3 * len(NAMES) : 3] == NAMES
@@ -31,27 +31,27 @@ def test_every_program_in_jobs_is_listed_with_its_path_and_one_line(capsys: pyte
     assert (conf_folder() / "spark-local.conf").is_file()
 
 
-def test_a_name_gives_its_path_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_name_prints_only_its_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "produce"]) == 0
     assert capsys.readouterr().out == f"{ROOT / 'jobs' / 'produce.py'}\n"
 
 
-def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_fields_as_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [job["name"] for job in found["jobs"]] == NAMES
-    assert found["jobs"][0].keys() == {"name", "path", "description"}
-    assert found["conf"] == str(conf_folder())
+    listing = json.loads(capsys.readouterr().out)
+    assert [job["name"] for job in listing["jobs"]] == NAMES
+    assert listing["jobs"][0].keys() == {"name", "path", "description"}
+    assert listing["conf"] == str(conf_folder())
 
 
-def test_a_job_that_is_not_there_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_job_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "produc"]) == 1
     assert "unknown job 'produc'; did you mean produce?" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the wheel installs."""
+    """A folder with the contents of the wheel."""
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
@@ -62,7 +62,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str, path: Path) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *arguments],
         cwd=path,
         env={**os.environ, "PYTHONPATH": str(path)},
@@ -71,13 +71,15 @@ def run(*arguments: str, path: Path) -> str:
         timeout=120,
         check=True,
     )
-    return done.stdout
+    return result.stdout
 
 
-def test_the_wheel_brings_jobs_and_conf(installed: Path) -> None:
-    found = json.loads(run("-m", "sparklog.cli", "jobs", "--json", path=installed))
-    assert [job["path"] for job in found["jobs"]] == [str(installed / "sparklog/jobs" / f"{name}.py") for name in NAMES]
-    assert found["conf"] == str(installed / "sparklog" / "conf")
+def test_the_wheel_contains_jobs_and_conf(installed: Path) -> None:
+    listing = json.loads(run("-m", "sparklog.cli", "jobs", "--json", path=installed))
+    assert [job["path"] for job in listing["jobs"]] == [
+        str(installed / "sparklog/jobs" / f"{name}.py") for name in NAMES
+    ]
+    assert listing["conf"] == str(installed / "sparklog" / "conf")
     for name in ("spark-local.conf", "sparklog.properties"):
         assert (installed / "sparklog/conf" / name).read_text() == (ROOT / "conf" / name).read_text()
 

@@ -1,6 +1,6 @@
-"""``--json``: every command prints an object of its schema, and the files that document them are made from the structs.
+"""``--json``: every command prints an object of its schema; schema and document are generated from the structs.
 
-After a change of a struct write these again, by ``python scripts/write_cli_json.py``.
+After changing a struct, regenerate them with ``python scripts/write_cli_json.py``.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "cli-json.md"
 SCHEMA = ROOT / "docs" / "cli-json.schema.json"
 
-OTHERS = {"completion", "console-producer", "console-consumer", "verifiable-producer", "verifiable-consumer"}
-"""Commands that print records, lines of their own, or JSON as Kafka's do."""
-LOOKS = ("list", "describe", "find", "verify")
-"""What the actions that change nothing begin with."""
+WITHOUT_DOCUMENT = {"completion", "console-producer", "console-consumer", "verifiable-producer", "verifiable-consumer"}
+"""Commands without a document: they print records, a script, or Kafka's own JSON."""
+READ_ONLY = ("list", "describe", "find", "verify")
+"""Prefixes of actions that change nothing."""
 
 
-def test_the_document_is_what_the_structs_say() -> None:
+def test_the_document_matches_the_structs() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == render_document()
 
 
-def test_the_schema_is_what_the_structs_say() -> None:
+def test_the_schema_matches_the_structs() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == render_schema()
 
 
-def test_every_field_is_described() -> None:
+def test_every_field_has_a_description() -> None:
     fsck = {"FsckReport", "Finding", "Checked", "Repair"}  # docs/repair.md describes these
     for name, definition in schema()["$defs"].items():
         assert definition["description"], name
@@ -59,7 +59,7 @@ def test_every_field_is_described() -> None:
 
 
 def validate(node: dict[str, Any], value: object, definitions: dict[str, Any], where: str = "$") -> None:
-    """As a validator of JSON Schema would, for the words that the schema uses; and every field is in the schema."""
+    """Validate as a JSON Schema validator would, for the keywords in use; also refuse fields that the schema lacks."""
     if "$ref" in node:
         validate(definitions[node["$ref"].rpartition("/")[2]], value, definitions, where)
     elif "anyOf" in node:
@@ -73,16 +73,16 @@ def validate(node: dict[str, Any], value: object, definitions: dict[str, Any], w
             validate(node["items"], item, definitions, f"{where}[{number}]")
     elif node["type"] == "object":
         assert isinstance(value, dict), where
-        properties, other = node.get("properties", {}), node.get("additionalProperties")
-        assert other is not None or value.keys() <= properties.keys(), where
+        properties, additional = node.get("properties", {}), node.get("additionalProperties")
+        assert additional is not None or value.keys() <= properties.keys(), where
         assert set(node.get("required", ())) <= value.keys(), where
         for name, item in value.items():
-            validate(properties.get(name, other), item, definitions, f"{where}.{name}")
+            validate(properties.get(name, additional), item, definitions, f"{where}.{name}")
     else:
         kinds: dict[str, type | tuple[type, ...]] = {
             "string": str, "boolean": bool, "null": type(None), "integer": int, "number": (int, float)
         }  # fmt: skip
-        assert isinstance(value, kinds[node["type"]]), f"{where}: {value!r} is no {node['type']}"
+        assert isinstance(value, kinds[node["type"]]), f"{where}: {value!r} is not of type {node['type']}"
         assert node["type"] == "boolean" or not isinstance(value, bool), where
 
 
@@ -94,8 +94,8 @@ def is_valid(node: dict[str, Any], value: object, definitions: dict[str, Any]) -
     return True
 
 
-def checked(command: str, text: str) -> dict[str, Any]:
-    """The object that a command printed, which is one of its schema, and of its struct."""
+def validated(command: str, text: str) -> dict[str, Any]:
+    """Return the object that a command printed, after validating it against its schema and its struct."""
     definitions = schema()["$defs"]
     document = json.loads(text)
     validate(definitions[DOCUMENTS[command].__name__], document, definitions)
@@ -105,7 +105,7 @@ def checked(command: str, text: str) -> dict[str, Any]:
 
 @pytest.fixture
 def busy(cluster: Coordinator, tmp_path: Path) -> Coordinator:
-    """A bit of everything: two brokers, records, a group, a transaction, an application, a reassignment."""
+    """A cluster with two brokers, records, a group, a transaction, an application and a reassignment."""
     add_broker(cluster, str(tmp_path / "disk1"))
     cluster.create_topic("orders", configs={"retention.ms": "1000"}, assignment=[[0, 1], [1, 0]])
     cluster.create_topic("moving")
@@ -130,7 +130,7 @@ def busy(cluster: Coordinator, tmp_path: Path) -> Coordinator:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """The JSON files that commands take."""
+    """Write the JSON files that commands take as arguments; name -> path."""
     contents: dict[str, object] = {
         "offsets": {"partitions": [{"topic": "orders", "partition": 0, "offset": 1},
                                    {"topic": "nope", "partition": 0, "offset": 1}], "version": 1},
@@ -176,132 +176,132 @@ LINES: dict[str, Sequence[str]] = {
     "e2e-latency": ("--topic", "pings", "--num-records", "2", "--producer-acks", "all", "--record-size", "5"),
     "jobs": (),
 }  # fmt: skip
-"""A command line for each document but that of a loop, which has a test of its own."""
+"""A command line for each document except those of a loop and of dump-log, which are tested separately."""
 
 FAILING = {"delete-records": 1}
 NOT_ACTIONS = {"--verify-index-only"}
-"""Options that begin like an action."""
+"""Options with such a prefix that are not actions."""
 
 
 def test_every_document_has_a_test() -> None:
     assert {*LINES, "maintain --loop", "dump-log"} == set(DOCUMENTS)
-    assert {document.split()[0] for document in DOCUMENTS} == set(COMMANDS) - OTHERS
+    assert {document.split()[0] for document in DOCUMENTS} == set(COMMANDS) - WITHOUT_DOCUMENT
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_action_that_lists_or_describes_has_a_document(command: str) -> None:
+def test_every_read_only_action_has_a_document(command: str) -> None:
     parser = load_command(command).parser()
     flags = {flag for action in parser.optional_actions() for flag in action.option_strings}
-    assert ("--json" in flags) == (command not in OTHERS)
+    assert ("--json" in flags) == (command not in WITHOUT_DOCUMENT)
     actions = [*parser.actions, *(flag for flag in flags if flag.startswith("--"))]
-    looks = {action for action in actions if re.match(rf"(--)?({'|'.join(LOOKS)})(-|$)", action)} - NOT_ACTIONS
-    assert {f"{command} {action}" for action in looks} <= set(DOCUMENTS)
+    read_only = {action for action in actions if re.match(rf"(--)?({'|'.join(READ_ONLY)})(-|$)", action)} - NOT_ACTIONS
+    assert {f"{command} {action}" for action in read_only} <= set(DOCUMENTS)
 
 
 @pytest.mark.parametrize("command", LINES)
-def test_what_a_command_prints_is_of_its_schema(run: Run, busy: Coordinator, tmp_path: Path, command: str) -> None:
+def test_output_conforms_to_its_schema(run: Run, busy: Coordinator, tmp_path: Path, command: str) -> None:
     named = files(tmp_path)
     line = [named.get(word, word) for word in LINES[command]]
     result = run(*command.split(), *line, "--json")
     assert result.code == FAILING.get(command, 0), result.err
-    document = checked(command, result.out)
+    document = validated(command, result.out)
     assert document
     assert result.out.isascii()
     assert command == "fsck" or len(result.lines) == 1
 
 
 @pytest.mark.parametrize("command", [command for command in LINES if command not in ("fsck", "maintain --once")])
-def test_what_an_empty_cluster_gives_is_of_the_schema_too(run: Run, root: str, tmp_path: Path, command: str) -> None:
+def test_output_for_an_empty_cluster_conforms_to_its_schema(run: Run, root: str, tmp_path: Path, command: str) -> None:
     named = files(tmp_path)
     result = run(*command.split(), *(named.get(word, word) for word in LINES[command]), "--json")
     if result.out:
-        checked(command, result.out)
+        validated(command, result.out)
     else:
         assert result.code == 1
         assert result.err
 
 
-def test_the_documents_say_what_the_tables_do(run: Run, busy: Coordinator) -> None:
-    (orders,) = checked("topics --describe", run("topics", "--describe", "--topic", "orders", "--json").out)["topics"]
+def test_documents_contain_the_values_of_the_tables(run: Run, busy: Coordinator) -> None:
+    (orders,) = validated("topics --describe", run("topics", "--describe", "--topic", "orders", "--json").out)["topics"]
     assert (orders["partition_count"], orders["replication_factor"]) == (2, 2)
     assert orders["configs"] == {"retention.ms": "1000"}
-    assert [(one["partition"], one["leader"], one["replicas"], one["isr"]) for one in orders["partitions"]] == [
+    assert [(row["partition"], row["leader"], row["replicas"], row["isr"]) for row in orders["partitions"]] == [
         (0, 0, [0, 1], [0, 1]), (1, 0, [1, 0], [0])
     ]  # fmt: skip
-    groups = checked(
+    groups = validated(
         "consumer-groups --describe", run("consumer-groups", "--describe", "--group", "readers", "--json").out
     )["groups"]
-    assert [(one["topic"], one["partition"], one["lag"]) for one in groups[0]["offsets"]] == [
+    assert [(row["topic"], row["partition"], row["lag"]) for row in groups[0]["offsets"]] == [
         ("orders", 0, 0), ("orders", 1, 0)
     ]  # fmt: skip
     assert groups[0]["members"] is None
-    offsets = checked("get-offsets", run("get-offsets", "--topic", "moving", "--time", "max-timestamp", "--json").out)
+    offsets = validated("get-offsets", run("get-offsets", "--topic", "moving", "--time", "max-timestamp", "--json").out)
     assert offsets == {"offsets": [{"topic": "moving", "partition": 0, "offset": None}]}
-    moves = checked("reassign-partitions --list", run("reassign-partitions", "--list", "--json").out)
+    moves = validated("reassign-partitions --list", run("reassign-partitions", "--list", "--json").out)
     assert moves["reassignments"][0]["adding_replicas"] == [1]
 
 
-def test_metrics_are_in_the_document_where_they_are_asked_for(run: Run, busy: Coordinator) -> None:
+def test_metrics_are_included_only_with_print_metrics(run: Run, busy: Coordinator) -> None:
     command = ("producer-perf-test", *LINES["producer-perf-test"], "--json")
-    assert checked("producer-perf-test", run(*command).out)["metrics"] is None
-    metrics = checked("producer-perf-test", run(*command, "--print-metrics").out)["metrics"]
+    assert validated("producer-perf-test", run(*command).out)["metrics"] is None
+    metrics = validated("producer-perf-test", run(*command, "--print-metrics").out)["metrics"]
     assert metrics["producer-metrics"]["record-send-total"] == 10
 
 
-def test_members_and_state_of_a_group_are_of_the_schema(run: Run, busy: Coordinator) -> None:
+def test_members_and_state_of_a_group_conform_to_the_schema(run: Run, busy: Coordinator) -> None:
     with Consumer("orders", bootstrap_servers=busy.store.root, group_id="readers", group_instance_id="one") as consumer:
         while not consumer.assignment():
             consumer.poll(timeout_ms=100)
         command = ("consumer-groups", "--describe", "--group", "readers", "--json")
-        members = checked("consumer-groups --describe", run(*command, "--members").out)["groups"][0]
-        state = checked("consumer-groups --describe", run(*command, "--state").out)["groups"][0]
+        members = validated("consumer-groups --describe", run(*command, "--members").out)["groups"][0]
+        state = validated("consumer-groups --describe", run(*command, "--state").out)["groups"][0]
     assert [(member["group_instance_id"], len(member["assignment"])) for member in members["members"]] == [("one", 2)]
     assert (members["offsets"], state["offsets"], state["members"]) == (None, None, None)
     assert (state["state"], state["member_count"]) == ("Stable", 1)
 
 
-def test_a_group_that_does_not_exist_is_left_out_and_makes_the_exit_code_1(run: Run, busy: Coordinator) -> None:
+def test_an_unknown_group_is_omitted_and_exits_with_1(run: Run, busy: Coordinator) -> None:
     result = run("consumer-groups", "--describe", "--group", "readers", "--group", "nope", "--json")
-    found = checked("consumer-groups --describe", result.out)["groups"]
-    assert ([group["group"] for group in found], result.code) == (["readers"], 1)
+    groups = validated("consumer-groups --describe", result.out)["groups"]
+    assert ([group["group"] for group in groups], result.code) == (["readers"], 1)
     assert "'nope' does not exist" in result.err
 
 
-def test_only_the_reported_partitions_are_listed_and_an_exit_code_can_be_asked_for(run: Run, busy: Coordinator) -> None:
+def test_a_report_lists_only_matching_partitions_and_exit_code_option_returns_2(run: Run, busy: Coordinator) -> None:
     command = ("topics", "--describe", "--under-replicated-partitions", "--json")
     listed = run(*command)
-    (topic,) = checked("topics --describe", listed.out)["topics"]
-    assert (topic["topic"], [one["partition"] for one in topic["partitions"]], listed.code) == ("orders", [1], 0)
+    (topic,) = validated("topics --describe", listed.out)["topics"]
+    assert (topic["topic"], [row["partition"] for row in topic["partitions"]], listed.code) == ("orders", [1], 0)
     assert run(*command, "--exit-code").code == 2
     nothing = run("topics", "--describe", "--unavailable-partitions", "--json", "--exit-code")
     assert (json.loads(nothing.out), nothing.code) == ({"topics": []}, 0)
 
 
-def test_exit_code_belongs_to_the_reports(run: Run, root: str) -> None:
+def test_exit_code_requires_a_report(run: Run, root: str) -> None:
     refused = run("topics", "--describe", "--exit-code")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("--exit-code requires one of --under-replicated-partitions")
 
 
-def test_a_failed_pass_is_a_document_and_an_exit_code(run: Run, busy: Coordinator, tmp_path: Path) -> None:
+def test_a_failed_pass_prints_its_document_and_exits_with_1(run: Run, busy: Coordinator, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "disk1")
     result = run("maintain", "--once", "--only", "elections,roll", "--json")
-    document = checked("maintain --once", result.out)
+    document = validated("maintain --once", result.out)
     assert result.code == 1
     assert document["problems"] == 1
     assert [step["step"] for step in document["steps"]] == ["elections", "roll"]
     assert "broker.json is missing" in document["steps"][0]["problems"][0]
 
 
-def test_a_loop_prints_an_object_a_line(busy: Coordinator) -> None:
+def test_a_loop_prints_one_object_per_line(busy: Coordinator) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop", "--only", "replication", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
         assert loop.stdout is not None
         first = loop.stdout.readline()
         loop.send_signal(signal.SIGTERM)
-        rest, _ = loop.communicate(timeout=60)
+        remaining, _ = loop.communicate(timeout=60)
     assert loop.returncode == 0
-    steps = [checked("maintain --loop", line) for line in [first, *rest.splitlines()]]
+    steps = [validated("maintain --loop", line) for line in [first, *remaining.splitlines()]]
     assert steps[0]["step"] == "replication"
     assert steps[0]["counts"]["replicas_in_sync_again"] > 0
 
@@ -311,18 +311,18 @@ def test_a_loop_prints_an_object_a_line(busy: Coordinator) -> None:
 
 @pytest.fixture
 def segment(cluster: Coordinator) -> str:
-    """A .log of three batches."""
+    """The path of a .log with three batches."""
     cluster.create_topic("big")
     append_records(cluster, "big", [Record(value=b"x" * 100_000)] * 29 + [Record(b"k\n", None, [("h", b"1")])])
-    (found,) = cluster.segments("big", cluster.refresh()).partition(0)
-    return f"{cluster.store.root}/{found.path}"
+    (segment,) = cluster.segments("big", cluster.refresh()).partition(0)
+    return f"{cluster.store.root}/{segment.path}"
 
 
 def dumped(result: Result, part: str) -> list[dict[str, Any]]:
-    """What the lines have of this kind; each line is of the schema."""
-    found = [checked("dump-log", line) for line in result.lines]
-    assert all(sum(line[name] is not None for name in ("start", "batch", "entry", "end")) == 1 for line in found)
-    return [line[part] for line in found if line[part] is not None]
+    """Return the objects under this key; each line is validated and has exactly one."""
+    documents = [validated("dump-log", line) for line in result.lines]
+    assert all(sum(line[name] is not None for name in ("start", "batch", "entry", "end")) == 1 for line in documents)
+    return [line[part] for line in documents if line[part] is not None]
 
 
 def test_a_dump_has_a_line_for_each_batch_with_its_records(run: Run, cluster: Coordinator, segment: str) -> None:
@@ -352,7 +352,7 @@ def test_a_dumped_index_has_a_line_for_each_entry(run: Run, segment: str) -> Non
         assert (alone.code, dumped(alone, "entry"), dumped(alone, "end")[0]["sound"]) == (0, [], True)
 
 
-def test_a_damaged_dump_says_what_is_wrong_in_its_objects_and_its_exit_code(run: Run, segment: str) -> None:
+def test_a_dump_of_damaged_files_reports_faults_and_exits_with_1(run: Run, segment: str) -> None:
     data = bytearray(Path(segment).read_bytes())
     data[data.index(b"xxxx")] ^= 1
     Path(segment).write_bytes(data)
@@ -364,10 +364,10 @@ def test_a_damaged_dump_says_what_is_wrong_in_its_objects_and_its_exit_code(run:
     assert batches[0]["fault"] in result.err
     of_log, of_index = dumped(result, "end")
     assert (of_log["sound"], of_index["sound"]) == (False, False)
-    assert [(one["batch"], one["what"]) for one in of_index["mismatches"]] == [(0, "crc")]
+    assert [(mismatch["batch"], mismatch["what"]) for mismatch in of_index["mismatches"]] == [(0, "crc")]
 
 
-def test_a_dump_that_is_cut_short_says_so_and_a_missing_file_has_no_end(run: Run, segment: str) -> None:
+def test_a_truncated_dump_is_marked_incomplete_and_a_missing_file_has_no_end_object(run: Run, segment: str) -> None:
     cut = run("dump-log", "--files", segment, "--max-bytes", "1", "--json")
     assert ([end["complete"] for end in dumped(cut, "end")], len(dumped(cut, "batch"))) == ([False], 1)
     missing = run("dump-log", "--files", f"{segment},{segment}2.log", "--json")
@@ -388,13 +388,13 @@ def test_a_dump_that_is_cut_short_says_so_and_a_missing_file_has_no_end(run: Run
         "reassign-partitions --cancel --reassignment-json-file x",
     ],
 )
-def test_json_belongs_to_what_lists(run: Run, root: str, line: str) -> None:
+def test_json_is_refused_for_actions_that_change_something(run: Run, root: str, line: str) -> None:
     refused = run(*line.split(), "--json")
     assert (refused.code, refused.out) == (1, "")
     assert "json" in refused.err
 
 
-def test_texts_of_others_stay_one_line_of_ascii(run: Run, cluster: Coordinator) -> None:
+def test_arbitrary_texts_are_escaped_to_one_line_of_ascii(run: Run, cluster: Coordinator) -> None:
     commit(cluster, ApplicationWrite(application="n\u00e4chtlich\n\u2028\U0001f600", application_version=1))
     result = run("applications", "--list", "--json")
     assert len(result.lines) == 1
@@ -413,7 +413,9 @@ def test_texts_of_others_stay_one_line_of_ascii(run: Run, cluster: Coordinator) 
         ("vacuum", 1),
     ],
 )
-def test_a_monitor_can_tell_that_nothing_was_looked_at(run: Run, tmp_path: Path, line: str, code: int) -> None:
+def test_a_missing_cluster_exits_with_an_error_code_and_no_output(
+    run: Run, tmp_path: Path, line: str, code: int
+) -> None:
     result = run(*line.split(), "--json", "--bootstrap-server", str(tmp_path / "nothing"))
     assert (result.code, result.out) == (code, "")
     assert "is not a sparklog cluster" in result.err

@@ -1,4 +1,4 @@
-"""What all commands share with Kafka's tools: options given twice, deprecated ones, names of properties, exit codes."""
+"""What all commands share with Kafka's tools: repeated and deprecated options, properties, exit codes, signals."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def parser_of(command: str) -> CommandParser:
 
 def single_valued(command: str) -> list[argparse.Action]:
     actions = parser_of(command).optional_actions()
-    return [one for one in actions if one.nargs != 0 and not isinstance(one, argparse._AppendAction)]
+    return [action for action in actions if action.nargs != 0 and not isinstance(action, argparse._AppendAction)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_says_which_options_may_be_given_more_than_once(command: str) -> None:
+def test_the_help_marks_repeatable_options(command: str) -> None:
     parser = parser_of(command)
-    said = " ".join(parser.format_help().split())
-    shown = [one for one in parser.optional_actions() if isinstance(one, argparse._AppendAction)]
-    assert len(re.findall(r"[;,] (?:repeatable|may be repeated)", said)) == len(shown)
+    help_text = " ".join(parser.format_help().split())
+    repeatable = [action for action in parser.optional_actions() if isinstance(action, argparse._AppendAction)]
+    assert len(re.findall(r"[;,] (?:repeatable|may be repeated)", help_text)) == len(repeatable)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_option_that_takes_one_value_is_refused_when_given_twice(command: str) -> None:
+def test_repeating_a_single_valued_option_is_refused(command: str) -> None:
     for action in single_valued(command):
         value = str(next(iter(action.choices))) if action.choices else "1"
         for flag in action.option_strings:
@@ -62,7 +62,7 @@ def test_an_option_that_takes_one_value_is_refused_when_given_twice(command: str
         ["configs", "--alter", "--topic", "t", "--add-config", "retention.ms=1", "--add-config", "max.message.bytes=9"],
     ],
 )
-def test_nothing_is_changed_then(run: Run, cluster: Coordinator, arguments: list[str]) -> None:
+def test_a_refused_repetition_changes_nothing(run: Run, cluster: Coordinator, arguments: list[str]) -> None:
     for name in ("t", "u"):
         cluster.create_topic(name)
     before = cluster.refresh().version
@@ -104,7 +104,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("command", "old", "new", "value"), DEPRECATED)
-def test_deprecated_options_work_and_name_what_to_use(
+def test_deprecated_options_work_and_name_their_replacement(
     run: Run, cluster: Coordinator, tmp_path: Path, command: str, old: str, new: str, value: str
 ) -> None:
     cluster.create_topic("t")
@@ -121,7 +121,7 @@ def test_deprecated_options_work_and_name_what_to_use(
         assert f"Options {old} and {new} cannot be specified together." in both.err
 
 
-def test_the_deprecated_config_of_leader_election_works(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_the_deprecated_config_option_of_leader_election_works(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     (tmp_path / "p").touch()
     elect = ["--election-type", "preferred", "--all-topic-partitions", "--admin.config", str(tmp_path / "p")]
     result = run("leader-election", *elect)
@@ -139,7 +139,7 @@ def test_the_deprecated_config_of_leader_election_works(run: Run, cluster: Coord
         ("console-consumer", "--formatter-property", "ignoring unknown property 'parse.kye' of the formatter"),
     ],
 )
-def test_unknown_properties_pass_with_a_warning(
+def test_unknown_properties_are_ignored_with_a_warning(
     run: Run, cluster: Coordinator, command: str, flag: str, hint: str
 ) -> None:
     cluster.create_topic("t")
@@ -149,16 +149,14 @@ def test_unknown_properties_pass_with_a_warning(
 
 
 @pytest.mark.parametrize("root", ["localhost:9092", "127.0.0.1:9092", "a.example:9092,b.example:9093", "[::1]:9092"])
-def test_addresses_of_brokers_get_a_word_on_what_a_root_is(run: Run, root: str) -> None:
+def test_an_address_of_kafka_brokers_is_refused_with_a_hint(run: Run, root: str) -> None:
     result = run("topics", "--list", "--bootstrap-server", root)
     assert result.code == 1
     assert f"{root!r} looks like the address of Kafka brokers: give the root of the cluster" in result.err
     assert "there is no server with a port" in result.err
 
 
-def test_a_storage_option_that_is_not_known_is_named_in_plain_words(
-    run: Run, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_storage_option_is_named(run: Run, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("s3fs")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     s3 = ["--bootstrap-server", "s3://bucket/log", "--storage-option", "foo=bar"]
@@ -166,18 +164,18 @@ def test_a_storage_option_that_is_not_known_is_named_in_plain_words(
     assert result.code == 1
     assert "the storage client has no option 'foo'" in result.err
     assert "TypeError" not in result.err
-    # options go to the storages of other brokers too, so that those of a folder are no mistake
+    # a local store ignores it: options are also for the stores of other brokers
     assert run("topics", "--list", "--storage-option", "foo=bar") == (0, "", "")
 
 
 @pytest.mark.parametrize("arguments", [["help", "topics"], ["topics", "-h"], ["topics", "--help"]])
-def test_help_of_a_command_is_had_in_three_ways(run: Run, arguments: list[str]) -> None:
+def test_help_of_a_command_is_available_in_three_ways(run: Run, arguments: list[str]) -> None:
     result = run(*arguments)
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("usage: sparklog topics ")
 
 
-def test_help_of_what_is_not_a_command_says_which_was_meant(run: Run) -> None:
+def test_help_of_an_unknown_command_suggests_a_similar_one(run: Run) -> None:
     assert (
         run("help", "topcis").err == "'topcis' is not a command (`sparklog --help` lists them); did you mean topics?\n"
     )
@@ -197,7 +195,7 @@ def test_version_begins_with_a_number(run: Run) -> None:
         (["topics", "--create", "orders"], "'orders' does not belong to any option; did you mean --topic orders?"),
     ],
 )
-def test_what_an_older_tool_called_otherwise_is_named(run: Run, root: str, arguments: list[str], hint: str) -> None:
+def test_options_of_older_tools_get_a_suggestion(run: Run, root: str, arguments: list[str], hint: str) -> None:
     result = run(*arguments)
     assert result.code == 1
     assert hint in result.err
@@ -229,7 +227,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), REFUSALS)
-def test_refusals_have_the_words_that_scripts_search_for(
+def test_errors_contain_the_messages_that_scripts_search_for(
     run: Run, cluster: Coordinator, arguments: list[str], words: str
 ) -> None:
     cluster.create_topic("t", 3)
@@ -250,7 +248,7 @@ def offsets_past_the_end(tmp_path: Path) -> str:
     return str(path)
 
 
-OTHERWISE = [
+SUCCEED_IN_KAFKA = [
     ["consumer-groups", "--describe", "--group", "z"],
     ["consumer-groups", "--delete", "--group", "z"],
     ["consumer-groups", "--delete-offsets", "--group", "z", "--topic", "t"],
@@ -263,13 +261,13 @@ OTHERWISE = [
 ]
 
 
-@pytest.mark.parametrize("arguments", OTHERWISE)
-def test_kafkas_exit_codes_can_be_had(
+@pytest.mark.parametrize("arguments", SUCCEED_IN_KAFKA)
+def test_kafkas_exit_codes_can_be_enabled(
     run: Run, cluster: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     cluster.create_topic("t")
     cluster.commit_offsets("g", {("t", 0): 0})
-    arguments = [one.replace("FILE", offsets_past_the_end(tmp_path)) for one in arguments]
+    arguments = [argument.replace("FILE", offsets_past_the_end(tmp_path)) for argument in arguments]
     monkeypatch.delenv("SPARKLOG_KAFKA_EXIT_CODES", raising=False)
     assert run(*arguments).code == 1
     assert run(*arguments, "--kafka-exit-codes").code == 0
@@ -288,7 +286,7 @@ def test_kafkas_exit_codes_can_be_had(
         ["topics", "--list", "--nope"],
     ],
 )
-def test_what_fails_in_kafka_too_fails_with_its_exit_codes(
+def test_commands_that_fail_in_kafka_fail_with_kafkas_exit_codes_too(
     run: Run, root: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setenv("SPARKLOG_KAFKA_EXIT_CODES", "1")
@@ -298,7 +296,7 @@ def test_what_fails_in_kafka_too_fails_with_its_exit_codes(
 # -- closed streams and signals
 
 
-def test_closed_standard_output_is_no_failure(cluster: Coordinator) -> None:
+def test_commands_succeed_with_closed_standard_output(cluster: Coordinator) -> None:
     for command in (
         "topics --create --topic t",
         "topics --list",
@@ -325,7 +323,7 @@ LONG_RUNNING = [
 
 @pytest.mark.parametrize("arguments", LONG_RUNNING)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGTERM, 143)])
-def test_a_hang_up_is_a_request_to_stop(
+def test_sighup_and_sigterm_stop_long_running_commands(
     cluster: Coordinator, arguments: list[str], number: signal.Signals, code: int
 ) -> None:
     cluster.create_topic("t")
@@ -358,52 +356,50 @@ JAVAS_DEFAULT = (
 
 
 @pytest.mark.parametrize("strategy", [JAVAS_DEFAULT, "range, cooperative-sticky", "cooperative-sticky,sticky"])
-def test_lists_of_assignors_are_taken_as_javas_consumer_takes_them(
+def test_lists_of_assignors_are_accepted_as_by_the_java_consumer(
     run: Run, cluster: Coordinator, tmp_path: Path, strategy: str
 ) -> None:
     cluster.create_topic("t")
     assert run("console-producer", "--topic", "t", stdin=b"a\n").code == 0
     config = tmp_path / "consumer.properties"
     config.write_text(f"partition.assignment.strategy={strategy}\nauto.offset.reset=earliest\n")
-    once = ("--topic", "t", "--max-messages", "1")
-    consumed = run("console-consumer", *once, "--group", "g", "--command-config", str(config))
+    one_message = ("--topic", "t", "--max-messages", "1")
+    consumed = run("console-consumer", *one_message, "--group", "g", "--command-config", str(config))
     assert (consumed.code, consumed.out) == (0, "a\n"), consumed.err
-    verified = run("verifiable-consumer", *once, "--group-id", "v", "--assignment-strategy", strategy)
+    verified = run("verifiable-consumer", *one_message, "--group-id", "v", "--assignment-strategy", strategy)
     assert (verified.code, '"count":1' in verified.out) == (0, True), verified.err
 
 
-def test_members_with_javas_default_share_a_group_with_those_of_either_assignor(root: str) -> None:
+def test_members_with_javas_default_assignors_can_join_a_group_of_either_assignor(root: str) -> None:
     from sparklog.client.consumer.consumer import Consumer
 
     cluster = open_cluster(root)
     cluster.create_topic("t", 2)
-    for other in ("range", "cooperative-sticky"):
+    for assignor in ("range", "cooperative-sticky"):
         arguments = client_arguments({"partition.assignment.strategy": JAVAS_DEFAULT}, DEFAULTS)
         with (
-            Consumer("t", cluster=cluster, group_id=other, **arguments) as first,
-            Consumer("t", cluster=cluster, group_id=other, partition_assignment_strategy=other) as second,
+            Consumer("t", cluster=cluster, group_id=assignor, **arguments) as first,
+            Consumer("t", cluster=cluster, group_id=assignor, partition_assignment_strategy=assignor) as second,
         ):
             while len(first.assignment()) != 1 or len(second.assignment()) != 1:
                 first.poll(10)
                 second.poll(10)
-            assert cluster.refresh().groups[other].assignor == other
+            assert cluster.refresh().groups[assignor].assignor == assignor
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_what_was_found_is_said_by_the_exit_code_also_where_nobody_reads_the_output(
-    root: str, cluster: Coordinator, unbuffered: str
-) -> None:
+def test_the_exit_code_is_kept_when_the_output_pipe_is_closed(root: str, cluster: Coordinator, unbuffered: str) -> None:
     add_brokers(cluster, 1)
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, "-m", "sparklog.cli", "brokers", "list", "--exit-code"]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    found = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False, env=environment)
+    result = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False, env=environment)
     os.close(write_end)
-    assert (found.returncode, b"Traceback" in found.stderr) == (2, False)
+    assert (result.returncode, b"Traceback" in result.stderr) == (2, False)
 
 
-def test_properties_that_javas_clients_know_get_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_properties_of_javas_clients_are_ignored_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     javas = ("security.protocol", "client.dns.lookup", "connections.max.idle.ms", "internal.leave.group.on.close")
     assert client_arguments(dict.fromkeys(javas, "1"), DEFAULTS) == {}
     assert capsys.readouterr().err == ""
@@ -411,7 +407,7 @@ def test_properties_that_javas_clients_know_get_no_warning(capsys: pytest.Captur
     assert capsys.readouterr().err == ""
 
 
-def test_a_wrong_value_of_a_flag_without_effect_is_named(run: Run, root: str) -> None:
+def test_an_invalid_value_of_an_option_without_effect_is_refused(run: Run, root: str) -> None:
     for command, flag in (("consumer-groups", "--timeout"), ("console-producer", "--max-block-ms")):
         result = run(command, flag, "soon")
         assert result.code == 1

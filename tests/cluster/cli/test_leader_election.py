@@ -1,4 +1,4 @@
-"""kafka-leader-election: what it elects, prints and refuses."""
+"""kafka-leader-election: elections, output and usage errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import Run, change_partition, commit
 
 @pytest.fixture
 def orders(cluster: Coordinator, tmp_path: Path) -> Coordinator:
-    """Brokers 0 and 1; three partitions that 0 ought to lead, of which 1 leads the first and the third."""
+    """Three partitions with preferred leader 0; broker 1 leads the first and the third."""
     add_broker(cluster, str(tmp_path / "disk1"))
     cluster.create_topic("orders", assignment=[[0, 1], [0, 1], [0, 1]])
     for number in (0, 2):
@@ -30,17 +30,17 @@ def orders(cluster: Coordinator, tmp_path: Path) -> Coordinator:
 
 def leaders(cluster: Coordinator) -> list[tuple[int, int]]:
     """Leader and leader epoch of each partition."""
-    return [(one.leader, one.leader_epoch) for one in cluster.refresh().topic("orders").partitions]
+    return [(partition.leader, partition.leader_epoch) for partition in cluster.refresh().topic("orders").partitions]
 
 
-def test_the_preferred_replica_leads_again(run: Run, orders: Coordinator) -> None:
+def test_the_preferred_replica_is_elected(run: Run, orders: Coordinator) -> None:
     elect = ["leader-election", "--election-type", "preferred", "--topic", "orders", "--partition", "0"]
     assert run(*elect) == (0, "Successfully completed leader election (PREFERRED) for partitions orders-0\n", "")
     assert leaders(orders)[0] == (0, 2)
     assert run(*elect) == (0, "Valid replica already elected for partitions orders-0\n", "")
 
 
-def test_of_all_partitions_those_are_named_that_change_or_cannot(run: Run, orders: Coordinator) -> None:
+def test_all_partitions_reports_elections_and_failures_only(run: Run, orders: Coordinator) -> None:
     result = run("leader-election", "--election-type", "PREFERRED", "--all-topic-partitions")
     assert result.code == 1
     assert result.lines[0] == "Successfully completed leader election (PREFERRED) for partitions orders-0"
@@ -50,7 +50,7 @@ def test_of_all_partitions_those_are_named_that_change_or_cannot(run: Run, order
     assert leaders(orders) == [(0, 2), (0, 0), (1, 1)]
 
 
-def test_a_file_names_partitions(run: Run, orders: Coordinator, tmp_path: Path) -> None:
+def test_partitions_are_read_from_a_file(run: Run, orders: Coordinator, tmp_path: Path) -> None:
     path = tmp_path / "partitions.json"
     path.write_text(json.dumps({"partitions": [{"topic": "orders", "partition": number} for number in (0, 1)]}))
     result = run("leader-election", "--election-type", "preferred", "--path-to-json-file", str(path))
@@ -62,9 +62,7 @@ def test_a_file_names_partitions(run: Run, orders: Coordinator, tmp_path: Path) 
     )
 
 
-def test_an_unclean_election_lets_a_replica_lead_that_lacks_records(
-    run: Run, orders: Coordinator, tmp_path: Path
-) -> None:
+def test_an_unclean_election_elects_a_replica_that_lacks_records(run: Run, orders: Coordinator, tmp_path: Path) -> None:
     with Producer(bootstrap_servers=orders.store.root, acks="all") as producer:
         producer.send("orders", value=b"on both", partition=1).get()
     change_partition(orders, "orders", 1, leader=1, isr=[1])
@@ -74,7 +72,7 @@ def test_an_unclean_election_lets_a_replica_lead_that_lacks_records(
     commit(orders, ChangeBroker(broker=1, online=False))
     change_partition(orders, "orders", 1, leader=-1)
     end = orders.refresh().partition("orders", 1).log_end_offset
-    for path in sorted(Path(orders.store.root, "orders-1").iterdir())[2:]:  # the second record came to broker 1 alone
+    for path in sorted(Path(orders.store.root, "orders-1").iterdir())[2:]:  # the second record is on broker 1 only
         path.unlink()
     elect = ["leader-election", "--election-type", "unclean", "--topic", "orders", "--partition", "1"]
     assert run(*elect) == (0, "Successfully completed leader election (UNCLEAN) for partitions orders-1\n", "")
@@ -97,13 +95,13 @@ def test_an_unclean_election_lets_a_replica_lead_that_lacks_records(
          "Option partition is only allowed if topic is used"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported(run: Run, root: str, arguments: list[str], message: str) -> None:
     result = run("leader-election", *arguments)
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines()[0] == message
 
 
-def test_a_file_with_a_partition_twice_is_refused(run: Run, orders: Coordinator, tmp_path: Path) -> None:
+def test_a_file_with_duplicate_partitions_is_refused(run: Run, orders: Coordinator, tmp_path: Path) -> None:
     path = tmp_path / "partitions.json"
     path.write_text(json.dumps({"partitions": [{"topic": "orders", "partition": 0}] * 2}))
     result = run("leader-election", "--election-type", "preferred", "--path-to-json-file", str(path))
@@ -111,7 +109,7 @@ def test_a_file_with_a_partition_twice_is_refused(run: Run, orders: Coordinator,
     assert leaders(orders)[0] == (1, 1)
 
 
-def test_a_partition_that_is_none_is_said(run: Run, orders: Coordinator) -> None:
+def test_an_unknown_partition_is_reported(run: Run, orders: Coordinator) -> None:
     for kind in ("preferred", "unclean"):
         result = run("leader-election", "--election-type", kind, "--topic", "orders", "--partition", "9")
         assert result.code == 1

@@ -1,4 +1,4 @@
-"""console-producer loses no line that it has read: signals, storages that fail for a while, and who is told."""
+"""console-producer loses no line that it has read: signals, storage failures, retries and error messages."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def values(cluster: Coordinator, topic: str = "t") -> list[bytes | None]:
 
 
 @contextmanager
-def producing(root: str, *flags: str, timeout: str = "60000") -> Iterator[subprocess.Popen[bytes]]:
-    """A console-producer that sends nothing by itself for a minute."""
+def running_producer(root: str, *flags: str, timeout: str = "60000") -> Iterator[subprocess.Popen[bytes]]:
+    """A console-producer that lingers for a minute before it sends by default."""
     command = [*SPARKLOG, "console-producer", "--topic", "t", "--bootstrap-server", root, "--timeout", timeout, *flags]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
@@ -56,19 +56,19 @@ def producing(root: str, *flags: str, timeout: str = "60000") -> Iterator[subpro
 
 
 def write(process: subprocess.Popen[bytes], data: bytes) -> None:
-    """Give it these bytes, and return once it has read them."""
+    """Write these bytes to its input, and return once it has read them."""
     assert process.stdin is not None
     process.stdin.write(data)
     process.stdin.flush()
-    left = array.array("i", [1])
-    while left[0] and process.poll() is None:
-        fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, left)
+    unread = array.array("i", [1])
+    while unread[0] and process.poll() is None:
+        fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, unread)
 
 
 def send(process: subprocess.Popen[bytes], cluster: Coordinator, line: bytes, then: bytes) -> None:
-    """Give it a line and the beginning of the next, and return once it is done with the line.
+    """Write a line and the beginning of the next, and return once the line is acknowledged.
 
-    With ``--sync`` it reads on only when the sending has ended, which takes longer than until others see the line.
+    With ``--sync`` it reads on only after the acknowledgement, which is later than the commit.
     """
     write(process, line + b"\n")
     while values(cluster) != [line]:
@@ -80,9 +80,9 @@ def send(process: subprocess.Popen[bytes], cluster: Coordinator, line: bytes, th
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_sends_every_line_that_was_read(cluster: Coordinator, number: str, code: int) -> None:
+def test_a_signal_ends_it_after_every_complete_line_is_sent(cluster: Coordinator, number: str, code: int) -> None:
     cluster.create_topic("t")
-    with producing(cluster.store.root) as process:
+    with running_producer(cluster.store.root) as process:
         write(process, b"first\nsecond\nhalf of the th")
         process.send_signal(getattr(signal, number))
         assert process.communicate(timeout=60)[1] == b""
@@ -90,16 +90,16 @@ def test_a_signal_sends_every_line_that_was_read(cluster: Coordinator, number: s
     assert values(cluster) == [b"first", b"second"]
 
 
-def test_the_end_of_the_input_sends_what_is_left(cluster: Coordinator) -> None:
+def test_the_last_line_is_sent_at_the_end_of_the_input(cluster: Coordinator) -> None:
     cluster.create_topic("t")
-    with producing(cluster.store.root) as process:
+    with running_producer(cluster.store.root) as process:
         write(process, b"first\nlast without end")
         process.communicate(timeout=60)
         assert process.returncode == 0
     assert values(cluster) == [b"first", b"last without end"]
 
 
-def test_a_hang_up_that_is_ignored_as_nohup_does_ends_nothing(cluster: Coordinator) -> None:
+def test_an_ignored_sighup_does_not_end_it(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     command = ["nohup", sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--timeout", "60000"]
     command += ["--bootstrap-server", cluster.store.root]
@@ -113,7 +113,7 @@ def test_a_hang_up_that_is_ignored_as_nohup_does_ends_nothing(cluster: Coordinat
     assert values(cluster) == [b"first", b"second"]
 
 
-def test_closed_standard_input_is_the_end_of_the_input(cluster: Coordinator) -> None:
+def test_a_closed_standard_input_is_an_empty_input(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     command = (
         f"exec {sys.executable} -m sparklog.cli console-producer --topic t --bootstrap-server {cluster.store.root}"
@@ -122,20 +122,20 @@ def test_closed_standard_input_is_the_end_of_the_input(cluster: Coordinator) -> 
     assert (result.returncode, result.stderr) == (0, "")
 
 
-# -- a storage that fails
+# -- storage failures
 
 
-def test_a_root_that_is_away_for_a_while_costs_no_line(cluster: Coordinator) -> None:
+def test_no_line_is_lost_while_the_root_is_unavailable(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     root = Path(cluster.store.root)
     away = root.with_name("away")
-    with producing(str(root), "--sync") as process:
+    with running_producer(str(root), "--sync") as process:
         assert process.stderr is not None
         send(process, cluster, b"first", then=b"sec")
         root.rename(away)
         write(process, b"ond\nthird\n")
-        said = process.stderr.readline().decode()
-        assert said.startswith("WARN: sending line number 2 failed, retrying: ")
+        warning = process.stderr.readline().decode()
+        assert warning.startswith("WARN: sending line number 2 failed, retrying: ")
         assert not root.exists()
         away.rename(root)
         process.communicate(timeout=60)
@@ -143,23 +143,23 @@ def test_a_root_that_is_away_for_a_while_costs_no_line(cluster: Coordinator) -> 
     assert values(cluster) == [b"first", b"second", b"third"]
 
 
-def test_a_second_signal_gives_up_and_names_the_line(cluster: Coordinator) -> None:
+def test_a_second_signal_stops_retrying_and_names_the_line(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     root = Path(cluster.store.root)
-    with producing(str(root), "--sync", "--retry-backoff-ms", "60000") as process:
+    with running_producer(str(root), "--sync", "--retry-backoff-ms", "60000") as process:
         assert process.stderr is not None
         send(process, cluster, b"first", then=b"sec")
         root.rename(root.with_name("away"))
         write(process, b"ond\n")
         assert process.stderr.readline().startswith(b"WARN: sending line number 2 failed, retrying: ")
         process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGINT)  # another, since two of a kind may arrive as one
+        process.send_signal(signal.SIGINT)  # not SIGTERM again: two of the same signal may be merged
         assert b"line number 2: interrupted" in process.communicate(timeout=60)[1]
         assert process.returncode in (130, 143)
 
 
-class World:
-    """A cluster in memory, and a sender whose storage fails as it is told."""
+class FaultyCluster:
+    """A cluster in memory, and a sender whose store fails on request."""
 
     def __init__(self, name: str, faults: Iterable[Fault] = (), retries: Retries = RETRIES) -> None:
         self.clock = ManualClock()
@@ -184,7 +184,7 @@ class World:
 
 @pytest.fixture
 def space(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a space in memory."""
+    """The name of a memory store of this test."""
     name = request.node.name.translate({ord(mark): "-" for mark in "[]+*"})
     yield name
     forget_space(name)
@@ -195,23 +195,23 @@ KINDS = ["unavailable", "error", "lost_answer", "outage", "late2+unavailable", "
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lines_are_stored_once_whichever_request_fails(kind: str, space: str) -> None:
-    world = World(space)
-    world.sender.send(LINES)
-    steps = range(world.opened, len(world.store.calls))
+def test_lines_are_stored_exactly_once_if_any_request_fails(kind: str, space: str) -> None:
+    faulty = FaultyCluster(space)
+    faulty.sender.send(LINES)
+    steps = range(faulty.opened, len(faulty.store.calls))
     assert len(steps) > 5
     for step in steps:
         forget_space(space)
-        world = World(space, [Fault(step, kind)] if possible_at(world, step, kind) else ())
-        world.sender.send(LINES)
-        world.sender.send([Line(value=b"4")])
-        world.store.settle()
-        assert world.values() == [b"1", b"2", b"3", b"4"], step
-        assert world.sender.sent_lines == 4
+        faulty = FaultyCluster(space, [Fault(step, kind)] if possible_at(faulty, step, kind) else ())
+        faulty.sender.send(LINES)
+        faulty.sender.send([Line(value=b"4")])
+        faulty.store.settle()
+        assert faulty.values() == [b"1", b"2", b"3", b"4"], step
+        assert faulty.sender.sent_lines == 4
 
 
-def possible_at(world: World, step: int, kind: str) -> bool:
-    return possible(KNOWN[kind], world.store.calls[step].operation)
+def possible_at(faulty: FaultyCluster, step: int, kind: str) -> bool:
+    return possible(KNOWN[kind], faulty.store.calls[step].operation)
 
 
 @pytest.mark.parametrize(
@@ -225,29 +225,29 @@ def possible_at(world: World, step: int, kind: str) -> bool:
         (StoragePermissionError("denied"), RETRIES, 0),
     ],
 )
-def test_it_gives_up_as_its_retries_say_and_names_the_line(
+def test_it_retries_as_configured_and_names_the_line(
     space: str, failure: StorageError, retries: Retries, seconds: float
 ) -> None:
-    world = World(space, retries=retries)
-    world.sender.send(LINES)
-    began = world.clock.monotonic()
-    world.failure = failure
+    faulty = FaultyCluster(space, retries=retries)
+    faulty.sender.send(LINES)
+    began = faulty.clock.monotonic()
+    faulty.failure = failure
     with pytest.raises(type(failure), match=f"line number 4: this line and those after it were not sent: .*{failure}"):
-        world.sender.send(LINES)
-    assert seconds <= world.clock.monotonic() - began <= seconds * 1.5
-    assert world.values() == [b"1", b"2", b"3"]
+        faulty.sender.send(LINES)
+    assert seconds <= faulty.clock.monotonic() - began <= seconds * 1.5
+    assert faulty.values() == [b"1", b"2", b"3"]
 
 
-def test_it_says_where_it_is_not_known_whether_lines_are_stored(space: str) -> None:
-    world = World(space, retries=Retries(1, 100, 120_000))
-    world.sender.send(LINES)
+def test_an_unknown_outcome_is_reported_with_the_lines(space: str) -> None:
+    faulty = FaultyCluster(space, retries=Retries(1, 100, 120_000))
+    faulty.sender.send(LINES)
 
-    world.fails_from = "put_if_absent"
+    faulty.fails_from = "put_if_absent"
     with pytest.raises(StorageError, match="line number 4: it is unknown whether lines 4 to 6 are in the log"):
-        world.sender.send(LINES)
+        faulty.sender.send(LINES)
 
 
-def test_lines_that_were_read_are_sent_where_the_input_fails(
+def test_lines_read_before_an_input_error_are_sent(
     root: str, cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic("t")
@@ -266,14 +266,14 @@ def test_lines_that_were_read_are_sent_where_the_input_fails(
 
 
 @pytest.mark.parametrize("longest", [2**63 - 1, 10**30])
-def test_a_linger_without_end_waits_for_the_end_of_the_input(root: str, cluster: Coordinator, longest: int) -> None:
+def test_very_long_timeouts_are_accepted(root: str, cluster: Coordinator, longest: int) -> None:
     cluster.create_topic("t")
-    with producing(root, "--retry-backoff-ms", str(longest), timeout=str(longest)) as process:
+    with running_producer(root, "--retry-backoff-ms", str(longest), timeout=str(longest)) as process:
         write(process, b"1\n")
         assert process.communicate(b"2\n")[1] == b""
         assert process.returncode == 0
     assert values(cluster) == [b"1", b"2"]
 
 
-def test_a_pause_between_two_tries_is_one_that_the_system_can_wait() -> None:
+def test_the_retry_backoff_is_limited_to_the_longest_possible_wait() -> None:
     assert Retries(None, 10**30, 0).pause_seconds(1) <= threading.TIMEOUT_MAX

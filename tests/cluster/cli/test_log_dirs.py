@@ -1,4 +1,4 @@
-"""kafka-log-dirs: its two lines and its JSON."""
+"""kafka-log-dirs: its output and its filters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def orders(cluster: Coordinator) -> Coordinator:
     return cluster
 
 
-def test_sizes_are_printed_as_kafkas_tool_does(run: Run, orders: Coordinator) -> None:
+def test_sizes_are_printed_in_kafkas_format(run: Run, orders: Coordinator) -> None:
     result = run("log-dirs", "--describe")
     assert (result.code, result.err) == (0, "")
     assert result.lines[:2] == [
@@ -39,11 +39,11 @@ def test_sizes_are_printed_as_kafkas_tool_does(run: Run, orders: Coordinator) ->
     )
 
 
-def test_topics_and_brokers_can_be_chosen(run: Run, orders: Coordinator) -> None:
+def test_output_is_filtered_by_topic_and_broker(run: Run, orders: Coordinator) -> None:
     add_brokers(orders, 1)
     result = run("log-dirs", "--describe", "--topic-list", "refunds,nope", "--broker-list", "0")
     (broker,) = json.loads(result.lines[2])["brokers"]
-    assert [one["partition"] for one in broker["logDirs"][0]["partitions"]] == ["refunds-0"]
+    assert [partition["partition"] for partition in broker["logDirs"][0]["partitions"]] == ["refunds-0"]
     both = json.loads(run("log-dirs", "--describe").lines[2])["brokers"]
     assert [broker["broker"] for broker in both] == [0, 1]
 
@@ -58,7 +58,7 @@ def test_topics_and_brokers_can_be_chosen(run: Run, orders: Coordinator) -> None
          "ERROR: The given brokers do not exist from --broker-list: 7,8. Current existent brokers: 0"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported(run: Run, root: str, arguments: list[str], message: str) -> None:
     result = run("log-dirs", *arguments)
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines()[0] == message

@@ -1,4 +1,4 @@
-"""The command as a whole: help, dispatch, connection, how it complains, and what starting it loads."""
+"""The command as a whole: help, dispatch, connection, errors, and imports at startup."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_help_names_every_command(run: Run) -> None:
         assert re.search(rf"^  {name} ", result.out, re.M)
 
 
-def test_no_command_prints_the_help_and_fails(run: Run) -> None:
+def test_without_a_command_it_prints_the_help_and_fails(run: Run) -> None:
     result = run()
     assert result.code == 1
     assert result.out == run("--help").out
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_each_command_has_an_example_that_starts_with_it(run: Run, name: str) -> None:
+def test_help_of_each_command_has_an_example(run: Run, name: str) -> None:
     result = run(name, "--help")
     assert result.code == 0
     assert result.err == ""
@@ -46,12 +46,14 @@ def test_version_is_printed(run: Run, arguments: list[str]) -> None:
     assert run(*arguments) == (0, f"{sparklog.__version__} (sparklog)\n", "")
 
 
-def test_unknown_command_says_which_was_meant(run: Run) -> None:
+def test_an_unknown_command_is_refused_with_a_suggestion(run: Run) -> None:
     result = run("topcis", "--list")
     assert result == (1, "", "'topcis' is not a command (`sparklog --help` lists them); did you mean topics?\n")
 
 
-def test_missing_bootstrap_server_says_how_to_give_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_bootstrap_server_is_refused_with_the_ways_to_set_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
     result = run("topics", "--list")
     assert result.code == 1
@@ -59,23 +61,23 @@ def test_missing_bootstrap_server_says_how_to_give_it(run: Run, monkeypatch: pyt
     assert "SPARKLOG_BOOTSTRAP_SERVER" in result.err
 
 
-def test_flag_comes_before_file_and_file_before_environment(
+def test_option_overrides_file_and_file_overrides_environment(
     run: Run, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = {name: str(tmp_path / name) for name in ("flag", "file")}
-    for path in others.values():
+    roots = {name: str(tmp_path / name) for name in ("flag", "file")}
+    for path in roots.values():
         assert run("cluster", "create", "--bootstrap-server", path).code == 0
-    ids = {name: open_cluster(path).state.cluster_id for name, path in others.items()}
+    ids = {name: open_cluster(path).state.cluster_id for name, path in roots.items()}
     config = tmp_path / "client.properties"
-    config.write_text(f"bootstrap.servers={others['file']}\n")
+    config.write_text(f"bootstrap.servers={roots['file']}\n")
     command = ["cluster", "cluster-id"]
     assert run(*command).out == f"Cluster ID: {open_cluster(root).state.cluster_id}\n"
     assert run(*command, "--command-config", str(config)).out == f"Cluster ID: {ids['file']}\n"
-    both = run(*command, "--command-config", str(config), "--bootstrap-server", others["flag"])
+    both = run(*command, "--command-config", str(config), "--bootstrap-server", roots["flag"])
     assert both.out == f"Cluster ID: {ids['flag']}\n"
 
 
-def test_root_that_is_no_cluster_says_how_to_make_it_one(run: Run, tmp_path: Path) -> None:
+def test_a_root_without_a_cluster_is_refused_with_the_command_to_create_one(run: Run, tmp_path: Path) -> None:
     result = run("topics", "--list", "--bootstrap-server", str(tmp_path))
     assert result.code == 1
     assert "is not a sparklog cluster" in result.err
@@ -83,14 +85,14 @@ def test_root_that_is_no_cluster_says_how_to_make_it_one(run: Run, tmp_path: Pat
     assert result.err.count("\n") == 1
 
 
-def test_storage_that_cannot_arbitrate_commits_is_refused(run: Run) -> None:
+def test_unsupported_storage_is_refused(run: Run) -> None:
     result = run("cluster", "create", "--bootstrap-server", "sftp://host/log")
     assert result.code == 1
     assert "sftp" in result.err
     assert result.err.count("\n") == 1
 
 
-def test_newer_cluster_format_asks_for_an_upgrade(run: Run, root: str) -> None:
+def test_a_newer_cluster_format_is_refused_with_advice_to_upgrade(run: Run, root: str) -> None:
     path = Path(root, "cluster.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     result = run("topics", "--list")
@@ -99,7 +101,7 @@ def test_newer_cluster_format_asks_for_an_upgrade(run: Run, root: str) -> None:
     assert "upgrade sparklog" in result.err
 
 
-def test_edited_commit_is_found(run: Run, root: str) -> None:
+def test_a_modified_commit_is_detected(run: Run, root: str) -> None:
     run("topics", "--create", "--topic", "t")
     commit = Path(root, "meta/commits/00000000000000000001.json")
     commit.write_text(commit.read_text().replace('"t"', '"u"'))
@@ -121,7 +123,7 @@ def test_config_file_that_cannot_be_read_is_named(run: Run, root: str, tmp_path:
     assert "nope.properties" in result.err
 
 
-def test_debug_shows_where_an_error_comes_from(root: str) -> None:
+def test_debug_prints_the_traceback_of_an_error(root: str) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "topics", "--debug", "--delete", "--topic", "("]
     plain = [part for part in command if part != "--debug"]
     without = subprocess.run(plain, capture_output=True, text=True, check=False)
@@ -132,24 +134,24 @@ def test_debug_shows_where_an_error_comes_from(root: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "shows"), [("1", True), ("YES", True), ("no", False), ("off", False), ("", False)])
-def test_the_environment_switches_debugging_on_or_off(root: str, value: str, shows: bool) -> None:
+def test_debugging_is_switched_by_an_environment_variable(root: str, value: str, shows: bool) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "topics", "--list", "--bootstrap-server", root + "-nope"]
     environment = {**os.environ, "SPARKLOG_DEBUG": value}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 1
-    assert ("Traceback" in done.stderr) == shows
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 1
+    assert ("Traceback" in result.stderr) == shows
 
 
 @pytest.mark.parametrize("variable", ["SPARKLOG_DEBUG", "SPARKLOG_KAFKA_EXIT_CODES"])
-def test_an_invalid_switch_is_refused_with_the_valid_values(
+def test_an_invalid_value_of_a_switch_is_refused_with_the_valid_ones(
     run: Run, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "maybe")
-    said = f"invalid {variable}=maybe: set it to 1, true, yes or on, or to 0, false, no or off\n"
-    assert run("topics", "--list") == (1, "", said)
+    message = f"invalid {variable}=maybe: set it to 1, true, yes or on, or to 0, false, no or off\n"
+    assert run("topics", "--list") == (1, "", message)
 
 
-def test_flags_of_kafka_without_effect_are_accepted_and_logged_at_debug_level(root: str) -> None:
+def test_kafkas_options_without_effect_are_accepted_and_logged_at_debug_level(root: str) -> None:
     command = ["topics", "--debug", "--list", "--partition-size-limit-per-response", "10"]
     result = subprocess.run(
         [sys.executable, "-m", "sparklog.cli", *command], capture_output=True, text=True, check=True
@@ -157,26 +159,28 @@ def test_flags_of_kafka_without_effect_are_accepted_and_logged_at_debug_level(ro
     assert "--partition-size-limit-per-response has no effect here" in result.stderr
 
 
-LOADED = (
+PRINT_IMPORTED = (
     "import sys; from sparklog.cli.main import main; code = main(); print(code, *sorted(sys.modules), file=sys.stderr)"
 )
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    """The modules that a process has imported at its end."""
-    result = subprocess.run([sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=True)
+def imported_by(*arguments: str) -> set[str]:
+    """Return the modules that a process running the command has imported at its end."""
+    result = subprocess.run(
+        [sys.executable, "-c", PRINT_IMPORTED, *arguments], capture_output=True, text=True, check=True
+    )
     code, *modules = result.stderr.splitlines()[-1].split()
     assert code == "0"
     return {name for name in modules if name != "numpy"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *[[name, "--help"] for name in COMMANDS]])
-def test_help_loads_no_library(arguments: list[str]) -> None:
-    tops = {name.partition(".")[0] for name in loaded_by(*arguments)}
+def test_help_imports_no_libraries(arguments: list[str]) -> None:
+    tops = {name.partition(".")[0] for name in imported_by(*arguments)}
     assert not tops & {"pyarrow", "fsspec", "msgspec", "pyspark", "pandas", "numpy"}
 
 
-def test_commands_load_neither_spark_nor_pandas_nor_numpy(run: Run, cluster: Coordinator) -> None:
+def test_commands_import_neither_spark_nor_pandas_nor_numpy(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     for arguments in (
         ["topics", "--list"],
@@ -187,13 +191,13 @@ def test_commands_load_neither_spark_nor_pandas_nor_numpy(run: Run, cluster: Coo
         ["consumer-groups", "--describe", "--group", "g"],
         ["transactions", "list"],
     ):
-        modules = loaded_by(*arguments)
+        modules = imported_by(*arguments)
         assert "pyarrow" in modules
         assert not [name for name in modules if name.partition(".")[0] in ("pyspark", "pandas", "py4j")]
         assert not [name for name in modules if name.startswith("numpy.")]
 
 
-def test_output_into_a_closed_pipe_ends_quietly(root: str) -> None:
+def test_output_to_a_closed_pipe_exits_with_0(root: str) -> None:
     for number in range(3):
         open_cluster(root).create_topic(f"t{number}")
     reader, writer = os.pipe()

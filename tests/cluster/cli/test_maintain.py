@@ -1,4 +1,4 @@
-"""``sparklog maintain``: a pass from the command line, its report and exit code, and what it refuses."""
+"""``sparklog maintain``: passes and loops, their reports and exit codes, and usage errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .conftest import Run
 
 
 def append(cluster: Coordinator, topic: str, commits: int, partition: int = 0) -> None:
-    """So many small files."""
+    """Append one record per commit, so that each has a small file of its own."""
     with Producer(bootstrap_servers=cluster.store.root) as producer:
         for number in range(commits):
             producer.send(topic, value=f"{number}".encode(), partition=partition).get()
@@ -53,11 +53,11 @@ def segments(cluster: Coordinator, topic: str) -> int:
     return cluster.refresh().partition(topic, 0).segments
 
 
-def test_the_help_lists_the_steps_there_are() -> None:
+def test_the_help_lists_all_steps() -> None:
     assert tuple(steps.STEPS) == STEPS
 
 
-def test_a_pass_does_every_step_and_says_what_was_done(run: Run, orders: Coordinator) -> None:
+def test_a_pass_runs_every_step_and_reports_its_counts(run: Run, orders: Coordinator) -> None:
     result = run("maintain", "--once", "--mirror", f"{orders.store.root}-mirror")
     assert (result.code, result.err) == (0, "")
     assert "mirror: commits copied " in result.lines[-1]
@@ -69,18 +69,18 @@ def test_a_pass_does_every_step_and_says_what_was_done(run: Run, orders: Coordin
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_pass_that_is_stopped_half_way_says_so_by_its_exit_code(
+def test_an_interrupted_pass_exits_with_the_code_of_the_signal(
     run: Run, orders: Coordinator, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    def rolled(*arguments: object) -> Counts:
+    def roll_and_interrupt(*arguments: object) -> Counts:
         counts = roll(*arguments)  # type: ignore[arg-type]
         os.kill(os.getpid(), number)
         return counts
 
-    monkeypatch.setattr(steps, "roll", rolled)
+    monkeypatch.setattr(steps, "roll", roll_and_interrupt)
     result = run("maintain", "--once", "--only", "roll,retention")
     assert result.code == 128 + number
-    assert segments(orders, "orders") == 1, "what was done by then holds"
+    assert segments(orders, "orders") == 1, "the steps before the signal are committed"
 
 
 def test_a_second_pass_finds_nothing_to_roll(run: Run, orders: Coordinator) -> None:
@@ -88,19 +88,19 @@ def test_a_second_pass_finds_nothing_to_roll(run: Run, orders: Coordinator) -> N
     assert "roll: nothing to do" in run("maintain", "--once").out
 
 
-def test_steps_and_topics_can_be_chosen(run: Run, orders: Coordinator) -> None:
+def test_a_pass_can_be_limited_to_steps_and_topics(run: Run, orders: Coordinator) -> None:
     result = run("maintain", "--once", "--only", "roll", "--topic", "ref.*")
     assert [line.split(":")[0] for line in result.lines] == ["roll"]
     assert (segments(orders, "orders"), segments(orders, "refunds")) == (30, 1)
 
 
-def test_processes_share_the_work(run: Run, orders: Coordinator) -> None:
+def test_worker_processes_share_the_tasks(run: Run, orders: Coordinator) -> None:
     result = run("maintain", "--once", "--only", "roll", "--workers", "2")
     assert (result.code, result.err) == (0, "")
     assert (segments(orders, "orders"), segments(orders, "refunds")) == (1, 1)
 
 
-def test_a_topic_that_cannot_be_worked_on_is_said_and_the_others_are_done(run: Run, orders: Coordinator) -> None:
+def test_a_damaged_topic_is_reported_and_the_others_are_rolled(run: Run, orders: Coordinator) -> None:
     damaged = sorted(Path(orders.store.root, "orders-0").glob("*.log"))[3]
     damaged.chmod(0o644)
     damaged.write_bytes(b"\0" * damaged.stat().st_size)
@@ -113,7 +113,7 @@ def test_a_topic_that_cannot_be_worked_on_is_said_and_the_others_are_done(run: R
     assert segments(orders, "orders") == 30
 
 
-def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
+def test_a_loop_runs_until_it_is_terminated(orders: Coordinator) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop", "--only", "roll,cleanup"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
         assert loop.stdout is not None
@@ -144,29 +144,29 @@ def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
         (["--once", "--distributed", "--conf", "x"], "--conf 'x' is not of the form name=value"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported(run: Run, root: str, arguments: list[str], message: str) -> None:
     result = run("maintain", *arguments)
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines()[0] == message
 
 
-def test_without_spark_it_says_what_to_install(root: str, tmp_path: Path) -> None:
+def test_distributed_without_pyspark_fails_with_the_package_to_install(root: str, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no', name='pyspark')\n")
     command = [sys.executable, "-m", "sparklog.cli", "maintain", "--once", "--distributed"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert "lacks pyspark: pip install 'sparklog[spark]'" in done.stderr
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 1
+    assert "lacks pyspark: pip install 'sparklog[spark]'" in result.stderr
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "waited too long"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.05)
 
 
-def test_a_loop_replaces_a_leader_that_is_lost_and_lets_it_catch_up_when_it_is_back(
+def test_a_loop_replaces_a_lost_leader_and_restores_its_replica_when_it_returns(
     cluster: Coordinator, tmp_path: Path
 ) -> None:
     add_broker(cluster, str(tmp_path / "disk1"))
@@ -175,8 +175,8 @@ def test_a_loop_replaces_a_leader_that_is_lost_and_lets_it_catch_up_when_it_is_b
     append(cluster, "t", 5)
 
     def partition() -> tuple[int, tuple[int, ...]]:
-        found = cluster.refresh().partition("t", 0)
-        return found.leader, found.isr
+        state = cluster.refresh().partition("t", 0)
+        return state.leader, state.isr
 
     command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
@@ -193,7 +193,7 @@ def test_a_loop_replaces_a_leader_that_is_lost_and_lets_it_catch_up_when_it_is_b
             out, err = loop.communicate(timeout=60)
     assert loop.returncode == 0
     assert "elections: partitions with another leader or isr 1" in out
-    assert f"{out}{err}".count("broker 1: failed: ") == 1, "what is the same at every check is said once"
+    assert f"{out}{err}".count("broker 1: failed: ") == 1, "a repeated problem is printed once"
     assert "elections: failed: broker 1: failed: " in out
     assert "replicas in sync again 1" in out
     assert out.splitlines()[-1] == "stopped"

@@ -1,4 +1,4 @@
-"""kafka-producer-perf-test and kafka-consumer-perf-test: what they send and read, and the lines they print."""
+"""kafka-producer-perf-test and kafka-consumer-perf-test: the records sent and read, and the output."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ def records(cluster: Coordinator) -> list[ConsumerRecord]:
 # -- producer
 
 
-def test_records_of_a_size_are_sent_and_counted(run: Run, topic: Coordinator) -> None:
+def test_records_of_the_given_size_are_sent_and_counted(run: Run, topic: Coordinator) -> None:
     result = run(*SEND, "--num-records", "250", "--record-size", "30")
     assert (result.code, result.err) == (0, "")
     (line,) = result.lines
-    found = TOTAL.fullmatch(line)
-    assert found is not None
-    assert found[1] == "250"
+    total = TOTAL.fullmatch(line)
+    assert total is not None
+    assert total[1] == "250"
     sent = records(topic)
     assert len({record.value for record in sent}) == 250
     assert all(re.fullmatch(rb"[A-Z]{30}", record.value or b"") for record in sent)
     assert all(record.key is None for record in sent)
 
 
-def test_the_same_seed_sends_the_same(run: Run, topic: Coordinator) -> None:
+def test_the_same_seed_sends_the_same_records(run: Run, topic: Coordinator) -> None:
     for seed in ("0", "0", "7"):
         run(*SEND, "--num-records", "20", "--record-size", "8", "--random-seed", seed)
     values = [record.value for record in records(topic)]
     assert sorted(map(values.count, set(values))) == [1] * 20 + [2] * 20
 
 
-def test_payloads_of_a_file_and_numbers_are_sent(run: Run, topic: Coordinator, tmp_path: Path) -> None:
+def test_payloads_are_read_from_a_file_or_increasing_numbers(run: Run, topic: Coordinator, tmp_path: Path) -> None:
     file = tmp_path / "payloads.txt"
     file.write_text("one|two|thrée|")
     result = run(*SEND, "--num-records", "50", "--payload-file", str(file), "--payload-delimiter", "|")
@@ -87,7 +87,7 @@ def test_keys_follow_the_distribution(run: Run, topic: Coordinator) -> None:
     assert {record.key for record in records(topic)} == {b"0", b"1", b"2"}
 
 
-def test_transactions_and_settings_reach_the_producer(run: Run, topic: Coordinator, tmp_path: Path) -> None:
+def test_settings_and_transactions_are_passed_to_the_producer(run: Run, topic: Coordinator, tmp_path: Path) -> None:
     config = tmp_path / "producer.properties"
     config.write_text("linger.ms=1\nkey.serializer=org.apache.kafka.common.serialization.ByteArraySerializer\n")
     flags = ["--command-config", str(config), "--command-property", "batch.size=65536", "transactional.id=perf"]
@@ -98,22 +98,24 @@ def test_transactions_and_settings_reach_the_producer(run: Run, topic: Coordinat
     assert producer.transactional_id == "perf"
     assert producer.committed_epoch >= 0
     run(*SEND, "--num-records", "5", "--record-size", "8", "--transaction-duration-ms", "1000")
-    assert any(one.transactional_id.startswith("performance-producer-") for one in topic.refresh().producers.values())
+    assert any(
+        state.transactional_id.startswith("performance-producer-") for state in topic.refresh().producers.values()
+    )
 
 
-def test_warm_up_is_told_apart_and_metrics_are_printed(run: Run, topic: Coordinator) -> None:
+def test_warm_up_is_reported_separately_and_metrics_are_printed(run: Run, topic: Coordinator) -> None:
     flags = ["--num-records", "30", "--record-size", "8", "--warmup-records", "10", "--print-metrics"]
     result = run(*SEND, *flags, "--command-property", "client.id=me")
     assert result.lines[0] == (
         "Warmup first 10 records. Steady state results will print after the complete test summary."
     )
-    totals = [found for found in map(TOTAL.fullmatch, result.lines) if found]
-    assert [(found[1], found[2]) for found in totals] == [("30", None), ("20", " steady state")]
+    totals = [total for total in map(TOTAL.fullmatch, result.lines) if total]
+    assert [(total[1], total[2]) for total in totals] == [("30", None), ("20", " steady state")]
     assert any(re.match(r"Metric Name +Value", line) for line in result.lines)
     assert any(re.match(r"producer-metrics:record-send-total:\{client-id=me\} +: 30$", line) for line in result.lines)
 
 
-def test_a_rate_is_kept_and_reported_by_interval(run: Run, topic: Coordinator) -> None:
+def test_the_throughput_is_limited_and_reported_by_interval(run: Run, topic: Coordinator) -> None:
     command = ["producer-perf-test", "--topic", "t", "--throughput", "200", "--reporting-interval", "50"]
     result = run(*command, "--num-records", "60", "--record-size", "8")
     assert sum(WINDOW.fullmatch(line) is not None for line in result.lines) >= 1
@@ -149,7 +151,7 @@ def test_records_that_cannot_be_sent_are_an_error(run: Run, topic: Coordinator) 
          "--transaction-duration-ms should be greater than zero."),
     ],
 )  # fmt: skip
-def test_wrong_flags_of_the_producer_are_refused(
+def test_usage_errors_of_the_producer_are_refused(
     run: Run, topic: Coordinator, arguments: list[str], complaint: str
 ) -> None:
     result = run("producer-perf-test", "--topic", "t", "--record-size", "8", *arguments)
@@ -158,7 +160,7 @@ def test_wrong_flags_of_the_producer_are_refused(
     assert records(topic) == []
 
 
-def test_an_unknown_setting_gets_a_warning_and_one_of_javas_none(run: Run, topic: Coordinator) -> None:
+def test_an_unknown_setting_gets_a_warning_but_java_settings_do_not(run: Run, topic: Coordinator) -> None:
     flags = ["--num-records", "1", "--record-size", "8", "--command-property", "linger.sm=5", "interceptor.classes=x"]
     result = run(*SEND, *flags)
     assert result.code == 0
@@ -182,20 +184,20 @@ def test_records_are_read_and_counted(run: Run, filled: Coordinator) -> None:
     assert (result.code, result.err) == (0, "")
     header, line = result.lines
     assert header == HEADER
-    found = SUMMARY.fullmatch(line)
-    assert found is not None
-    assert found[2] == "300"
+    summary = SUMMARY.fullmatch(line)
+    assert summary is not None
+    assert summary[2] == "300"
     assert float(line.split(", ")[2]) == round(300 * 12 / 1024 / 1024, 4)
-    assert sum(one.offset for one in filled.refresh().groups["g"].offsets.values()) == 300
+    assert sum(offset.offset for offset in filled.refresh().groups["g"].offsets.values()) == 300
 
 
-def test_without_a_group_it_makes_its_own(run: Run, filled: Coordinator) -> None:
+def test_without_a_group_it_generates_one(run: Run, filled: Coordinator) -> None:
     run("consumer-perf-test", "--include", "t|u", "--num-records", "300", "--hide-header")
     (group,) = filled.refresh().groups
     assert re.fullmatch(r"perf-consumer-\d{1,5}", group)
 
 
-def test_it_ends_when_nothing_comes(run: Run, filled: Coordinator) -> None:
+def test_the_consumer_stops_after_the_timeout(run: Run, filled: Coordinator) -> None:
     command = ["consumer-perf-test", "--topic", "t", "--num-records", "301", "--timeout", "200", "--hide-header"]
     result = run(*command)
     assert (result.code, len(result.lines)) == (0, 1)
@@ -225,7 +227,7 @@ def test_details_are_printed_for_each_interval(run: Run, filled: Coordinator) ->
         (["--include", "(", "--num-records", "5"], "'(' is an invalid regex"),
     ],
 )  # fmt: skip
-def test_wrong_flags_of_the_consumer_are_refused(
+def test_usage_errors_of_the_consumer_are_refused(
     run: Run, filled: Coordinator, arguments: list[str], complaint: str
 ) -> None:
     result = run("consumer-perf-test", *arguments)
@@ -242,7 +244,7 @@ def test_wrong_flags_of_the_consumer_are_refused(
         ("HH%mm", r"\d\d%\d\d"),
     ],
 )
-def test_times_are_shown_as_java_does(pattern: str, shown: str) -> None:
+def test_times_are_formatted_as_in_java(pattern: str, shown: str) -> None:
     assert re.fullmatch(shown, date_format(pattern)(1_800_000_000_007))
 
 

@@ -1,4 +1,4 @@
-"""kafka-reassign-partitions: its outputs, what it writes down, and what it refuses before anything is."""
+"""kafka-reassign-partitions: output, commits and usage errors."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def write(path: str, *partitions: tuple[int, list[int]], topic: str = "orders", 
 
 
 def replicas(cluster: Coordinator, partition: int = 0) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    found = cluster.refresh().partition("orders", partition)
-    return found.replicas, found.adding, found.removing
+    state = cluster.refresh().partition("orders", partition)
+    return state.replicas, state.adding, state.removing
 
 
-def test_execute_prints_the_way_back_and_begins_the_moves_in_one_commit(
+def test_execute_prints_the_rollback_and_starts_all_moves_in_one_commit(
     run: Run, orders: Coordinator, file: str
 ) -> None:
     before = orders.state.version
@@ -60,7 +60,7 @@ def test_execute_prints_the_way_back_and_begins_the_moves_in_one_commit(
     assert orders.state.version == before + 1
 
 
-def test_list_shows_what_moves(run: Run, orders: Coordinator, file: str) -> None:
+def test_list_shows_active_reassignments(run: Run, orders: Coordinator, file: str) -> None:
     assert run("reassign-partitions", "--list").out == "No partition reassignments found.\n"
     write(file, (0, [2, 0]))
     run("reassign-partitions", "--execute", "--reassignment-json-file", file)
@@ -69,7 +69,7 @@ def test_list_shows_what_moves(run: Run, orders: Coordinator, file: str) -> None
     )
 
 
-def test_verify_says_how_far_each_partition_is(run: Run, orders: Coordinator, file: str) -> None:
+def test_verify_reports_the_progress_of_each_partition(run: Run, orders: Coordinator, file: str) -> None:
     write(file, (0, [2, 0]), (1, [1, 0]))
     run("reassign-partitions", "--execute", "--reassignment-json-file", file)
     assert run("reassign-partitions", "--verify", "--reassignment-json-file", file).out == (
@@ -91,7 +91,7 @@ def test_verify_says_how_far_each_partition_is(run: Run, orders: Coordinator, fi
     )
 
 
-def test_a_throttle_is_set_with_the_moves_and_lifted_when_they_are_done(
+def test_a_throttle_is_set_by_execute_and_removed_by_verify_after_completion(
     run: Run, orders: Coordinator, file: str
 ) -> None:
     write(file, (0, [2, 0]))
@@ -129,7 +129,7 @@ def test_a_reassignment_is_cancelled(run: Run, orders: Coordinator, file: str) -
     assert replicas(orders)[1:] == ((), ())
 
 
-def test_generate_proposes_an_assignment_that_execute_takes(run: Run, orders: Coordinator, file: str) -> None:
+def test_generate_proposes_an_assignment_that_execute_accepts(run: Run, orders: Coordinator, file: str) -> None:
     Path(file).write_text('{"topics":[{"topic":"orders"}]}')
     result = run("reassign-partitions", "--generate", "--topics-to-move-json-file", file, "--broker-list", "2,3")
     assert (result.code, result.err) == (0, "")
@@ -137,13 +137,13 @@ def test_generate_proposes_an_assignment_that_execute_takes(run: Run, orders: Co
     assert json.loads(result.lines[1])["partitions"][0]["replicas"] == [0, 1]
     assert result.lines[2:4] == ["", "Proposed partition reassignment configuration"]
     proposed = json.loads(result.lines[4])
-    assert [sorted(one["replicas"]) for one in proposed["partitions"]] == [[2, 3], [2, 3]]
-    assert len({one["replicas"][0] for one in proposed["partitions"]}) == 2
+    assert [sorted(move["replicas"]) for move in proposed["partitions"]] == [[2, 3], [2, 3]]
+    assert len({move["replicas"][0] for move in proposed["partitions"]}) == 2
     Path(file).write_text(result.lines[4])
     assert run("reassign-partitions", "--execute", "--reassignment-json-file", file).code == 0
 
 
-def test_a_second_reassignment_needs_a_word(run: Run, orders: Coordinator, file: str) -> None:
+def test_a_second_reassignment_requires_additional(run: Run, orders: Coordinator, file: str) -> None:
     write(file, (0, [2, 0]))
     execute = ["reassign-partitions", "--execute", "--reassignment-json-file", file]
     run(*execute)
@@ -169,7 +169,7 @@ def test_a_second_reassignment_needs_a_word(run: Run, orders: Coordinator, file:
         ([(5, [1, 2])], "topic 'orders' has partitions 0 to 1, not 5"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_before_anything_is_written(
+def test_an_invalid_reassignment_is_refused_without_a_commit(
     run: Run, orders: Coordinator, file: str, partitions: list[tuple[int, list[int]]], message: str
 ) -> None:
     write(file, *partitions)
@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert orders.refresh().version == before
 
 
-def test_if_one_partition_cannot_be_moved_none_is(run: Run, orders: Coordinator, file: str) -> None:
+def test_if_one_partition_cannot_be_moved_no_move_starts(run: Run, orders: Coordinator, file: str) -> None:
     commit(orders, ChangeBroker(broker=3, cordoned=True))
     before = orders.refresh().version
     write(file, (0, [2, 0]), (1, [3, 0]))
@@ -212,7 +212,7 @@ def test_log_dirs_other_than_any_are_refused(run: Run, orders: Coordinator, file
         ("1,2", ["nope"], "Error: topic 'nope' does not exist"),
     ],
 )
-def test_generate_refuses_what_it_cannot_plan(
+def test_generate_refuses_invalid_brokers_and_topics(
     run: Run, orders: Coordinator, file: str, brokers: str, topics: list[str], message: str
 ) -> None:
     Path(file).write_text(json.dumps({"topics": [{"topic": topic} for topic in topics]}))
@@ -237,13 +237,13 @@ def test_generate_refuses_what_it_cannot_plan(
          "'/nowhere.json'"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported(run: Run, root: str, arguments: list[str], message: str) -> None:
     result = run("reassign-partitions", *arguments)
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines()[0] == message
 
 
-def test_there_is_no_controller_to_connect_to(run: Run, root: str) -> None:
+def test_bootstrap_controller_is_refused_with_a_hint(run: Run, root: str) -> None:
     for action in (["--list"], []):
         result = run("reassign-partitions", *action, "--bootstrap-controller", "localhost:9093")
         assert result.code == 1

@@ -1,4 +1,4 @@
-"""kafka-topics: actions, what they print, what they refuse."""
+"""kafka-topics: actions, output and usage errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .conftest import Run, add_brokers, change_partition, commit
 FAILED = "Error while executing topic command : "
 
 
-def test_created_topic_is_announced_and_there(run: Run, cluster: Coordinator) -> None:
+def test_create_prints_a_message_and_creates_the_topic(run: Run, cluster: Coordinator) -> None:
     assert run("topics", "--create", "--topic", "orders", "--partitions", "3") == (0, "Created topic orders.\n", "")
     assert len(cluster.refresh().topic("orders").partitions) == 3
 
 
-def test_created_topic_has_the_clusters_partitions_and_the_configs_given(run: Run, cluster: Coordinator) -> None:
+def test_a_created_topic_has_the_default_partitions_and_the_given_configs(run: Run, cluster: Coordinator) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "5"}))
     result = run(
         "topics", "--create", "--topic", "t", "--config", "retention.ms=1000", "--config", "cleanup.policy = compact"
@@ -33,11 +33,11 @@ def test_created_topic_has_the_clusters_partitions_and_the_configs_given(run: Ru
 
 
 @pytest.mark.parametrize("name", ["a.b", "a_b"])
-def test_name_with_period_or_underscore_warns_first(run: Run, root: str, name: str) -> None:
+def test_a_name_with_period_or_underscore_prints_a_warning(run: Run, root: str, name: str) -> None:
     assert run("topics", "--create", "--topic", name).lines == [COLLISION_WARNING, f"Created topic {name}."]
 
 
-def test_existing_topic_is_refused_unless_told_otherwise(run: Run, root: str) -> None:
+def test_creating_an_existing_topic_fails_without_if_not_exists(run: Run, root: str) -> None:
     run("topics", "--create", "--topic", "t")
     assert run("topics", "--create", "--topic", "t") == (1, "", f"{FAILED}topic 't' already exists\n")
     assert run("topics", "--create", "--topic", "t", "--if-not-exists") == (0, "", "")
@@ -51,7 +51,7 @@ def test_colliding_name_is_refused(run: Run, root: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "x" * 250, "тема", ".", "..", "a b", "a/b", "a\nb", "-\x00", "a\udcff"])
-def test_hostile_name_is_refused_in_one_line_and_changes_nothing(run: Run, cluster: Coordinator, name: str) -> None:
+def test_a_hostile_name_is_refused_on_one_line_and_changes_nothing(run: Run, cluster: Coordinator, name: str) -> None:
     before = cluster.refresh().version
     result = run("topics", "--create", f"--topic={name}")
     assert result.code == 1
@@ -84,14 +84,14 @@ def test_description_shows_topic_and_partitions(run: Run, cluster: Coordinator) 
     assert run("topics", "--describe", "--topic-id", topic_id).lines[0].startswith("Topic: t\t")
 
 
-def test_topics_with_overrides_are_those_with_changed_settings(run: Run, cluster: Coordinator) -> None:
+def test_topics_with_overrides_lists_topics_with_configs(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("plain")
     cluster.create_topic("changed", configs={"retention.ms": "1"})
     lines = run("topics", "--describe", "--topics-with-overrides").lines
     assert [line.split("\t")[0] for line in lines] == ["Topic: changed"]
 
 
-def test_reports_name_the_partitions_they_are_about(run: Run, cluster: Coordinator) -> None:
+def test_reports_list_only_the_matching_partitions(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", partitions=2, configs={"min.insync.replicas": "2"})
     cluster.create_topic("u", partitions=1)
     under = run("topics", "--describe", "--under-min-isr-partitions")
@@ -106,7 +106,7 @@ def test_reports_name_the_partitions_they_are_about(run: Run, cluster: Coordinat
 
 
 def reported(run: Run, report: str) -> list[str]:
-    """``topic-partition`` of every line that a report has."""
+    """Return ``topic-partition`` of every line of a report."""
     lines = run("topics", "--describe", f"--{report}").lines
     fields = [dict(part.split(": ", 1) for part in line.strip().split("\t")) for line in lines]
     return [f"{line['Topic']}-{line['Partition']}" for line in fields]
@@ -130,9 +130,7 @@ def test_a_partition_without_a_leader_or_whose_leader_is_offline_is_unavailable(
     assert "\tPartition: 2\tLeader: none\t" in run("topics", "--describe", "--topic", "t").out
 
 
-def test_a_reassignment_under_way_is_shown_and_does_not_count_as_under_replicated(
-    run: Run, cluster: Coordinator
-) -> None:
+def test_an_active_reassignment_is_shown_but_not_as_under_replicated(run: Run, cluster: Coordinator) -> None:
     add_brokers(cluster, 1, 2)
     cluster.create_topic("t", assignment=[[0, 1]])
     change_partition(cluster, "t", 0, replicas=[0, 1, 2], adding=[2], removing=[1])
@@ -145,7 +143,7 @@ def test_a_reassignment_under_way_is_shown_and_does_not_count_as_under_replicate
     assert reported(run, "under-replicated-partitions") == []
 
 
-def test_partitions_are_added_to_every_topic_that_matches(run: Run, cluster: Coordinator) -> None:
+def test_partitions_are_added_to_all_matching_topics_in_one_commit(run: Run, cluster: Coordinator) -> None:
     for name in ("a1", "a2", "b"):
         cluster.create_topic(name)
     before = cluster.refresh().version
@@ -155,9 +153,7 @@ def test_partitions_are_added_to_every_topic_that_matches(run: Run, cluster: Coo
     assert state.version == before + 1
 
 
-def test_fewer_partitions_are_refused_with_the_way_there_and_none_of_the_topics_changes(
-    run: Run, cluster: Coordinator
-) -> None:
+def test_fewer_partitions_are_refused_with_an_alternative_and_change_no_topic(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("a1", partitions=1)
     cluster.create_topic("a2", partitions=4)
     result = run("topics", "--alter", "--topic", "a.", "--partitions", "2")
@@ -175,13 +171,13 @@ def test_topics_are_deleted_with_their_records(run: Run, cluster: Coordinator) -
 
 
 @pytest.mark.parametrize("action", [["--delete"], ["--describe"], ["--alter", "--partitions", "2"]])
-def test_missing_topic_is_an_error_unless_told_otherwise(run: Run, root: str, action: list[str]) -> None:
+def test_a_missing_topic_is_an_error_without_if_exists(run: Run, root: str, action: list[str]) -> None:
     result = run("topics", *action, "--topic", "nope")
     assert result == (1, "", f"{FAILED}Topic 'nope' does not exist as expected\n")
     assert run("topics", *action, "--topic", "nope", "--if-exists") == (0, "", "")
 
 
-def test_replicas_can_be_assigned_by_hand(run: Run, cluster: Coordinator) -> None:
+def test_replicas_can_be_assigned_explicitly(run: Run, cluster: Coordinator) -> None:
     assert run("topics", "--create", "--topic", "t", "--replica-assignment", "0,0,0").code == 0
     assert len(cluster.refresh().topic("t").partitions) == 3
     assert run("topics", "--alter", "--topic", "t", "--partitions", "4", "--replica-assignment", "0,0,0,0").code == 0
@@ -204,7 +200,7 @@ def test_wrong_replica_assignment_is_refused(run: Run, cluster: Coordinator, ass
     assert not cluster.refresh().topics
 
 
-def test_assignment_of_too_few_new_partitions_is_refused(run: Run, cluster: Coordinator) -> None:
+def test_an_assignment_of_too_few_partitions_is_refused(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t", partitions=2)
     result = run("topics", "--alter", "--topic", "t", "--partitions", "4", "--replica-assignment", "0,0,0")
     assert result.code == 1
@@ -235,7 +231,7 @@ def test_assignment_of_too_few_new_partitions_is_refused(run: Run, cluster: Coor
         (["--list", "--topic", "t", "stray"], "'stray' does not belong to any option"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_usage_errors_are_reported_and_exit_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("topics", *arguments) == (1, "", f"{message}\n`sparklog topics --help` lists the options.\n")
 
 
@@ -251,11 +247,11 @@ def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: li
         ),
     ],
 )
-def test_impossible_numbers_and_configs_are_refused(run: Run, root: str, arguments: list[str], message: str) -> None:
+def test_invalid_numbers_and_configs_are_refused(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("topics", "--create", "--topic", "t", *arguments) == (1, "", f"{FAILED}{message}\n")
 
 
-def test_unknown_config_is_refused_with_the_name_that_was_meant(run: Run, cluster: Coordinator) -> None:
+def test_an_unknown_config_is_refused_with_a_suggestion(run: Run, cluster: Coordinator) -> None:
     result = run("topics", "--create", "--topic", "t", "--config", "retension.ms=1")
     assert result.code == 1
     assert "retention.ms" in result.err
@@ -276,14 +272,14 @@ def test_invalid_expression_is_refused(run: Run, root: str, pattern: str) -> Non
 
 
 @pytest.mark.parametrize("action", [["--delete"], ["--describe"], ["--alter", "--partitions", "9"]])
-def test_an_empty_name_is_that_of_no_topic(run: Run, cluster: Coordinator, action: list[str]) -> None:
+def test_an_empty_name_matches_no_topic(run: Run, cluster: Coordinator, action: list[str]) -> None:
     cluster.create_topic("t")
     result = run("topics", *action, "--topic", "")
     assert (result.code, "Topic '' does not exist as expected" in result.err) == (1, True)
     assert run("topics", *action, "--topic", "", "--if-exists").code == (1 if action == ["--describe"] else 0)
 
 
-def test_topic_id_of_zeros_is_none(run: Run, cluster: Coordinator) -> None:
+def test_a_topic_id_of_zeros_means_no_topic_id(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("a")
     cluster.create_topic("b")
     zeros = ["--topic-id", "A" * 22]

@@ -1,4 +1,4 @@
-"""``sparklog vacuum``: shows what would go, deletes it when told to, and refuses a short age without force."""
+"""``sparklog vacuum``: lists orphans, deletes them with --execute, and refuses a short age without --force."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(cluster: Coordinator) -> list[str]:
     return sorted(path.name for path in Path(cluster.store.root, "orders-0").iterdir())
 
 
-def test_a_dry_run_shows_what_would_go_and_changes_nothing(run: Run, orders: Coordinator) -> None:
+def test_a_dry_run_lists_orphans_and_changes_nothing(run: Run, orders: Coordinator) -> None:
     before, version = names(orders), orders.state.version
     result = run("vacuum", "--older-than", "0s", "--force")
     assert (result.code, result.err) == (0, "")
@@ -48,7 +48,7 @@ def test_a_dry_run_shows_what_would_go_and_changes_nothing(run: Run, orders: Coo
     assert orders.refresh().version == version
 
 
-def test_execute_deletes_it_and_nothing_else(run: Run, orders: Coordinator) -> None:
+def test_execute_deletes_only_orphans(run: Run, orders: Coordinator) -> None:
     before = names(orders)
     result = run("vacuum", "--older-than", "0s", "--force", "--execute")
     assert result.code == 0
@@ -57,14 +57,14 @@ def test_execute_deletes_it_and_nothing_else(run: Run, orders: Coordinator) -> N
     assert run("vacuum", "--older-than", "0s", "--force").lines[-1].endswith("--execute deletes 0 files, 0 bytes.")
 
 
-def test_what_is_younger_stays(run: Run, orders: Coordinator) -> None:
+def test_younger_files_are_kept(run: Run, orders: Coordinator) -> None:
     result = run("vacuum", "--execute")
     assert result.code == 0
     assert "Deleted 0 files, 0 bytes." in result.lines
     assert "2 files begun later may still become part of the log; a later vacuum checks them." in result.lines
 
 
-def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
+def test_a_long_list_is_shortened_without_verbose(run: Run, orders: Coordinator) -> None:
     for number in range(50):
         Path(orders.store.root, "orders-0", f"{number:020d}-v0-left{number}.log").write_bytes(b"x" * 10)
     result = run("vacuum", "--older-than", "0s", "--force")
@@ -83,7 +83,7 @@ def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
         (["--execute", "--dry-run"], 'Option "[execute]" can\'t be used with option "[dry-run]"'),
     ],
 )
-def test_wrong_usage_is_said_and_nothing_is_deleted(
+def test_usage_errors_are_reported_and_nothing_is_deleted(
     run: Run, orders: Coordinator, arguments: list[str], message: str
 ) -> None:
     before, version = names(orders), orders.state.version
@@ -93,7 +93,7 @@ def test_wrong_usage_is_said_and_nothing_is_deleted(
     assert (names(orders), orders.refresh().version) == (before, version)
 
 
-def test_times_have_units() -> None:
+def test_durations_require_a_unit() -> None:
     assert [milliseconds(text) for text in ("45s", "90m", "36h", " 7d ")] == [
         45_000, 5_400_000, 129_600_000, 604_800_000,
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""kafka-verifiable-producer and kafka-verifiable-consumer: events, one JSON object a line."""
+"""kafka-verifiable-producer and kafka-verifiable-consumer: events, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def filled(topic: Coordinator) -> Coordinator:
 
 
 def events(result: Result) -> list[dict[str, Any]]:
-    """The events without their times, which every one has first, before its name."""
-    found = [json.loads(line) for line in result.lines]
-    assert all(list(event)[:2] == ["timestamp", "name"] and event.pop("timestamp") > 0 for event in found)
-    return found
+    """Return the events without their timestamps, which come first, before the name."""
+    parsed = [json.loads(line) for line in result.lines]
+    assert all(list(event)[:2] == ["timestamp", "name"] and event.pop("timestamp") > 0 for event in parsed)
+    return parsed
 
 
 def names(result: Result) -> list[str]:
@@ -50,14 +50,14 @@ def names(result: Result) -> list[str]:
 # -- producer
 
 
-def test_each_record_is_said_to_be_committed_and_the_end_has_the_sums(run: Run, topic: Coordinator) -> None:
+def test_each_acknowledged_record_is_an_event_and_the_last_event_has_the_totals(run: Run, topic: Coordinator) -> None:
     result = run(*PRODUCE, "--max-messages", "3")
     assert (result.code, result.err) == (0, "")
-    found = events(result)
-    assert [event["name"] for event in found] == [
+    parsed = events(result)
+    assert [event["name"] for event in parsed] == [
         "startup_complete", *["producer_send_success"] * 3, "shutdown_complete", "tool_data",
     ]  # fmt: skip
-    assert found[2] == {
+    assert parsed[2] == {
         "name": "producer_send_success",
         "key": None,
         "value": "1",
@@ -65,14 +65,18 @@ def test_each_record_is_said_to_be_committed_and_the_end_has_the_sums(run: Run, 
         "partition": 0,
         "offset": 1,
     }
-    assert found[-1].pop("avg_throughput") > 0
-    assert found[-1] == {"name": "tool_data", "sent": 3, "acked": 3, "target_throughput": -1}
+    assert parsed[-1].pop("avg_throughput") > 0
+    assert parsed[-1] == {"name": "tool_data", "sent": 3, "acked": 3, "target_throughput": -1}
 
 
-def test_values_keys_and_timestamps_are_as_asked_for(run: Run, topic: Coordinator) -> None:
+def test_values_keys_and_timestamps_follow_the_options(run: Run, topic: Coordinator) -> None:
     flags = ["--value-prefix", "7", "--repeating-keys", "2", "--message-create-time", "1000", "--throughput", "1000"]
     result = run(*PRODUCE, "--max-messages", "3", *flags)
-    assert [(one["key"], one["value"]) for one in events(result)[1:4]] == [("0", "7.0"), ("1", "7.1"), ("0", "7.2")]
+    assert [(event["key"], event["value"]) for event in events(result)[1:4]] == [
+        ("0", "7.0"),
+        ("1", "7.1"),
+        ("0", "7.2"),
+    ]
     with LogReader(topic) as reader:
         reader.refresh()
         stored = list(reader.records("t", 0, 0, 3))
@@ -90,75 +94,81 @@ def test_a_record_that_cannot_be_sent_is_an_event(run: Run, topic: Coordinator) 
     assert events(result)[-1]["acked"] == 0
 
 
-def the_rest(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a process says until it ends. ``communicate`` would lose what reading lines has taken ahead."""
+def read_to_end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Read standard output and error to their ends; ``communicate`` would lose lines that are already buffered."""
     assert process.stdout is not None
     assert process.stderr is not None
     with process:
         return process.stdout.read(), process.stderr.read()
 
 
-def test_it_sends_until_it_is_terminated(topic: Coordinator, root: str) -> None:
+def test_the_producer_sends_until_it_is_terminated(topic: Coordinator, root: str) -> None:
     command = [sys.executable, "-m", "sparklog.cli", *PRODUCE, "--throughput", "100"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(5)]
     process.send_signal(signal.SIGTERM)
-    rest, err = the_rest(process)
+    remaining, err = read_to_end(process)
     assert (process.returncode, err) == (143, "")
-    found = [json.loads(line) for line in [*lines, *rest.splitlines()]]
-    assert [event["name"] for event in found[-2:]] == ["shutdown_complete", "tool_data"]
-    assert found[-1]["sent"] == found[-1]["acked"] == len(found) - 3 == topic.refresh().partition("t", 0).high_watermark
+    parsed = [json.loads(line) for line in [*lines, *remaining.splitlines()]]
+    assert [event["name"] for event in parsed[-2:]] == ["shutdown_complete", "tool_data"]
+    assert (
+        parsed[-1]["sent"] == parsed[-1]["acked"] == len(parsed) - 3 == topic.refresh().partition("t", 0).high_watermark
+    )
 
 
 # -- consumer
 
 
-def test_what_was_read_and_committed_is_said(run: Run, filled: Coordinator) -> None:
+def test_records_and_commits_are_events(run: Run, filled: Coordinator) -> None:
     result = run(*CONSUME, "--max-messages", "4", "--verbose")
     assert (result.code, result.err) == (0, "")
-    found = events(result)
-    place = {"topic": "t", "partition": 0}
-    assert found[:2] == [{"name": "startup_complete"}, {"name": "partitions_assigned", "partitions": [place]}]
-    assert [one for one in found if one["name"] == "record_data"][2] == {
-        "name": "record_data", "key": None, "value": "v2", **place, "offset": 2,
+    parsed = events(result)
+    partition = {"topic": "t", "partition": 0}
+    assert parsed[:2] == [{"name": "startup_complete"}, {"name": "partitions_assigned", "partitions": [partition]}]
+    assert [event for event in parsed if event["name"] == "record_data"][2] == {
+        "name": "record_data", "key": None, "value": "v2", **partition, "offset": 2,
     }  # fmt: skip
-    assert [one for one in found if one["name"] == "records_consumed"] == [
-        {"name": "records_consumed", "count": 4, "partitions": [{**place, "count": 4, "minOffset": 0, "maxOffset": 3}]}
+    assert [event for event in parsed if event["name"] == "records_consumed"] == [
+        {
+            "name": "records_consumed",
+            "count": 4,
+            "partitions": [{**partition, "count": 4, "minOffset": 0, "maxOffset": 3}],
+        }
     ]
-    assert {"name": "offsets_committed", "offsets": [{**place, "offset": 4}], "success": True} in found
-    assert found[-2:] == [{"name": "partitions_revoked", "partitions": [place]}, {"name": "shutdown_complete"}]
+    assert {"name": "offsets_committed", "offsets": [{**partition, "offset": 4}], "success": True} in parsed
+    assert parsed[-2:] == [{"name": "partitions_revoked", "partitions": [partition]}, {"name": "shutdown_complete"}]
 
 
-def test_the_group_goes_on_where_it_stopped(run: Run, filled: Coordinator) -> None:
+def test_the_group_resumes_at_its_committed_offset(run: Run, filled: Coordinator) -> None:
     run(*CONSUME, "--max-messages", "3")
     second = [event for event in events(run(*CONSUME, "--max-messages", "2")) if event["name"] == "records_consumed"]
     assert second[0]["partitions"][0]["minOffset"] == 3
 
 
-def test_with_automatic_commits_there_are_no_events_of_them(run: Run, filled: Coordinator) -> None:
+def test_auto_commits_are_not_events(run: Run, filled: Coordinator) -> None:
     result = run(*CONSUME, "--max-messages", "5", "--enable-autocommit")
     assert "offsets_committed" not in names(result)
     (offset,) = filled.refresh().groups["g"].offsets.values()
     assert offset.offset == 5
 
 
-def test_settings_reach_the_member_and_the_end_is_asked_for_by_a_signal(filled: Coordinator, root: str) -> None:
+def test_settings_are_passed_to_the_member_and_a_signal_ends_it(filled: Coordinator, root: str) -> None:
     flags = ["--group-instance-id", "shelf", "--session-timeout", "10000", "--assignment-strategy",
              "org.apache.kafka.clients.consumer.RoundRobinAssignor", "--group-protocol", "CONSUMER"]  # fmt: skip
     command = [sys.executable, "-m", "sparklog.cli", *CONSUME, *flags, "--command-property", "client.id=me"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    seen = ""
-    while "offsets_committed" not in seen:
-        seen = process.stdout.readline()
+    line = ""
+    while "offsets_committed" not in line:
+        line = process.stdout.readline()
     (member,) = filled.refresh().groups["g"].members.values()
     process.send_signal(signal.SIGINT)
-    rest, err = the_rest(process)
+    remaining, err = read_to_end(process)
     assert (member.instance_id, member.session_timeout_ms, member.assignors) == ("shelf", 10_000, ("roundrobin",))
     assert member.client_id == "me"
     assert (process.returncode, err) == (130, "")
-    ended = [json.loads(line)["name"] for line in rest.splitlines()]
+    ended = [json.loads(line)["name"] for line in remaining.splitlines()]
     assert [name for name in ended if name != "partitions_revoked"] == ["shutdown_requested", "shutdown_complete"]
 
 
@@ -175,7 +185,7 @@ def test_settings_reach_the_member_and_the_end_is_asked_for_by_a_signal(filled: 
         ([*CONSUME, "--max-messages", "x"], "invalid int value: 'x'"),
     ],
 )
-def test_wrong_flags_are_refused(run: Run, filled: Coordinator, arguments: list[str], complaint: str) -> None:
+def test_usage_errors_are_reported(run: Run, filled: Coordinator, arguments: list[str], complaint: str) -> None:
     result = run(*arguments)
     assert (result.code, result.out) == (1, "")
     assert complaint in result.err

@@ -1,4 +1,4 @@
-"""sparklog.kafka has kafka-python's modules and names, and they are sparklog's own things."""
+"""sparklog.kafka has kafka-python's modules and names, bound to sparklog's own classes and functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sparklog
 import sparklog.kafka
 from sparklog.kafka.record.abc import ABCRecord
 
-NAMES = {  # what programs import from where, of versions 2 and 3
+NAMES = {  # module -> names that programs import from it, in versions 2 and 3
     "": "KafkaAdminClient KafkaConsumer KafkaProducer AsyncConsumerRebalanceListener ConsumerRebalanceListener "
     "DefaultSerializer JsonSerializer Serializer Deserializer ConsumerGroupMetadata OffsetAndMetadata TopicPartition "
     "TopicPartitionReplica IsolationLevel OffsetSpec __version__",
@@ -79,27 +79,29 @@ NAMES = {  # what programs import from where, of versions 2 and 3
 
 
 def modules() -> Iterator[ModuleType]:
-    for found in pkgutil.walk_packages(sparklog.kafka.__path__, "sparklog.kafka."):
-        yield importlib.import_module(found.name)
+    for info in pkgutil.walk_packages(sparklog.kafka.__path__, "sparklog.kafka."):
+        yield importlib.import_module(info.name)
 
 
 @pytest.mark.parametrize("module", sorted(NAMES))
-def test_a_module_of_kafka_python_has_its_names(module: str) -> None:
-    found = importlib.import_module(f"sparklog.kafka.{module}".rstrip("."))
-    assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []
+def test_each_module_has_the_names_of_kafka_python(module: str) -> None:
+    imported = importlib.import_module(f"sparklog.kafka.{module}".rstrip("."))
+    assert [name for name in NAMES[module].split() if not hasattr(imported, name)] == []
 
 
-def test_what_is_in_several_modules_is_the_same_thing() -> None:
-    seen: dict[str, object] = {}
+def test_a_name_exported_by_several_modules_is_the_same_object() -> None:
+    exported: dict[str, object] = {}
     for module in modules():
         for name in getattr(module, "__all__", ()):
-            assert seen.setdefault(name, getattr(module, name)) is getattr(module, name), f"{module.__name__}.{name}"
-    assert seen["KafkaProducer"] is sparklog.Producer
-    assert seen["KafkaConsumer"] is sparklog.Consumer
-    assert seen["KafkaAdminClient"] is sparklog.AdminClient
+            assert exported.setdefault(name, getattr(module, name)) is getattr(module, name), (
+                f"{module.__name__}.{name}"
+            )
+    assert exported["KafkaProducer"] is sparklog.Producer
+    assert exported["KafkaConsumer"] is sparklog.Consumer
+    assert exported["KafkaAdminClient"] is sparklog.AdminClient
 
 
-def test_every_public_error_is_in_the_errors_of_the_package() -> None:
+def test_every_public_error_is_in_the_errors_module() -> None:
     import sparklog.errors
     import sparklog.kafka.errors as errors
 
@@ -108,11 +110,11 @@ def test_every_public_error_is_in_the_errors_of_the_package() -> None:
     assert {name for name in classes if getattr(errors, name, None) is not getattr(sparklog.errors, name)} == set()
 
 
-def test_a_record_of_the_consumer_is_a_record() -> None:
+def test_a_consumer_record_is_an_abc_record() -> None:
     assert isinstance(sparklog.ConsumerRecord("t", 0, 0, 0, 0, 0, None, None, [], None, -1, -1, -1), ABCRecord)
 
 
-def test_a_token_provider_can_be_derived_from() -> None:
+def test_a_token_provider_can_be_subclassed() -> None:
     from sparklog.kafka.sasl.oauth import AbstractTokenProvider
 
     class Provider(AbstractTokenProvider):
@@ -127,14 +129,14 @@ def test_a_token_provider_can_be_derived_from() -> None:
         AbstractTokenProvider()  # type: ignore[abstract]
 
 
-def test_every_codec_is_there_and_gzip_packs_bytes() -> None:
+def test_every_codec_is_available_and_gzip_compresses() -> None:
     from sparklog.kafka import codec
 
     assert all(has() for has in (codec.has_gzip, codec.has_snappy, codec.has_lz4, codec.has_zstd))
     assert codec.gzip_decode(codec.gzip_encode(b"abc" * 100)) == b"abc" * 100
 
 
-def test_a_name_of_a_topic_is_checked_as_kafka_python_does() -> None:
+def test_topic_names_are_validated_as_in_kafka_python() -> None:
     from sparklog.kafka.util import ensure_valid_topic_name
 
     ensure_valid_topic_name("orders")
@@ -144,18 +146,18 @@ def test_a_name_of_a_topic_is_checked_as_kafka_python_does() -> None:
         ensure_valid_topic_name(None)
 
 
-def test_a_reporter_of_metrics_can_be_derived_from() -> None:
+def test_a_metrics_reporter_can_be_subclassed() -> None:
     from sparklog.kafka.metrics.metrics_reporter import AbstractMetricsReporter
     from sparklog.testing import cluster
 
-    told: list[object] = []
+    reported: list[object] = []
 
     class Reporter(AbstractMetricsReporter):
         def init(self, metrics: list[Any]) -> None:
-            told.append(metrics)
+            reported.append(metrics)
 
         def metric_change(self, metric: Any) -> None:
-            told.append(metric.metric_name.name)
+            reported.append(metric.metric_name.name)
 
         def metric_removal(self, metric: Any) -> None:
             pass
@@ -164,13 +166,13 @@ def test_a_reporter_of_metrics_can_be_derived_from() -> None:
             pass
 
         def close(self) -> None:
-            told.append("closed")
+            reported.append("closed")
 
     with cluster() as c, sparklog.Producer(cluster=c.coordinator, metric_reporters=[Reporter]):
         pass
-    assert (told[0], told[-1]) == ([], "closed")
-    assert "request-rate" in told
+    assert (reported[0], reported[-1]) == ([], "closed")
+    assert "request-rate" in reported
 
 
-def test_instrumentations_learn_which_records_a_producer_writes() -> None:
+def test_a_producer_reports_its_record_format_version() -> None:
     assert sparklog.Producer.max_usable_produce_magic((3, 0)) == 2

@@ -1,4 +1,4 @@
-"""``import kafka`` answered by sparklog: in a process of its own each time, since it is for a whole process."""
+"""``import kafka`` returns sparklog.kafka. Each test runs a process of its own, since the hook is global."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.coordinator import create_cluster
 
 ROOT = Path(__file__).resolve().parents[3]
 
-INSTALLED = {  # a kafka-python as far as these tests need one, with a program over its public interface
+INSTALLED = {  # a stand-in for kafka-python, with a program that uses its public names
     "__init__.py": "from kafka.real import KafkaProducer\n",
     "real.py": "class KafkaProducer: pass\n",
     "__main__.py": "import kafka\nprint('main', kafka.KafkaProducer.__module__)\n",
@@ -24,7 +24,7 @@ INSTALLED = {  # a kafka-python as far as these tests need one, with a program o
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder with a package kafka, as if kafka-python were installed there."""
+    """A folder with the stand-in for kafka-python, like site-packages."""
     for name, text in INSTALLED.items():
         path = tmp_path / "site" / "kafka" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str, path: Path | None = None, code: int = 0, **environment: Any) -> str:
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
@@ -41,15 +41,15 @@ def run(*arguments: str, path: Path | None = None, code: int = 0, **environment:
         env={"PYTHONPATH": f"{ROOT}:{path}" if path else str(ROOT), "PATH": "/usr/bin:/bin", **environment},
         timeout=60,
     )
-    assert found.returncode == code, found.stderr
-    return (found.stdout or found.stderr).strip()
+    assert result.returncode == code, result.stderr
+    return (result.stdout or result.stderr).strip()
 
 
 def python(code: str, path: Path | None = None, **environment: Any) -> list[str]:
     return run("-c", code, path=path, **environment).splitlines()
 
 
-def test_import_kafka_is_answered_with_its_modules(site: Path) -> None:
+def test_import_kafka_returns_sparklogs_modules(site: Path) -> None:
     program = """
 import sparklog.kafka
 package = sparklog.kafka.install()
@@ -68,7 +68,7 @@ print(kafka.coordinator.assignors.range.__name__, sparklog.kafka.errors.__spec__
     ]
 
 
-def test_the_modules_are_there_as_attributes_after_import_kafka_alone() -> None:
+def test_import_kafka_alone_makes_submodules_available_as_attributes() -> None:
     code = """
 import sparklog.kafka
 sparklog.kafka.install()
@@ -79,7 +79,7 @@ print(kafka.consumer.KafkaConsumer.__name__, kafka.producer.KafkaProducer.__name
     assert python(code) == ["KafkaError TopicPartition NewTopic", "Consumer Producer sparklog.kafka.protocol"]
 
 
-def test_installing_again_changes_nothing() -> None:
+def test_installing_twice_changes_nothing() -> None:
     program = """
 import sys, sparklog.kafka
 before = len(sys.meta_path)
@@ -91,7 +91,7 @@ print(len(sys.meta_path) - before, kafka is sparklog.kafka)
     assert python(program) == ["1 True"]
 
 
-def test_where_the_real_kafka_was_imported_it_refuses_and_says_from_where(site: Path) -> None:
+def test_install_is_refused_after_the_real_kafka_was_imported(site: Path) -> None:
     program = """
 import kafka, sys, sparklog.kafka
 before = list(sys.meta_path)
@@ -107,7 +107,7 @@ print(before == sys.meta_path, kafka.KafkaProducer.__module__)
     assert unchanged == "True kafka.real"
 
 
-def test_a_module_that_only_makes_sense_with_servers_is_not_found_and_the_message_says_why(site: Path) -> None:
+def test_a_module_for_network_connections_is_not_found_with_a_reason(site: Path) -> None:
     (site / "kafka" / "conn.py").write_text("print('the real one')")
     program = """
 import sparklog.kafka
@@ -121,7 +121,7 @@ except ModuleNotFoundError as error:
     assert line.startswith("kafka.conn No module named 'kafka.conn' in sparklog.kafka")
 
 
-def test_brokers_in_a_program_stand_for_the_cluster_of_the_call_or_of_the_environment(tmp_path: Path) -> None:
+def test_broker_addresses_map_to_the_root_of_the_call_or_the_environment(tmp_path: Path) -> None:
     create_cluster(str(tmp_path / "log"))
     program = """
 import sparklog.kafka
@@ -134,7 +134,7 @@ with KafkaProducer(bootstrap_servers=["kafka-1:9092", "kafka-2:9092"]) as produc
     assert python(program.format(""), SPARKLOG_BOOTSTRAP_SERVER=str(tmp_path / "log")) == ["1"]
 
 
-def test_an_address_of_brokers_is_not_a_cluster_for_brokers_to_stand_for() -> None:
+def test_a_broker_address_is_refused_as_root() -> None:
     failing = """
 import sparklog.kafka
 try:
@@ -149,7 +149,7 @@ except sparklog.kafka.errors.KafkaConfigurationError as error:
     assert "give the one root of the cluster" in refused
 
 
-def test_a_program_that_names_no_brokers_uses_the_cluster_of_the_call_before_that_of_the_environment(
+def test_without_brokers_the_root_of_the_call_precedes_that_of_the_environment(
     tmp_path: Path,
 ) -> None:
     create_cluster(str(tmp_path / "log"))
@@ -167,7 +167,7 @@ with KafkaProducer() as producer:
 # -- python -m sparklog.kafka.run
 
 
-def test_what_cannot_be_run_is_said_without_a_traceback(tmp_path: Path) -> None:
+def test_run_reports_errors_without_a_traceback(tmp_path: Path) -> None:
     program = str(tmp_path / "program.py")
     command = ["-m", "sparklog.kafka.run", "--bootstrap-server", "localhost:9092", program]
     assert run(*command, code=2).endswith(f"error: there is no file {program!r}; to run a module, use -m")
@@ -189,19 +189,19 @@ def test_a_program_runs_with_its_own_arguments_and_folder(tmp_path: Path) -> Non
     assert run(*command, "localhost:9092", "--flag") == f"0 {[str(program), 'localhost:9092', '--flag']}"
 
 
-def test_the_exit_code_is_the_programs(tmp_path: Path) -> None:
+def test_run_exits_with_the_code_of_the_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import sys, kafka\nsys.exit(7)\n")
     run("-m", "sparklog.kafka.run", str(program), code=7)
 
 
-def test_kafka_pythons_own_programs_come_from_where_it_is_installed_and_use_sparklogs_clients(site: Path) -> None:
+def test_the_programs_of_an_installed_kafka_python_use_sparklogs_clients(site: Path) -> None:
     shown = run("-m", "sparklog.kafka.run", "-m", "kafka.cli.show", "-x", "5", path=site)
     assert shown == "sparklog.client.producer.producer ['-x', '5']"
     assert run("-m", "sparklog.kafka.run", "-m", "kafka", path=site) == "main sparklog.client.producer.producer"
 
 
-def test_without_kafka_python_its_programs_are_not_found_and_the_message_says_so() -> None:
+def test_programs_of_kafka_python_are_not_found_if_it_is_not_installed() -> None:
     program = """
 import sparklog.kafka, sys
 sys.path = [entry for entry in sys.path if "site-packages" not in entry]
@@ -215,7 +215,7 @@ except ModuleNotFoundError as error:
     assert "which is not installed" in line
 
 
-def test_a_module_of_another_kafka_that_is_still_imported_is_refused(site: Path) -> None:
+def test_install_is_refused_while_a_submodule_of_the_real_kafka_is_imported(site: Path) -> None:
     program = """
 import sys
 import kafka.real
