@@ -20,7 +20,7 @@ Rules:
 * If the old root answers, a last commit closes the cluster there (``move_cluster``), the mirror gets that commit too,
   and nothing is lost. Clients of the old root are told the new address.
 * If it does not answer, what was committed after the mirror's version is lost, which requires ``force``. Once the old
-  root is back, ``close_old_root`` closes it; the controller does so as soon as it can reach it.
+  root is back, ``coordinator.root_migration.close_root`` closes it; the controller does so as soon as it can reach it.
 
 Not for: copying records (``replication``); a second cluster to write to.
 """

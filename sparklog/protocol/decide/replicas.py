@@ -5,7 +5,7 @@ holds later appends as well if every one of them was also written to it (``Parti
 
 Rules: as in ``decide``. A reassignment works as in Kafka: while it is in progress the replica list has the old and the
 new ones, and it is complete once all new ones are in sync.
-Not for: copying (``maintenance.replication``).
+Not for: copying (``maintenance.replicas.replication``).
 """
 
 from __future__ import annotations
