@@ -11,10 +11,10 @@ Rules:
   time, and some storages stamp whole seconds. Beyond it the machine's clock is corrected by the difference.
 * Measured at the first use, then every ten minutes, and when wall clock and monotonic clock disagree by more than a
   minute: the wall clock was set, or the machine slept. A measurement is one put and one read of the stamp.
-* If the storage cannot tell its time, because this process may only read, the disk is full, or the storage stamps
-  nothing, the machine's clock is used. The first measurement is repeated before it is given up, since an answer such as
-  that of an expired token must not bring a wrong clock into the log. If the storage does not answer, there is no time:
-  nothing could be committed anyway.
+* If the storage cannot tell its time, because this process may only read, or the storage stamps nothing, the machine's
+  clock is used. The first measurements are repeated before they are given up, since an answer such as that of an
+  expired token must not bring a wrong clock into the log. If the storage does not answer, or is full, there is no
+  time: nothing could be committed anyway.
 
 Expiry of other processes' data uses ``ExpiryClock``: a single clock that is ahead cannot delete offsets, records or
 files too early.
@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import StorageError, StorageFullError, StoragePermissionError, StorageUnavailableError
+from sparklog.errors import StorageError, StoragePermissionError, StorageUnavailableError
 from sparklog.log.layout import CLOCK_KEY
 from sparklog.store.base import Store
 
@@ -54,7 +54,10 @@ class _NoTimeError(StorageError):
     """The storage does not stamp its objects."""
 
 
-_NEVER_TOLD = (StoragePermissionError, StorageFullError, _NoTimeError)
+_NEVER_TOLD = (StoragePermissionError, _NoTimeError)
+
+_REPEATED_MEASUREMENTS = 3
+"""measurements of a process that are repeated after any error, until one succeeds."""
 
 
 class _Measurement(NamedTuple):
@@ -79,6 +82,7 @@ class StorageClock:
         self._measured: _Measurement | None = None
         self._last_attempt: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
         self._failure: StorageError | None = None
+        self._unmeasured = 0
 
     def now_ms(self) -> int:
         """Return this machine's time, or the storage's if they differ by more than ``limits.MAX_CLOCK_SKEW_MS``.
@@ -109,14 +113,16 @@ class StorageClock:
     def _measure_if_due(self) -> None:
         if not self._store.has_own_clock or not self._is_due():
             return
-        before, is_first = self._measured, self._last_attempt is None
+        before = self._measured
+        repeated = StorageError if self._unmeasured < _REPEATED_MEASUREMENTS else StorageUnavailableError
         self._last_attempt = (self._clock.now_ms(), self._clock.monotonic())
         try:
-            measured = self._measure(StorageError if is_first else StorageUnavailableError)
+            measured = self._measure(repeated)
         except StorageError as error:
+            self._unmeasured += 1
             self._keep_going_without(error)
             return
-        self._failure = None
+        self._failure, self._unmeasured = None, _REPEATED_MEASUREMENTS
         self._last_attempt = (measured.wall_ms, measured.monotonic)
         self._measured = measured
         was_off = before is not None and abs(before.ahead_ms) > limits.MAX_CLOCK_SKEW_MS
