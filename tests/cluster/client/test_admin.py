@@ -104,10 +104,8 @@ def admin(cluster: Coordinator) -> AdminClient:
 @pytest.mark.parametrize("expected", KAFKA_PYTHON.strip().splitlines())
 def test_every_method_of_kafka_python_has_its_arguments(expected: str) -> None:
     method = inspect.signature(getattr(AdminClient, expected.partition("(")[0]))
-    parameters = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in method.parameters.values()][1:]
-    shown = inspect.Signature(
-        [parameter for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
-    )  # our own
+    parameters = [p.replace(annotation=inspect.Parameter.empty) for p in method.parameters.values()][1:]
+    shown = inspect.Signature([p for p in parameters if p.kind is not p.KEYWORD_ONLY])  # keyword-only are our own
     assert f"{expected.partition('(')[0]}{shown}" == expected
 
 

@@ -72,12 +72,12 @@ def cluster() -> Cluster:
     return Cluster(uuid.uuid4().hex)
 
 
-def check_names(measured: dict[str, dict[str, float]], expected: dict[str, set[str]]) -> None:
-    assert measured.keys() == expected.keys()
+def check_names(stats: dict[str, dict[str, float]], expected: dict[str, set[str]]) -> None:
+    assert stats.keys() == expected.keys()
     for group, names in expected.items():
-        assert names <= measured[group].keys()
-        assert measured[group].keys() - names <= TOTALS
-        assert all(math.isfinite(value) for value in measured[group].values())
+        assert names <= stats[group].keys()
+        assert stats[group].keys() - names <= TOTALS
+        assert all(math.isfinite(value) for value in stats[group].values())
 
 
 def test_a_producer_has_the_groups_and_names_of_kafka_python(cluster: Cluster) -> None:
@@ -108,20 +108,18 @@ def test_a_producer_counts_records_batches_and_bytes(cluster: Cluster) -> None:
             producer.send("orders", b"v" * (number + 1), key=b"key", partition=0)
         producer.send("orders", b"w", partition=1)
         producer.flush(30)
-        measured = producer.metrics()["producer-metrics"]
-    assert (measured["record-send-total"], measured["commit-total"], measured["records-per-request-avg"]) == (11, 1, 11)
-    assert measured["record-size-max"] == 13
-    assert measured["record-size-avg"] == (13 + 1) / 2
-    assert 0 < measured["batch-size-avg"] < measured["batch-size-max"]
-    assert measured["byte-total"] == pytest.approx(measured["batch-size-avg"] * 2)
-    assert measured["byte-total"] == pytest.approx(
-        producer.metrics()["producer-node-metrics.node-0"]["request-size-max"]
-    )
-    assert 0 < measured["record-queue-time-avg"] <= measured["record-queue-time-max"]
-    assert measured["record-send-rate"] > 0
-    assert (measured["record-error-total"], measured["record-retry-total"], measured["throttle-time-max"]) == (0, 0, 0)
-    assert measured["connection-count"] == 2
-    assert measured["request-total"] == measured["response-total"] >= 3  # an id, a file, a commit
+        stats = producer.metrics()["producer-metrics"]
+    assert (stats["record-send-total"], stats["commit-total"], stats["records-per-request-avg"]) == (11, 1, 11)
+    assert stats["record-size-max"] == 13
+    assert stats["record-size-avg"] == (13 + 1) / 2
+    assert 0 < stats["batch-size-avg"] < stats["batch-size-max"]
+    assert stats["byte-total"] == pytest.approx(stats["batch-size-avg"] * 2)
+    assert stats["byte-total"] == pytest.approx(producer.metrics()["producer-node-metrics.node-0"]["request-size-max"])
+    assert 0 < stats["record-queue-time-avg"] <= stats["record-queue-time-max"]
+    assert stats["record-send-rate"] > 0
+    assert (stats["record-error-total"], stats["record-retry-total"], stats["throttle-time-max"]) == (0, 0, 0)
+    assert stats["connection-count"] == 2
+    assert stats["request-total"] == stats["response-total"] >= 3  # an id, a file, a commit
 
 
 def test_compressible_records_have_a_compression_rate_below_one(cluster: Cluster) -> None:
@@ -140,13 +138,9 @@ def test_transactional_records_are_measured_like_others(cluster: Cluster) -> Non
         for _ in range(7):
             producer.send("orders", b"1234567890", partition=0)
         producer.commit_transaction()
-        measured = producer.metrics()["producer-metrics"]
-    assert (measured["record-send-total"], measured["records-per-request-avg"], measured["record-size-max"]) == (
-        7,
-        7,
-        10,
-    )
-    assert measured["byte-total"] > 70
+        stats = producer.metrics()["producer-metrics"]
+    assert (stats["record-send-total"], stats["records-per-request-avg"], stats["record-size-max"]) == (7, 7, 10)
+    assert stats["byte-total"] > 70
 
 
 def test_failed_and_retried_records_are_counted() -> None:
@@ -166,10 +160,10 @@ def test_failed_and_retried_records_are_counted() -> None:
         with pytest.raises(SparklogError):
             future.get(timeout=30)
         broken.clear()
-        measured = producer.metrics()["producer-metrics"]
-    assert (measured["record-send-total"], measured["record-error-total"]) == (1, 1)
-    assert measured["record-retry-total"] >= 1
-    assert measured["record-error-rate"] > 0
+        stats = producer.metrics()["producer-metrics"]
+    assert (stats["record-send-total"], stats["record-error-total"]) == (1, 1)
+    assert stats["record-retry-total"] >= 1
+    assert stats["record-error-rate"] > 0
 
 
 def test_the_largest_record_counts_key_and_value() -> None:
@@ -184,10 +178,10 @@ def test_the_largest_record_counts_key_and_value() -> None:
 def test_each_location_of_a_replica_is_a_node(tmp_path: Path) -> None:
     with brokers(tmp_path, 2) as replicated, Producer(cluster=replicated.coordinator) as producer:
         producer.send("t", b"to both").get(timeout=30)
-        measured = producer.metrics()
+        stats = producer.metrics()
     for node in ("producer-node-metrics.node-0", "producer-node-metrics.node-1"):
-        assert measured[node]["request-size-max"] == measured["producer-metrics"]["byte-total"] > 0
-    assert measured["producer-metrics"]["connection-count"] == 3
+        assert stats[node]["request-size-max"] == stats["producer-metrics"]["byte-total"] > 0
+    assert stats["producer-metrics"]["connection-count"] == 3
 
 
 # -- metrics of a consumer
@@ -198,14 +192,10 @@ def test_a_consumer_counts_fetched_and_returned_records(cluster: Cluster) -> Non
     with cluster.consumer("orders", group_id="g", enable_auto_commit=False, max_poll_records=4) as consumer:
         first = read(consumer, 1)
         assert len(first) == 4
-        measured = consumer.metrics()["consumer-fetch-manager-metrics"]
-        assert (measured["records-consumed-total"], measured["fetch-total"], measured["records-per-request-avg"]) == (
-            4,
-            1,
-            10,
-        )
-        assert measured["records-lag-max"] == 6
-        assert measured["fetch-size-max"] > 1_000
+        stats = consumer.metrics()["consumer-fetch-manager-metrics"]
+        assert (stats["records-consumed-total"], stats["fetch-total"], stats["records-per-request-avg"]) == (4, 1, 10)
+        assert stats["records-lag-max"] == 6
+        assert stats["fetch-size-max"] > 1_000
         read(consumer, 6)
         consumer.commit()
         values = consumer.metrics()
@@ -221,8 +211,8 @@ def test_a_consumer_counts_fetched_and_returned_records(cluster: Cluster) -> Non
 
 
 def heartbeats(consumer: Consumer) -> float:
-    measured: float = consumer.metrics()["consumer-coordinator-metrics"]["heartbeat-rate"]
-    return measured
+    rate: float = consumer.metrics()["consumer-coordinator-metrics"]["heartbeat-rate"]
+    return rate
 
 
 def test_iterated_records_are_counted(cluster: Cluster) -> None:
@@ -236,8 +226,8 @@ def test_iterated_records_are_counted(cluster: Cluster) -> None:
 def test_a_consumer_without_a_group_has_had_no_heartbeat(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
-        measured = consumer.metrics()["consumer-coordinator-metrics"]
-        assert (measured["last-heartbeat-seconds-ago"], measured["assigned-partitions"]) == (-1, 1)
+        stats = consumer.metrics()["consumer-coordinator-metrics"]
+        assert (stats["last-heartbeat-seconds-ago"], stats["assigned-partitions"]) == (-1, 1)
 
 
 def test_raw_metrics_distinguish_topics_by_tag(cluster: Cluster) -> None:
@@ -260,12 +250,12 @@ def test_metric_group_prefix_names_the_groups(cluster: Cluster) -> None:
 
 def test_metrics_can_be_read_while_another_thread_polls(cluster: Cluster) -> None:
     with cluster.consumer("orders") as consumer:
-        measured: list[dict[Any, Any]] = []
-        thread = threading.Thread(target=lambda: measured.append(consumer.metrics()))
+        stats: list[dict[Any, Any]] = []
+        thread = threading.Thread(target=lambda: stats.append(consumer.metrics()))
         with consumer._thread_guard:  # as if in a poll
             thread.start()
             thread.join(30)
-        assert measured
+        assert stats
 
 
 # -- requests, with a clock that stands still
@@ -284,14 +274,14 @@ def test_requests_are_counted_by_node_and_in_total() -> None:
         _ = 1 / 0
     assert requests.in_flight == 0
     clock.advance(9.75)
-    measured = metrics.values()
-    everything, root = measured["producer-metrics"], measured["producer-node-metrics.node-bootstrap-0"]
+    stats = metrics.values()
+    everything, root = stats["producer-metrics"], stats["producer-node-metrics.node-bootstrap-0"]
     assert (everything["request-total"], everything["response-total"]) == (3, 2)
     assert everything["network-io-rate"] == 5 / 20
     assert (everything["request-latency-avg"], everything["request-latency-max"]) == (375, 500)
     assert (everything["outgoing-byte-rate"], everything["request-size-max"]) == (50, 1_000)
     assert (root["request-rate"], root["response-rate"], root["request-latency-max"]) == (0.1, 0.05, 250)
-    assert measured["producer-node-metrics.node-3"]["request-size-avg"] == 1_000
+    assert stats["producer-node-metrics.node-3"]["request-size-avg"] == 1_000
     assert everything["connection-count"] == 2
     requests.close()
     assert metrics.values()["producer-metrics"]["connection-count"] == 0
