@@ -18,7 +18,7 @@ from sparklog.types import OffsetAndMetadata, TopicPartition
 
 RECORDS = 60
 POLLS = 2000
-"""polls after which a test has failed; each waits at most 10 ms."""
+"""Polls after which a test has failed; each waits at most 10 ms."""
 
 
 @pytest.fixture

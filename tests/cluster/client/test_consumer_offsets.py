@@ -52,8 +52,8 @@ def test_commits_and_deletions_of_offsets_are_records(cluster: Cluster) -> None:
         cluster.admin.commit_offsets("g", {("orders", 0): 7})
         (last,) = read(consumer, 1)
         assert last.timestamp == cluster.admin.state.timestamp_ms
-        found_by_time = consumer.offsets_for_times({partition_for("g"): last.timestamp})
-        assert found_by_time == {partition_for("g"): (last.offset, last.timestamp, 0)}
+        by_time = consumer.offsets_for_times({partition_for("g"): last.timestamp})
+        assert by_time == {partition_for("g"): (last.offset, last.timestamp, 0)}
         assert consumer.end_offsets([partition_for("g")]) == {
             partition_for("g"): (cluster.admin.state.version + 1) * 65536
         }

@@ -39,7 +39,7 @@ from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition
 
 WAIT = 30
-"""seconds. Only a broken test waits this long."""
+"""Seconds. Only a broken test waits this long."""
 
 LONG_MS = 60_000
 """A linger longer than any test, so that records wait for a flush."""

@@ -30,7 +30,7 @@ from sparklog.testing.faulty_store import CRASH_BEFORE, ERROR, LOST_ANSWER, PERM
 from tests.cluster.client.flaky_store import FlakyStore
 
 WAIT = 30
-"""seconds. Only a broken test waits this long."""
+"""Seconds. Only a broken test waits this long."""
 
 
 @pytest.fixture

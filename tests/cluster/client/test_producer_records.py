@@ -28,7 +28,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 
 WAIT = 30
-"""seconds. Only a broken test waits this long."""
+"""Seconds. Only a broken test waits this long."""
 
 LONG_MS = 60_000
 """A linger longer than any test, so that records wait for a flush."""

@@ -35,7 +35,7 @@ from sparklog.testing.records import Record, append_records
 from tests.replicated import Brokers, brokers, prepare
 
 WAIT = 30
-"""seconds. Only a broken test waits this long."""
+"""Seconds. Only a broken test waits this long."""
 
 FOREVER = range(1000)
 

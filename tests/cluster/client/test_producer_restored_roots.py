@@ -25,7 +25,7 @@ from tests.cluster.client.test_transactions_regressions import values
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
 
 WAIT = 30
-"""seconds. Only a broken test waits this long."""
+"""Seconds. Only a broken test waits this long."""
 
 
 def cluster_with_topic() -> tuple[MemoryStore, dict[str, bytes]]:
@@ -66,12 +66,12 @@ def pass_by(store: Store, *readers: Coordinator) -> None:
 
 class UnknownOutcome(FaultyStore):
     """The outcome of the next commit is unknown: it is stored or not, and reading it back fails until the client gives
-    up. Then ``meanwhile`` is called."""
+    up. Then ``after_failure`` is called."""
 
-    def __init__(self, store: Store, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, store: Store, after_failure: Callable[[], None]) -> None:
         super().__init__(store)
         self.armed = ""
-        self._meanwhile = meanwhile
+        self._after_failure = after_failure
         self._unreadable = 0
 
     def _due(self, call: Call) -> str | None:
@@ -82,7 +82,7 @@ class UnknownOutcome(FaultyStore):
             self._unreadable -= 1
             kind = "unavailable"
             if not self._unreadable:
-                self._meanwhile()
+                self._after_failure()
         return kind
 
 

@@ -34,7 +34,7 @@ from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.flaky_store import FlakyStore
 
 WAIT = 30
-"""seconds. Only a broken test waits this long."""
+"""Seconds. Only a broken test waits this long."""
 
 
 @pytest.fixture

@@ -129,65 +129,65 @@ FENCES = [[LOST_ANSWER], [UNAVAILABLE, LOST_ANSWER], [LOST_ANSWER, UNAVAILABLE]]
 @pytest.mark.parametrize("fences", FENCES, ids="-".join)
 def test_a_producer_recognises_its_own_epoch_whose_outcome_was_unknown(fences: list[str]) -> None:
     """Its commit was not stored; the epoch after it was."""
-    world = UnknownCommit(UNAVAILABLE, list(fences))
+    scenario = UnknownCommit(UNAVAILABLE, list(fences))
     with pytest.raises(UnknownTopicOrPartitionError):
-        world.producer.commit_transaction()
-    assert world.future.failed()
-    assert world.epoch() == 1, "exactly one new epoch"
-    world.producer.abort_transaction()
-    world.producer.begin_transaction()
-    world.producer.send("orders", b"b", partition=0)
-    world.producer.commit_transaction()
-    world.producer.close()
-    assert world.values() == [b"b"]
+        scenario.producer.commit_transaction()
+    assert scenario.future.failed()
+    assert scenario.epoch() == 1, "exactly one new epoch"
+    scenario.producer.abort_transaction()
+    scenario.producer.begin_transaction()
+    scenario.producer.send("orders", b"b", partition=0)
+    scenario.producer.commit_transaction()
+    scenario.producer.close()
+    assert scenario.values() == [b"b"]
 
 
 def test_a_transaction_whose_commit_is_retried_after_its_own_epoch_bump_is_abortable() -> None:
-    world = UnknownCommit(UNAVAILABLE, [LOST_ANSWER])
+    scenario = UnknownCommit(UNAVAILABLE, [LOST_ANSWER])
 
     def go_down() -> None:
-        world.store.down = True
+        scenario.store.down = True
 
     def delete_topic() -> None:
-        topic_deletion.delete_topic(open_cluster(world.store), "gone")
-        world.store.commits, world.store.before_retry = [LOST_ANSWER], go_down
+        topic_deletion.delete_topic(open_cluster(scenario.store), "gone")
+        scenario.store.commits, scenario.store.before_retry = [LOST_ANSWER], go_down
 
-    world.store.before_retry = delete_topic
+    scenario.store.before_retry = delete_topic
     with pytest.raises(KafkaTimeoutError):
-        world.producer.commit_transaction()
-    world.store.down = False
-    world.cluster.refresh()
+        scenario.producer.commit_transaction()
+    scenario.store.down = False
+    scenario.cluster.refresh()
     with pytest.raises(TransactionAbortedError, match="is not committed"):
-        world.producer.commit_transaction()
-    world.producer.abort_transaction()
-    world.producer.begin_transaction()
-    world.producer.send("orders", b"b", partition=0)
-    world.producer.commit_transaction()
-    world.producer.close()
-    assert world.values() == [b"b"]
+        scenario.producer.commit_transaction()
+    scenario.producer.abort_transaction()
+    scenario.producer.begin_transaction()
+    scenario.producer.send("orders", b"b", partition=0)
+    scenario.producer.commit_transaction()
+    scenario.producer.close()
+    assert scenario.values() == [b"b"]
 
 
 def test_a_newer_instance_fences_a_producer_after_its_own_epoch_bump() -> None:
-    world = UnknownCommit(UNAVAILABLE, [LOST_ANSWER])
+    scenario = UnknownCommit(UNAVAILABLE, [LOST_ANSWER])
     newer: list[Producer] = []
 
     def take_over() -> None:
-        newer.append(Producer(cluster=open_cluster(world.store), transactional_id="tx", linger_ms=60_000))
+        newer.append(Producer(cluster=open_cluster(scenario.store), transactional_id="tx", linger_ms=60_000))
         newer[0].init_transactions()
 
     def delete_topic() -> None:
-        topic_deletion.delete_topic(open_cluster(world.store), "gone")
-        world.store.commits, world.store.before_retry = [LOST_ANSWER], take_over
+        topic_deletion.delete_topic(open_cluster(scenario.store), "gone")
+        scenario.store.commits, scenario.store.before_retry = [LOST_ANSWER], take_over
 
-    world.store.before_retry = delete_topic
+    scenario.store.before_retry = delete_topic
     with pytest.raises(ProducerFencedError, match="newer instance has taken over"):
-        world.producer.commit_transaction()
+        scenario.producer.commit_transaction()
     newer[0].begin_transaction()
     newer[0].send("orders", b"b", partition=0)
     newer[0].commit_transaction()
-    for producer in (world.producer, newer[0]):
+    for producer in (scenario.producer, newer[0]):
         producer.close()
-    assert world.values() == [b"b"]
+    assert scenario.values() == [b"b"]
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
