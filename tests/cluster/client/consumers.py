@@ -15,12 +15,12 @@ from sparklog.store.memory import MemoryStore
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 
-PATIENCE_SECONDS = 20.0
-"""How long a test waits for what must happen before it fails."""
+WAIT_SECONDS = 20.0
+"""How long a test waits for a condition before it fails."""
 
 
 class Cluster:
-    """A cluster in memory, with a coordinator of its own for each consumer, as in processes of their own."""
+    """A cluster in memory, with a separate coordinator for each consumer, as in separate processes."""
 
     def __init__(self, name: str, partitions: int = 2, store: Store | None = None) -> None:
         self.store = store or MemoryStore(name)
@@ -46,7 +46,7 @@ def at(partition: int, topic: str = "orders") -> TopicPartition:
 
 
 def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
-    """So many records, in the order polled."""
+    """Poll until ``count`` records have arrived; return them in order."""
     records: list[ConsumerRecord] = []
     until(lambda: len(records) >= count, lambda: records.extend(flat(consumer.poll(50))))
     return records
@@ -61,14 +61,14 @@ def values(records: Sequence[ConsumerRecord]) -> list[Any]:
 
 
 def until(done: Callable[[], object], step: Callable[[], object] = lambda: None) -> None:
-    """Take steps until it is done. Fails when that takes too long."""
+    """Repeat ``step`` until ``done`` returns true; fail after a timeout."""
     clock = SystemClock()
-    deadline = clock.monotonic() + PATIENCE_SECONDS
+    deadline = clock.monotonic() + WAIT_SECONDS
     while not done():
-        assert clock.monotonic() < deadline, "waited in vain"
+        assert clock.monotonic() < deadline, "timed out"
         step()
 
 
 def together(*consumers: Consumer) -> Callable[[], object]:
-    """A step in which all of these poll."""
+    """A step that polls every consumer."""
     return lambda: [consumer.poll(5) for consumer in consumers]

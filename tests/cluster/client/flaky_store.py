@@ -1,4 +1,4 @@
-"""A store in memory whose next commits fail as told, for the tests of clients."""
+"""A store in memory whose next commits fail as configured, for the tests of clients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sparklog.testing.faulty_store import UNAVAILABLE, Call, FaultyStore
 
 
 class FlakyStore(FaultyStore):
-    """``commits`` are the faults of the next attempts to create a commit, one each. With ``silent``, also what is read
-    back after such a fault fails, so that nobody can tell what became of the commit. ``before_retry`` is called once
-    after that, or at the first step while the storage is ``down``, when each step takes a second."""
+    """``commits`` lists the faults of the next attempts to create a commit, one each. With ``silent``, reading back
+    after such a fault fails too, so that the outcome of the commit stays unknown. ``before_retry`` is called once after
+    that, or at the first step while the storage is ``down``; each step then takes a second."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(MemoryStore(uuid.uuid4().hex))
@@ -31,7 +31,7 @@ class FlakyStore(FaultyStore):
             self._manual_clock.advance(1)
             return UNAVAILABLE
         if call.operation == "put_if_absent" and self.commits:
-            self._unreadable = 5 if self.silent else 0  # as often as a commit is read back
+            self._unreadable = 5 if self.silent else 0  # a commit is read back this many times
             return self.commits.pop(0)
         if call.operation == "get" and self._unreadable and call.key.startswith("meta/commits/"):
             self._unreadable -= 1

@@ -1,4 +1,4 @@
-"""The admin client: its arguments, the cluster, transactions, and what is refused. Every method of kafka-python's."""
+"""The admin client: arguments, cluster, transactions, refusals, and every method of kafka-python's."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def admin(cluster: Coordinator) -> AdminClient:
 @pytest.mark.parametrize("expected", KAFKA_PYTHON.strip().splitlines())
 def test_every_method_of_kafka_python_has_its_arguments(expected: str) -> None:
     method = inspect.signature(getattr(AdminClient, expected.partition("(")[0]))
-    parameters = [one.replace(annotation=inspect.Parameter.empty) for one in method.parameters.values()][1:]
-    shown = inspect.Signature([one for one in parameters if one.kind is not one.KEYWORD_ONLY])  # those are our own
+    parameters = [p.replace(annotation=inspect.Parameter.empty) for p in method.parameters.values()][1:]
+    shown = inspect.Signature([p for p in parameters if p.kind is not p.KEYWORD_ONLY])  # keyword-only are our own
     assert f"{expected.partition('(')[0]}{shown}" == expected
 
 
@@ -130,7 +130,7 @@ def test_arguments_for_sockets_are_accepted_with_a_debug_line(
     assert "AdminClient(retry_backoff_ms=...) has no effect" in caplog.text
 
 
-def test_an_unknown_argument_is_refused_with_the_nearest(cluster: Coordinator) -> None:
+def test_an_unknown_argument_is_refused_with_a_suggestion(cluster: Coordinator) -> None:
     with pytest.raises(
         InvalidConfigurationError, match="no argument 'bootstrap_server'; did you mean bootstrap_servers"
     ):
@@ -150,14 +150,14 @@ def test_a_closed_client_refuses_calls(admin: AdminClient) -> None:
         admin.delete_groups(["g"])
 
 
-def test_the_document_runs_as_it_stands(cluster: Coordinator, tmp_path: Path) -> None:
+def test_the_example_of_the_document_runs(cluster: Coordinator, tmp_path: Path) -> None:
     document = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
     (block,) = re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.DOTALL | re.MULTILINE)
     root = str(tmp_path / "log")
-    made = create_cluster(root)
+    opened = create_cluster(root)
     exec(block.replace("/data/log", root))
-    assert made.refresh().topics["orders"].configs == {"retention.ms": "86400000", "cleanup.policy": "compact"}
-    assert [one.offset for one in made.state.groups["billing"].offsets.values()] == [0]
+    assert opened.refresh().topics["orders"].configs == {"retention.ms": "86400000", "cleanup.policy": "compact"}
+    assert [committed.offset for committed in opened.state.groups["billing"].offsets.values()] == [0]
 
 
 # -- cluster
@@ -182,15 +182,15 @@ def test_brokers_are_storage_locations(admin: AdminClient, cluster: Coordinator)
 
 
 def test_log_dirs_have_the_bytes_of_each_partition(admin: AdminClient, cluster: Coordinator) -> None:
-    sizes = [one.size_bytes for one in cluster.state.topics["orders"].partitions]
+    sizes = [partition.size_bytes for partition in cluster.state.topics["orders"].partitions]
     assert min(sizes) > 0
-    (found,) = admin.describe_log_dirs()
-    assert found["broker"] == 0
-    (log_dir,) = found["log_dirs"]
+    (broker,) = admin.describe_log_dirs()
+    assert broker["broker"] == 0
+    (log_dir,) = broker["log_dirs"]
     assert log_dir["log_dir"] == cluster.store.root
-    assert [one["partition_size"] for one in log_dir["topics"][0]["partitions"]] == sizes
-    (one,) = admin.describe_log_dirs({"orders": [1]}, brokers=[0])
-    assert [p["partition_index"] for p in one["log_dirs"][0]["topics"][0]["partitions"]] == [1]
+    assert [partition["partition_size"] for partition in log_dir["topics"][0]["partitions"]] == sizes
+    (filtered,) = admin.describe_log_dirs({"orders": [1]}, brokers=[0])
+    assert [p["partition_index"] for p in filtered["log_dirs"][0]["topics"][0]["partitions"]] == [1]
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_log_dirs(["nope"])
     with pytest.raises(InvalidRequestError, match="no broker 7"):
@@ -213,7 +213,9 @@ def transactions(cluster: Coordinator) -> Coordinator:
     return cluster
 
 
-def test_ids_and_applications_are_forgotten_all_or_none(admin: AdminClient, transactions: Coordinator) -> None:
+def test_transactional_ids_and_applications_are_forgotten_all_or_none(
+    admin: AdminClient, transactions: Coordinator
+) -> None:
     transactions.submit(lambda state: Decision([ApplicationWrite(application="hourly", application_version=7)], None))
     with pytest.raises(TransactionalIdNotFoundError):
         admin.forget_transactional_ids(["new", "nobody"])
@@ -227,7 +229,7 @@ def test_ids_and_applications_are_forgotten_all_or_none(admin: AdminClient, tran
 
 
 def test_transactional_ids_are_listed_and_filtered(admin: AdminClient, transactions: Coordinator) -> None:
-    ids = {one.transactional_id: number for number, one in transactions.refresh().producers.items()}
+    ids = {producer.transactional_id: number for number, producer in transactions.refresh().producers.items()}
     committed = TransactionListing("committed", ids["committed"], TransactionState.COMPLETE_COMMIT)
     new = TransactionListing("new", ids["new"], TransactionState.EMPTY)
     assert admin.list_transactions() == {0: [committed, new]}
@@ -253,16 +255,16 @@ def test_transactional_ids_are_described(admin: AdminClient, transactions: Coord
 
 
 def test_producers_of_a_partition_are_described(admin: AdminClient, transactions: Coordinator) -> None:
-    found = admin.describe_producers([TopicPartition("orders", 0), TopicPartition("orders", 1)])
-    (producer,) = found[TopicPartition("orders", 0)].active_producers
+    described = admin.describe_producers([TopicPartition("orders", 0), TopicPartition("orders", 1)])
+    (producer,) = described[TopicPartition("orders", 0)].active_producers
     assert isinstance(producer, ProducerState)
     assert (producer.last_sequence, producer.current_transaction_start_offset) == (0, -1)
-    assert found[TopicPartition("orders", 1)].active_producers == []
+    assert described[TopicPartition("orders", 1)].active_producers == []
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_producers([TopicPartition("orders", 9)])
 
 
-def test_nothing_hangs_and_nothing_can_be_aborted(admin: AdminClient, transactions: Coordinator) -> None:
+def test_there_are_no_hanging_transactions_to_abort(admin: AdminClient, transactions: Coordinator) -> None:
     assert admin.find_hanging_transactions() == []
     with pytest.raises(InvalidTxnStateError, match="nothing of it is stored before") as caught:
         admin.abort_transaction(AbortTransactionSpec(TopicPartition("orders", 0), 0, 0))
@@ -273,7 +275,7 @@ def test_nothing_hangs_and_nothing_can_be_aborted(admin: AdminClient, transactio
 
 
 @pytest.mark.parametrize(
-    ("method", "arguments", "kind", "said"),
+    ("method", "arguments", "kind", "message"),
     [
         ("alter_replica_log_dirs", ({},), InvalidRequestError, "alter_partition_reassignments"),
         ("create_acls", ([],), SecurityDisabledError, "permissions of the storage"),
@@ -288,19 +290,19 @@ def test_nothing_hangs_and_nothing_can_be_aborted(admin: AdminClient, transactio
         ("update_features", ({},), InvalidRequestError, "no servers"),
     ],
 )
-def test_what_makes_no_sense_or_comes_later_is_refused_with_why(
-    admin: AdminClient, method: str, arguments: tuple[object, ...], kind: type[KafkaError], said: str
+def test_unsupported_methods_are_refused_with_a_reason(
+    admin: AdminClient, method: str, arguments: tuple[object, ...], kind: type[KafkaError], message: str
 ) -> None:
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=message) as caught:
         getattr(admin, method)(*arguments)
     assert str(caught.value).startswith(f"{method}: ")
 
 
-def test_no_reassignment_is_under_way_that_nobody_began(admin: AdminClient) -> None:
+def test_no_reassignments_are_listed_at_first(admin: AdminClient) -> None:
     assert admin.list_partition_reassignments() == {}
 
 
-def test_members_of_enumerations_are_found_as_in_kafka_python() -> None:
+def test_enum_members_are_looked_up_as_in_kafka_python() -> None:
     assert OffsetSpec.build_from("max-timestamp") is OffsetSpec.build_from(-3) is OffsetSpec.MAX_TIMESTAMP
     assert GroupState.build_from("stable") is GroupState.STABLE
     assert ConfigResourceType.value_for("topic") == 2

@@ -27,7 +27,7 @@ from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore, SimulatedCrash, every_crash
 from sparklog.types import TopicPartition
 
-PLACE = TopicPartition("orders", 0)
+PARTITION = TopicPartition("orders", 0)
 
 
 @pytest.fixture
@@ -47,39 +47,39 @@ def admin(cluster: Coordinator) -> AdminClient:
 
 
 def values(cluster: Coordinator) -> list[bytes]:
-    """What a consumer reads from the beginning to the end."""
+    """The values a consumer reads from the beginning to the end."""
     with Consumer(cluster=cluster, auto_offset_reset="earliest") as consumer:
-        consumer.assign([PLACE])
-        end = consumer.end_offsets([PLACE])[PLACE]
-        found: list[bytes] = []
-        while consumer.position(PLACE) < end:
-            found += [record.value or b"" for records in consumer.poll(1000).values() for record in records]
-        return found
+        consumer.assign([PARTITION])
+        end = consumer.end_offsets([PARTITION])[PARTITION]
+        read: list[bytes] = []
+        while consumer.position(PARTITION) < end:
+            read += [record.value or b"" for records in consumer.poll(1000).values() for record in records]
+        return read
 
 
-def test_records_before_the_offset_cannot_be_read_any_more(cluster: Coordinator, admin: AdminClient) -> None:
-    found = admin.delete_records({PLACE: 4})
-    assert found == {PLACE: {"partition_index": 0, "low_watermark": 4, "error_code": 0}}
+def test_records_before_the_offset_can_no_longer_be_read(cluster: Coordinator, admin: AdminClient) -> None:
+    results = admin.delete_records({PARTITION: 4})
+    assert results == {PARTITION: {"partition_index": 0, "low_watermark": 4, "error_code": 0}}
     assert values(cluster) == [b"%d" % n for n in range(4, 10)]
     assert cluster.refresh().partition("orders", 0).log_start_offset == 4
 
 
-def test_errors_are_results_if_they_are_not_raised(cluster: Coordinator, admin: AdminClient) -> None:
+def test_errors_are_returned_if_raise_errors_is_false(cluster: Coordinator, admin: AdminClient) -> None:
     internal, nowhere = TopicPartition("__consumer_offsets", 0), TopicPartition("nope", 0)
     before = cluster.refresh().version
-    results = admin.delete_records({internal: 0, PLACE: 4, nowhere: 0}, raise_errors=False)
-    assert results[PLACE] == {"partition_index": 0, "low_watermark": 4, "error_code": 0}
+    results = admin.delete_records({internal: 0, PARTITION: 4, nowhere: 0}, raise_errors=False)
+    assert results[PARTITION] == {"partition_index": 0, "low_watermark": 4, "error_code": 0}
     assert {partition: (result["low_watermark"], result["error_code"]) for partition, result in results.items()} == {
         internal: (-1, 17),
-        PLACE: (4, 0),
+        PARTITION: (4, 0),
         nowhere: (-1, 3),
     }
     assert results[internal]["error_message"] == "cannot delete records of the internal topic __consumer_offsets"
     assert cluster.refresh().version == before + 1
 
 
-def test_minus_one_deletes_all_records_there_are(cluster: Coordinator, admin: AdminClient) -> None:
-    assert admin.delete_records({PLACE: -1})[PLACE]["low_watermark"] == 10
+def test_offset_minus_one_deletes_all_records(cluster: Coordinator, admin: AdminClient) -> None:
+    assert admin.delete_records({PARTITION: -1})[PARTITION]["low_watermark"] == 10
     assert values(cluster) == []
     with Producer(cluster=cluster) as producer:
         producer.send("orders", b"next", partition=0)
@@ -87,36 +87,34 @@ def test_minus_one_deletes_all_records_there_are(cluster: Coordinator, admin: Ad
 
 
 def test_an_offset_before_the_log_start_offset_changes_nothing(cluster: Coordinator, admin: AdminClient) -> None:
-    admin.delete_records({PLACE: 4})
+    admin.delete_records({PARTITION: 4})
     version = cluster.refresh().version
-    assert admin.delete_records({PLACE: 2})[PLACE]["low_watermark"] == 4
+    assert admin.delete_records({PARTITION: 2})[PARTITION]["low_watermark"] == 4
     assert cluster.refresh().version == version
 
 
 @pytest.mark.parametrize("offset", [11, -2])
 def test_an_offset_outside_of_the_log_is_refused(cluster: Coordinator, admin: AdminClient, offset: int) -> None:
     with pytest.raises(OffsetOutOfRangeError):
-        admin.delete_records({PLACE: offset})
+        admin.delete_records({PARTITION: offset})
     assert len(values(cluster)) == 10
 
 
 @pytest.mark.parametrize(("policy", "allowed"), [("compact", False), ("compact,delete", True), ("delete", True)])
-def test_records_go_only_where_the_policy_has_delete(
+def test_records_are_deleted_only_if_the_cleanup_policy_has_delete(
     cluster: Coordinator, admin: AdminClient, policy: str, allowed: bool
 ) -> None:
     cluster.submit(partial(alter_configs, topic="orders", changes={"cleanup.policy": policy}))
     if allowed:
-        assert admin.delete_records({PLACE: 1})[PLACE]["low_watermark"] == 1
+        assert admin.delete_records({PARTITION: 1})[PARTITION]["low_watermark"] == 1
     else:
         with pytest.raises(PolicyViolationError, match=r"cleanup\.policy"):
-            admin.delete_records({PLACE: 1})
+            admin.delete_records({PARTITION: 1})
 
 
-def test_the_partitions_that_can_be_are_deleted_from_whatever_is_wrong_with_others(
-    cluster: Coordinator, admin: AdminClient
-) -> None:
+def test_an_invalid_partition_does_not_stop_deletion_in_the_others(cluster: Coordinator, admin: AdminClient) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
-        admin.delete_records({TopicPartition("orders", 7): 1, PLACE: 3})
+        admin.delete_records({TopicPartition("orders", 7): 1, PARTITION: 3})
     assert cluster.refresh().partition("orders", 0).log_start_offset == 3
 
 
@@ -125,7 +123,7 @@ def test_records_of_internal_topics_are_not_deleted(admin: AdminClient) -> None:
         admin.delete_records({TopicPartition("__consumer_offsets", 0): 1})
 
 
-def test_a_deleted_topics_files_are_listed(cluster: Coordinator, admin: AdminClient) -> None:
+def test_files_of_a_deleted_topic_are_listed_for_deletion(cluster: Coordinator, admin: AdminClient) -> None:
     paths = {segment.path for segment in cluster.segments("orders").partition(0)}
     cluster.submit(partial(alter_configs, topic="orders", changes={"file.delete.delay.ms": "1234"}))
     admin.delete_topics(["orders"])
@@ -145,7 +143,7 @@ def test_a_topic_that_cannot_be_deleted_leaves_no_listing(cluster: Coordinator, 
     assert list(cluster.store.list(REMOVED)) == []
 
 
-def test_a_deletion_killed_at_any_step_and_run_again_lists_every_file_once() -> None:
+def test_a_deletion_repeated_after_a_crash_lists_every_file_once() -> None:
     def prepared() -> MemoryStore:
         store = MemoryStore(uuid.uuid4().hex)
         cluster = create_cluster(store)

@@ -27,7 +27,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 def cluster() -> Coordinator:
-    """Group billing stands at 1 of partition 0 and has no members."""
+    """Group billing has committed offset 1 of partition 0 and has no members."""
     cluster = with_orders()
     cluster.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1, "note", 0)})
     return cluster
@@ -57,14 +57,12 @@ def test_groups_are_listed_by_state_and_type(admin: AdminClient, cluster: Coordi
     assert admin.list_consumer_groups() == [("billing", ""), ("live", "consumer")]
 
 
-def test_members_are_described_with_what_they_hold_and_what_they_are_assigned(
-    admin: AdminClient, cluster: Coordinator
-) -> None:
+def test_members_are_described_with_owned_and_assigned_partitions(admin: AdminClient, cluster: Coordinator) -> None:
     join(cluster, "a", instance_id="shelf")
     join(cluster, "b")
-    found = admin.describe_groups(["live"])["live"]
-    members = found.pop("members")
-    assert found == {
+    group = admin.describe_groups(["live"])["live"]
+    members = group.pop("members")
+    assert group == {
         "group_id": "live",
         "group_state": "PreparingRebalance",
         "protocol_type": "consumer",
@@ -90,11 +88,11 @@ def test_members_are_described_with_what_they_hold_and_what_they_are_assigned(
     assert members[1]["member_assignment"]["assigned_partitions"] == []
 
 
-def test_a_group_that_is_not_there_is_dead(admin: AdminClient) -> None:
-    found = admin.describe_groups(["nope", "billing"])
-    assert (found["nope"]["group_state"], found["nope"]["members"]) == ("Dead", [])
-    assert found["nope"]["error"].startswith("GroupIdNotFoundError: ")
-    assert found["billing"]["error"] is None
+def test_a_missing_group_is_described_as_dead(admin: AdminClient) -> None:
+    groups = admin.describe_groups(["nope", "billing"])
+    assert (groups["nope"]["group_state"], groups["nope"]["members"]) == ("Dead", [])
+    assert groups["nope"]["error"].startswith("GroupIdNotFoundError: ")
+    assert groups["billing"]["error"] is None
     with pytest.raises(InvalidRequestError, match="give a list"):
         admin.describe_groups("billing")
 
@@ -138,17 +136,17 @@ def test_members_are_removed_by_id_and_instance(admin: AdminClient, cluster: Coo
 # -- offsets of groups
 
 
-def test_offsets_are_listed_for_one_group_several_or_some_partitions(admin: AdminClient, cluster: Coordinator) -> None:
-    stands = {FIRST: OffsetAndMetadata(1, "note", 0)}
-    assert admin.list_group_offsets("billing") == {"billing": stands}
-    assert admin.list_group_offsets(["billing", "nope"]) == {"billing": stands, "nope": {}}
+def test_offsets_are_listed_by_group_and_partition(admin: AdminClient, cluster: Coordinator) -> None:
+    committed = {FIRST: OffsetAndMetadata(1, "note", 0)}
+    assert admin.list_group_offsets("billing") == {"billing": committed}
+    assert admin.list_group_offsets(["billing", "nope"]) == {"billing": committed, "nope": {}}
     assert admin.list_group_offsets({"billing": [SECOND]}) == {"billing": {SECOND: OffsetAndMetadata(-1, "", -1)}}
-    assert admin.list_consumer_group_offsets("billing") == stands
-    assert admin.list_consumer_group_offsets("billing", partitions=[FIRST]) == stands
+    assert admin.list_consumer_group_offsets("billing") == committed
+    assert admin.list_consumer_group_offsets("billing", partitions=[FIRST]) == committed
     assert admin.list_group_offsets({}) == {}
 
 
-def test_offsets_of_a_topic_that_was_created_again_are_not_listed(admin: AdminClient, cluster: Coordinator) -> None:
+def test_offsets_of_a_recreated_topic_are_not_listed(admin: AdminClient, cluster: Coordinator) -> None:
     delete_topic(cluster, "orders")
     cluster.create_topic("orders")
     assert admin.list_group_offsets("billing") == {"billing": {}}
@@ -193,7 +191,7 @@ def test_offsets_are_reset_by_spec_time_and_number(
     assert admin.list_group_offsets("billing")["billing"][FIRST] == OffsetAndMetadata(offset, "note", 0)
 
 
-def test_a_plan_says_which_offsets_a_reset_moves_into_the_log_and_sets_nothing(admin: AdminClient) -> None:
+def test_a_plan_shows_clamped_offsets_and_sets_nothing(admin: AdminClient) -> None:
     def plan(spec: object) -> tuple[int, int | None]:
         return tuple(admin.plan_group_offsets("billing", {FIRST: spec})[FIRST])  # type: ignore[dict-item,return-value]
 
@@ -207,13 +205,13 @@ def test_a_plan_says_which_offsets_a_reset_moves_into_the_log_and_sets_nothing(a
         admin.plan_group_offsets("new", {FIRST: OffsetShift(1)})
 
 
-def test_an_offset_that_is_kept_may_be_out_of_range(admin: AdminClient) -> None:
+def test_a_kept_offset_may_be_out_of_range(admin: AdminClient) -> None:
     admin.delete_records({FIRST: 3})
     assert admin.plan_group_offsets("billing", {FIRST: None})[FIRST].offset == 1
     assert admin.plan_group_offsets("billing", {FIRST: OffsetShift(0)})[FIRST] == (3, 1)
 
 
-def test_offsets_of_consumer_offsets_are_listed_too(admin: AdminClient, cluster: Coordinator) -> None:
+def test_offsets_of_consumer_offsets_are_listed(admin: AdminClient, cluster: Coordinator) -> None:
     internal = TopicPartition("__consumer_offsets", partition_of("billing"))
     ends = {spec: admin.list_partition_offsets({internal: spec})[internal].offset for spec in (-1, -2, -3, 0, -5, -6)}
     assert ends[-1] == (cluster.state.version + 1) * RECORDS_PER_COMMIT
@@ -222,7 +220,7 @@ def test_offsets_of_consumer_offsets_are_listed_too(admin: AdminClient, cluster:
     assert ends[-5] == ends[-6] == -1
 
 
-def test_errors_of_groups_are_raised_if_wanted(admin: AdminClient, cluster: Coordinator) -> None:
+def test_group_errors_are_raised_if_raise_errors_is_true(admin: AdminClient, cluster: Coordinator) -> None:
     with pytest.raises(GroupIdNotFoundError):
         admin.delete_groups(["nope"], raise_errors=True)
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -235,7 +233,7 @@ def test_errors_of_groups_are_raised_if_wanted(admin: AdminClient, cluster: Coor
     assert admin.list_group_offsets("billing")["billing"][FIRST].offset == 1
 
 
-def test_offsets_are_not_reset_under_members_or_by_nonsense(admin: AdminClient, cluster: Coordinator) -> None:
+def test_a_reset_is_refused_with_members_or_an_invalid_spec(admin: AdminClient, cluster: Coordinator) -> None:
     with pytest.raises(InvalidRequestError, match="give an OffsetSpec"):
         admin.reset_group_offsets("billing", {FIRST: "latest"})  # type: ignore[dict-item]
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -258,7 +256,7 @@ def test_offsets_are_deleted_except_of_topics_in_use(admin: AdminClient, cluster
         admin.delete_group_offsets("nope", [FIRST])
 
 
-def test_none_stands_for_no_text_and_no_leader_epoch(admin: AdminClient) -> None:
+def test_none_means_no_metadata_and_no_leader_epoch(admin: AdminClient) -> None:
     for given in (OffsetAndMetadata(3, None, None), OffsetAndMetadata(3, "", None), OffsetAndMetadata(3, None)):
         assert admin.alter_group_offsets("new", {FIRST: given}) == {FIRST: NoError}
         assert admin.list_group_offsets("new")["new"] == {FIRST: OffsetAndMetadata(3, "", -1)}
@@ -268,7 +266,7 @@ def test_none_stands_for_no_text_and_no_leader_epoch(admin: AdminClient) -> None
 
 
 @pytest.mark.parametrize(
-    ("spec", "found"),
+    ("spec", "expected"),
     [
         (OffsetSpec.EARLIEST, OffsetAndTimestamp(0, -1, 0)),
         (OffsetSpec.EARLIEST_LOCAL, OffsetAndTimestamp(0, -1, 0)),
@@ -281,11 +279,13 @@ def test_none_stands_for_no_text_and_no_leader_epoch(admin: AdminClient) -> None
         (301, OffsetAndTimestamp(-1, -1, None)),
     ],
 )
-def test_offsets_of_partitions_are_found(admin: AdminClient, spec: OffsetSpec | int, found: OffsetAndTimestamp) -> None:
-    assert admin.list_partition_offsets({FIRST: spec}) == {FIRST: found}
+def test_partition_offsets_are_listed_by_spec(
+    admin: AdminClient, spec: OffsetSpec | int, expected: OffsetAndTimestamp
+) -> None:
+    assert admin.list_partition_offsets({FIRST: spec}) == {FIRST: expected}
 
 
-def test_offsets_of_partitions_are_refused_where_there_are_none(admin: AdminClient) -> None:
+def test_invalid_partition_offset_requests_are_refused(admin: AdminClient) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.list_partition_offsets({TopicPartition("orders", 7): OffsetSpec.LATEST})
     for wrong in (-7, "latest", None, True):

@@ -28,9 +28,9 @@ FIRST = TopicPartition(TOPIC, 0)
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> Replicas:
-    found = Replicas(tmp_path, locations=3)
-    found.produce()
-    return found
+    created = Replicas(tmp_path, locations=3)
+    created.produce()
+    return created
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def lose_leader(replicas: Replicas) -> None:
     replicas.controller.check()
 
 
-def test_a_location_that_failed_is_shown_as_such(replicas: Replicas, admin: AdminClient) -> None:
+def test_a_failed_location_is_shown_as_fenced_and_offline(replicas: Replicas, admin: AdminClient) -> None:
     lose_leader(replicas)
     described = admin.describe_cluster()
     assert [broker["is_fenced"] for broker in described["brokers"]] == [False, True, False, False]
     (partition,) = admin.describe_topics([TOPIC])[0]["partitions"]
     assert (partition["leader_id"], partition["isr_nodes"], partition["offline_replicas"]) == (2, [2], [1])
-    codes = [found["log_dirs"][0]["error_code"] for found in admin.describe_log_dirs()]
+    codes = [broker["log_dirs"][0]["error_code"] for broker in admin.describe_log_dirs()]
     assert codes == [0, 56, 0, 0]
     assert admin.describe_log_dirs(brokers=[1])[0]["log_dirs"][0]["topics"] == []
     replicas.mount(1)
@@ -58,7 +58,7 @@ def test_a_location_that_failed_is_shown_as_such(replicas: Replicas, admin: Admi
     assert lagging["offset_lag"] == -1
 
 
-def test_a_location_that_is_gone_is_not_online_though_no_controller_has_noticed(
+def test_an_unreachable_location_is_shown_offline_before_the_controller_notices(
     replicas: Replicas, admin: AdminClient
 ) -> None:
     replicas.unmount(1)
@@ -78,8 +78,8 @@ def test_the_preferred_leader_is_elected_once_it_is_in_sync(replicas: Replicas, 
     with pytest.raises(PreferredLeaderNotAvailableError):
         admin.elect_leaders(ElectionType.PREFERRED, {TOPIC: [0]})
     replicate(replicas.cluster, InProcess())
-    found = admin.elect_leaders("preferred")
-    assert found["replica_election_results"] == [
+    result = admin.elect_leaders("preferred")
+    assert result["replica_election_results"] == [
         {"topic": TOPIC, "partition_result": [{"partition_id": 0, "error_code": 0, "error_message": None}]}
     ]
     assert replicas.partition().leader == 1
@@ -105,7 +105,7 @@ def test_an_unclean_leader_is_elected_when_asked_for(replicas: Replicas, admin: 
     assert outcome["error_code"] == 84
 
 
-def test_no_unclean_leader_is_found_where_no_replica_is_online(replicas: Replicas, admin: AdminClient) -> None:
+def test_an_unclean_election_needs_an_online_replica(replicas: Replicas, admin: AdminClient) -> None:
     for number in (1, 2):
         replicas.unmount(number)
     replicas.controller.check()
@@ -113,7 +113,7 @@ def test_no_unclean_leader_is_found_where_no_replica_is_online(replicas: Replica
         admin.elect_leaders(ElectionType.UNCLEAN, [TOPIC])
 
 
-def test_a_move_is_listed_until_it_is_complete(replicas: Replicas, admin: AdminClient) -> None:
+def test_a_reassignment_is_listed_until_it_is_complete(replicas: Replicas, admin: AdminClient) -> None:
     assert admin.list_partition_reassignments() == {}
     assert admin.alter_partition_reassignments({FIRST: [2, 3]}) == {FIRST: None}
     move = {"replicas": [2, 3, 1], "adding_replicas": [3], "removing_replicas": [1]}
@@ -124,7 +124,7 @@ def test_a_move_is_listed_until_it_is_complete(replicas: Replicas, admin: AdminC
     assert replicas.partition().replicas == (2, 3)
 
 
-def test_moves_that_cannot_be_are_told_by_their_error_class(admin: AdminClient) -> None:
+def test_invalid_reassignments_return_their_error_class(admin: AdminClient) -> None:
     assert admin.alter_partition_reassignments({FIRST: [9]}) == {FIRST: InvalidReplicaAssignmentError}
     assert admin.alter_partition_reassignments({FIRST: None}) == {FIRST: NoReassignmentInProgressError}
     nowhere = TopicPartition("nope", 0)
@@ -133,7 +133,9 @@ def test_moves_that_cannot_be_are_told_by_their_error_class(admin: AdminClient) 
         admin.alter_partition_reassignments({FIRST: []})
 
 
-def test_moves_begin_together_with_their_throttle_or_not_at_all(replicas: Replicas, admin: AdminClient) -> None:
+def test_reassignments_and_their_throttle_are_set_together_or_not_at_all(
+    replicas: Replicas, admin: AdminClient
+) -> None:
     nowhere = TopicPartition("nope", 0)
     refused = admin.reassign_partitions({FIRST: [2, 3], nowhere: [1]}, throttle=1000)
     assert (refused[FIRST], type(refused[nowhere])) == (None, UnknownTopicOrPartitionError)
@@ -150,12 +152,12 @@ def test_moves_begin_together_with_their_throttle_or_not_at_all(replicas: Replic
     assert (state.configs, state.topics[TOPIC].configs) == ({}, {})
 
 
-def test_the_number_of_replicas_stays_if_it_may_not_change(admin: AdminClient) -> None:
+def test_a_change_of_the_replication_factor_can_be_disallowed(admin: AdminClient) -> None:
     refused = admin.reassign_partitions({FIRST: [1, 2, 3]}, allow_replication_factor_change=False)
     assert isinstance(refused[FIRST], InvalidReplicaAssignmentError)
 
 
-def test_reassignments_are_cancelled_where_there_are_any(admin: AdminClient) -> None:
+def test_cancelling_reassignments_returns_errors_per_partition(admin: AdminClient) -> None:
     admin.reassign_partitions({FIRST: [2, 3]})
     outcome = admin.reassign_partitions({FIRST: None, TopicPartition(TOPIC, 9): None}, all_or_none=False)
     assert outcome[FIRST] is None
@@ -163,7 +165,7 @@ def test_reassignments_are_cancelled_where_there_are_any(admin: AdminClient) -> 
     assert admin.list_partition_reassignments() == {}
 
 
-def test_an_assignment_is_proposed_for_brokers_that_may_hold_it(admin: AdminClient) -> None:
+def test_an_assignment_is_proposed_only_for_eligible_brokers(admin: AdminClient) -> None:
     (replicas,) = admin.propose_assignment([TOPIC], [2, 3]).values()
     assert sorted(replicas) == [2, 3]
     admin.cordon_broker(3)
@@ -195,7 +197,7 @@ def test_locations_outside_the_root_are_allowed_and_disallowed(admin: AdminClien
     assert (admin.disallow_location(elsewhere), admin.disallow_location(elsewhere)) == ((url, True), (url, False))
 
 
-def test_the_log_is_described_and_its_time_is_not_set_back_in_vain(replicas: Replicas, admin: AdminClient) -> None:
+def test_the_log_is_described_and_an_unneeded_time_reset_does_nothing(replicas: Replicas, admin: AdminClient) -> None:
     described = admin.describe_log()
     assert (described.root, described.boundary) == (replicas.cluster.store.root, -1)
     assert admin.reset_time() == 0

@@ -46,9 +46,7 @@ def partitions(cluster: Coordinator) -> dict[str, int]:
 # -- all or none
 
 
-def test_of_topics_that_change_together_none_changes_if_one_is_refused(
-    admin: AdminClient, cluster: Coordinator
-) -> None:
+def test_with_all_or_none_one_refused_topic_stops_all_changes(admin: AdminClient, cluster: Coordinator) -> None:
     admin.create_topics({"a": {"num_partitions": 1}, "b": {"num_partitions": 4}})
     with pytest.raises(InvalidPartitionsError):
         admin.create_partitions({"a": 2, "b": 2}, all_or_none=True)
@@ -61,7 +59,7 @@ def test_of_topics_that_change_together_none_changes_if_one_is_refused(
     assert partitions(cluster) == {}
 
 
-def test_the_error_of_a_config_is_raised_if_wanted(admin: AdminClient) -> None:
+def test_config_errors_are_raised_if_raise_errors_is_true(admin: AdminClient) -> None:
     admin.create_topics(["t"])
     broken = ConfigResource("TOPIC", "t", {"retention.ms": "soon"})
     assert admin.alter_configs([broken])["topic"]["t"].startswith("InvalidConfigurationError: ")
@@ -106,23 +104,23 @@ def test_the_result_shows_what_was_created(admin: AdminClient, cluster: Coordina
     assert configs["cleanup.policy"]["config_source"] == "DEFAULT_CONFIG"
 
 
-def test_topics_without_an_error_are_created_beside_those_with_one(admin: AdminClient, cluster: Coordinator) -> None:
+def test_valid_topics_are_created_despite_invalid_ones(admin: AdminClient, cluster: Coordinator) -> None:
     cluster.create_topic("taken")
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics(["taken", "free"])
     assert sorted(partitions(cluster)) == ["free", "taken"]
-    found = admin.create_topics(["taken", "bad name", "more"], raise_errors=False)["topics"]
-    assert [(one["name"], one["error_code"]) for one in found] == [("taken", 36), ("bad name", 17), ("more", 0)]
-    assert "already exists" in found[0]["error_message"]
+    topics = admin.create_topics(["taken", "bad name", "more"], raise_errors=False)["topics"]
+    assert [(topic["name"], topic["error_code"]) for topic in topics] == [("taken", 36), ("bad name", 17), ("more", 0)]
+    assert "already exists" in topics[0]["error_message"]
 
 
-def test_names_that_collide_are_not_created_together(admin: AdminClient, cluster: Coordinator) -> None:
+def test_topics_with_colliding_names_are_not_created_together(admin: AdminClient, cluster: Coordinator) -> None:
     with pytest.raises(InvalidTopicError, match="cannot be created together"):
         admin.create_topics(["a.b", "a_b"])
     assert sorted(partitions(cluster)) == ["a.b"]
 
 
-def test_validation_alone_creates_nothing(admin: AdminClient, cluster: Coordinator) -> None:
+def test_validate_only_creates_nothing(admin: AdminClient, cluster: Coordinator) -> None:
     assert admin.create_topics({"a": {}}, validate_only=True)["topics"][0]["error_code"] == 0
     with pytest.raises(InvalidConfigurationError):
         admin.create_topics({"a": {"configs": {"retention.mss": "1"}}}, validate_only=True)
@@ -147,7 +145,7 @@ def test_validation_alone_creates_nothing(admin: AdminClient, cluster: Coordinat
         (7, InvalidRequestError),
     ],
 )
-def test_what_cannot_be_created_is_refused(
+def test_invalid_topics_are_refused(
     admin: AdminClient, cluster: Coordinator, given: object, kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
@@ -155,7 +153,7 @@ def test_what_cannot_be_created_is_refused(
     assert partitions(cluster) == {}
 
 
-def test_topics_are_waited_for() -> None:
+def test_wait_for_topics_times_out_if_a_topic_is_missing() -> None:
     clock = ManualClock()
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex), clock=clock)
     admin = AdminClient(cluster=cluster)
@@ -185,7 +183,7 @@ def test_topics_are_described(admin: AdminClient) -> None:
     assert admin.describe_topics([uuid.UUID(topic["topic_id"])]) == [topic]
 
 
-def test_a_topic_that_is_not_there_is_described_by_its_error(admin: AdminClient) -> None:
+def test_a_missing_topic_is_described_by_its_error(admin: AdminClient) -> None:
     missing, by_id = admin.describe_topics(["nope", uuid.UUID(int=5)])
     assert (missing["error_code"], missing["name"], missing["partitions"]) == (3, "nope", [])
     assert (by_id["error_code"], by_id["topic_id"]) == (3, str(uuid.UUID(int=5)))
@@ -199,7 +197,11 @@ def test_partitions_are_described_a_page_at_a_time(admin: AdminClient) -> None:
     cursor = None
     while True:
         page = admin.describe_topic_partitions(["b", "a"], response_partition_limit=2, cursor=cursor)
-        seen += [(topic["name"], one["partition_index"]) for topic in page["topics"] for one in topic["partitions"]]
+        seen += [
+            (topic["name"], partition["partition_index"])
+            for topic in page["topics"]
+            for partition in topic["partitions"]
+        ]
         assert sum(len(topic["partitions"]) for topic in page["topics"]) <= 2
         cursor = page["next_cursor"]
         if cursor is None:
@@ -210,9 +212,9 @@ def test_partitions_are_described_a_page_at_a_time(admin: AdminClient) -> None:
 def test_topics_are_deleted_by_name_and_by_id(admin: AdminClient, cluster: Coordinator) -> None:
     admin.create_topics(["a", "b", "c"])
     topic_id = admin.describe_topics(["b"])[0]["topic_id"]
-    found = admin.delete_topics(["a", uuid.UUID(topic_id)])["topics"]
-    assert [(one["name"], one["error_code"]) for one in found] == [("a", 0), (None, 0)]
-    assert found[1]["topic_id"] == topic_id
+    deleted = admin.delete_topics(["a", uuid.UUID(topic_id)])["topics"]
+    assert [(topic["name"], topic["error_code"]) for topic in deleted] == [("a", 0), (None, 0)]
+    assert deleted[1]["topic_id"] == topic_id
     assert admin.list_topics() == ["c"]
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.delete_topics(["a", "c"])
@@ -220,7 +222,7 @@ def test_topics_are_deleted_by_name_and_by_id(admin: AdminClient, cluster: Coord
     assert admin.delete_topics(["a"], raise_errors=False)["topics"][0]["error_code"] == 3
 
 
-def test_topics_are_kept_where_deleting_is_forbidden(admin: AdminClient, cluster: Coordinator) -> None:
+def test_topics_are_kept_if_deletion_is_disabled(admin: AdminClient, cluster: Coordinator) -> None:
     admin.create_topics(["a"])
     cluster.submit(partial(alter_configs, topic="", changes={"delete.topic.enable": "false"}))
     with pytest.raises(PolicyViolationError):
@@ -230,10 +232,10 @@ def test_topics_are_kept_where_deleting_is_forbidden(admin: AdminClient, cluster
 
 def test_partitions_are_added(admin: AdminClient, cluster: Coordinator) -> None:
     admin.create_topics(["a", "b", "c"])
-    found = admin.create_partitions(
+    result = admin.create_partitions(
         {"a": 2, "b": NewPartitions(3, [[0], [0]]), "c": {"count": 2, "assignments": [[0]]}}
     )
-    assert [(one["name"], one["error_code"]) for one in found["results"]] == [("a", 0), ("b", 0), ("c", 0)]
+    assert [(topic["name"], topic["error_code"]) for topic in result["results"]] == [("a", 0), ("b", 0), ("c", 0)]
     assert partitions(cluster) == {"a": 2, "b": 3, "c": 2}
     with pytest.raises(InvalidPartitionsError):
         admin.create_partitions({"a": 1})
@@ -248,8 +250,8 @@ def test_partitions_are_added(admin: AdminClient, cluster: Coordinator) -> None:
 
 
 def topic_configs(admin: AdminClient, **more: Any) -> dict[str, str]:
-    found = admin.describe_configs([ConfigResource("topic", "t")], **more)["topic"]["t"]
-    return {name: one["value"] for name, one in found.items()}
+    configs = admin.describe_configs([ConfigResource("topic", "t")], **more)["topic"]["t"]
+    return {name: config["value"] for name, config in configs.items()}
 
 
 @pytest.fixture
@@ -258,7 +260,7 @@ def topic(admin: AdminClient) -> None:
 
 
 @pytest.mark.usefixtures("topic")
-def test_configs_are_described_by_what_was_set_or_all(admin: AdminClient, cluster: Coordinator) -> None:
+def test_config_filters_select_the_described_configs(admin: AdminClient, cluster: Coordinator) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"log.segment.bytes": "1048576"}))
     assert topic_configs(admin) == {"cleanup.policy": "compact", "retention.ms": "1000"}
     everything = topic_configs(admin, config_filter="all")
@@ -267,9 +269,9 @@ def test_configs_are_described_by_what_was_set_or_all(admin: AdminClient, cluste
     assert "retention.ms" not in topic_configs(admin, config_filter="default")
     assert topic_configs(admin, config_filter="static") == {}
     some = admin.describe_configs([ConfigResource("TOPIC", "t", ["retention.ms"])], include_synonyms=True)
-    one = some["topic"]["t"]["retention.ms"]
-    assert one["config_type"] == "LONG"
-    assert one["synonyms"][0] == {"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}
+    retention = some["topic"]["t"]["retention.ms"]
+    assert retention["config_type"] == "LONG"
+    assert retention["synonyms"][0] == {"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}
     sizes = [ConfigResource("TOPIC", "t", ["segment.bytes"])]
     size = admin.describe_configs(sizes, include_synonyms=True, config_filter="all")["topic"]["t"]["segment.bytes"]
     assert size["synonyms"][-1]["source"] == "DEFAULT_CONFIG"
@@ -279,7 +281,7 @@ def test_configs_are_described_by_what_was_set_or_all(admin: AdminClient, cluste
 
 
 @pytest.mark.usefixtures("topic")
-def test_configs_are_set_deleted_extended_and_shortened(admin: AdminClient, cluster: Coordinator) -> None:
+def test_configs_are_set_deleted_appended_and_subtracted(admin: AdminClient, cluster: Coordinator) -> None:
     changes: dict[str, object] = {
         "retention.ms": (AlterConfigOp.DELETE, None),
         "cleanup.policy": ("append", "delete"),
@@ -297,21 +299,21 @@ def test_configs_are_set_deleted_extended_and_shortened(admin: AdminClient, clus
 
 
 @pytest.mark.usefixtures("topic")
-def test_configs_that_are_not_set_can_be_deleted_too(admin: AdminClient) -> None:
+def test_deleting_an_unset_config_succeeds(admin: AdminClient) -> None:
     assert admin.alter_configs([ConfigResource("topic", "t", {"segment.bytes": ("DELETE", "")})]) == {
         "topic": {"t": "OK"}
     }
 
 
 @pytest.mark.usefixtures("topic")
-def test_bad_configs_are_errors_by_resource_and_unknown_names_are_raised(
+def test_invalid_values_are_returned_per_resource_and_unknown_names_are_raised(
     admin: AdminClient, cluster: Coordinator
 ) -> None:
-    found = admin.alter_configs(
+    results = admin.alter_configs(
         [ConfigResource("topic", "t", {"retention.ms": "soon"}), ConfigResource("topic", "nope", {"retention.ms": "1"})]
     )
-    assert found["topic"]["t"].startswith("InvalidConfigurationError: ")
-    assert found["topic"]["nope"].startswith("UnknownTopicOrPartitionError: ")
+    assert results["topic"]["t"].startswith("InvalidConfigurationError: ")
+    assert results["topic"]["nope"].startswith("UnknownTopicOrPartitionError: ")
     unknown = [ConfigResource("topic", "t", {"retention.mss": "1"})]
     with pytest.raises(InvalidConfigurationError, match=r"retention\.ms"):
         admin.alter_configs(unknown)
@@ -332,13 +334,13 @@ def test_configs_are_reset_by_name_or_all(admin: AdminClient) -> None:
     assert topic_configs(admin) == {}
 
 
-def test_the_cluster_is_the_broker_without_a_name(admin: AdminClient, cluster: Coordinator) -> None:
+def test_an_empty_broker_name_means_the_whole_cluster(admin: AdminClient, cluster: Coordinator) -> None:
     cluster_wide = ConfigResource(ConfigResourceType.BROKER, "", {"num.partitions": "4"})
     assert admin.alter_configs([cluster_wide]) == {"broker": {"": "OK"}}
-    found = admin.describe_configs([ConfigResource("broker", "")])["broker"][""]
-    assert found["num.partitions"]["value"] == "4"
-    assert found["num.partitions"]["config_source"] == "DYNAMIC_DEFAULT_BROKER_CONFIG"
-    assert admin.describe_configs([ConfigResource("broker", "0")])["broker"]["0"] == found
+    configs = admin.describe_configs([ConfigResource("broker", "")])["broker"][""]
+    assert configs["num.partitions"]["value"] == "4"
+    assert configs["num.partitions"]["config_source"] == "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    assert admin.describe_configs([ConfigResource("broker", "0")])["broker"]["0"] == configs
     own = admin.alter_configs([ConfigResource("broker", "0", {"num.partitions": "4"})])
     assert "has no settings of its own" in own["broker"]["0"]
     with pytest.raises(InvalidRequestError, match="no broker 9"):
@@ -346,12 +348,12 @@ def test_the_cluster_is_the_broker_without_a_name(admin: AdminClient, cluster: C
 
 
 @pytest.mark.usefixtures("topic")
-def test_what_has_configs_is_listed(admin: AdminClient) -> None:
+def test_config_resources_are_listed(admin: AdminClient) -> None:
     assert admin.list_config_resources() == {"topic": ["t"], "broker": ["0"]}
     assert admin.list_config_resources(["TOPIC"]) == {"topic": ["t"]}
 
 
-def test_what_has_no_configs_is_refused(admin: AdminClient) -> None:
+def test_resources_without_configs_are_refused(admin: AdminClient) -> None:
     with pytest.raises(InvalidRequestError, match="GROUP 'g' has no configs here"):
         admin.describe_configs([ConfigResource("group", "g")])
     with pytest.raises(InvalidRequestError, match="invalid ConfigResourceType: 'shelf'"):

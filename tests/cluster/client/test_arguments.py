@@ -1,4 +1,4 @@
-"""The arguments of the clients as types, as ``config``, from the environment; and which contradict each other."""
+"""The arguments of the clients: types, ``config``, defaults from the environment, and contradictions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> str:
         (AdminArguments, {*ADMIN_DEFAULTS, *NO_EFFECT}),
     ],
 )
-def test_the_types_name_what_the_clients_take(arguments: type, names: set[str]) -> None:
+def test_the_types_list_every_argument(arguments: type, names: set[str]) -> None:
     assert set(get_type_hints(arguments)) == names | {"bootstrap_timeout_ms"}
 
 
@@ -108,15 +108,15 @@ def test_mypy_finds_each_misspelt_and_mistyped_argument_and_nothing_else(tmp_pat
     program.write_text(HEAD + RIGHT + "\n".join(WRONG) + "\n")
     command = [sys.executable, "-m", "mypy", "--strict", "--python-version=3.10", "--no-error-summary", "--no-pretty"]
     command += [f"--cache-dir={tmp_path / 'cache'}", "--follow-imports=silent", str(program)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     first = program.read_text().splitlines().index(next(iter(WRONG))) + 1
     errors = {
         int(line.split(":")[1]): line
-        for line in found.stdout.splitlines()
+        for line in completed.stdout.splitlines()
         if line.startswith(str(program)) and ": error:" in line
     }
-    assert found.stderr == ""
-    assert sorted(errors) == list(range(first, first + len(WRONG))), found.stdout
+    assert completed.stderr == ""
+    assert sorted(errors) == list(range(first, first + len(WRONG))), completed.stdout
     for number, (statement, message) in enumerate(WRONG.items(), first):
         assert message in errors[number], f"{statement}: {errors[number]}"
 
@@ -126,7 +126,7 @@ UNCHECKED = {*SOCKET_ARGUMENTS, *NO_EFFECT, "fetch_min_bytes", "retries"}
 
 
 def names_of(kind: type) -> list[Any]:
-    """The arguments that are numbers of this type, and have an effect, with their client."""
+    """The arguments of type ``kind`` that have an effect, with their client."""
     return [
         pytest.param(client, name, id=f"{client.__name__}({name})")
         for client, arguments in TYPES.items()
@@ -136,19 +136,19 @@ def names_of(kind: type) -> list[Any]:
 
 
 @pytest.mark.parametrize(("client", "name"), names_of(float))
-def test_what_is_typed_as_a_float_takes_fractions(client: Any, name: str, root: str) -> None:
-    with client(bootstrap_servers=root, **{name: 1500.5}) as made:
-        assert made.config[name] == 1500.5
+def test_float_arguments_accept_fractions(client: Any, name: str, root: str) -> None:
+    with client(bootstrap_servers=root, **{name: 1500.5}) as instance:
+        assert instance.config[name] == 1500.5
 
 
 @pytest.mark.parametrize(("client", "name"), names_of(int))
-def test_what_is_typed_as_an_int_takes_whole_numbers_alone(client: Any, name: str, root: str) -> None:
+def test_int_arguments_accept_only_whole_numbers(client: Any, name: str, root: str) -> None:
     codec = {"compression_type": name.split("_")[1]} if name.startswith("compression_") else {}
     with pytest.raises(InvalidConfigurationError, match=name.replace("_", ".")):
         client(bootstrap_servers=root, **codec, **{name: 1.5})
 
 
-def test_acks_takes_what_its_type_says(root: str) -> None:
+def test_acks_accepts_only_the_values_of_its_type(root: str) -> None:
     for acks in get_args(Acks):
         Producer(bootstrap_servers=root, acks=acks).close()
     for wrong in (2, -2, "1", "-1", "none", True, 1.0, None):
@@ -161,16 +161,16 @@ def test_acks_takes_what_its_type_says(root: str) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_config_has_every_argument_as_given_or_by_default(client: Any, root: str) -> None:
-    with client(bootstrap_servers=[root], ssl_cafile="ca.pem") as made:
-        assert set(made.config) == set(client.DEFAULT_CONFIG)
-        assert made.config["bootstrap_servers"] == [root]
-        assert made.config["ssl_cafile"] == "ca.pem"
-        assert made.config["security_protocol"] == "PLAINTEXT"
-        assert made.config["api_version"] >= (0, 11)
+    with client(bootstrap_servers=[root], ssl_cafile="ca.pem") as instance:
+        assert set(instance.config) == set(client.DEFAULT_CONFIG)
+        assert instance.config["bootstrap_servers"] == [root]
+        assert instance.config["ssl_cafile"] == "ca.pem"
+        assert instance.config["security_protocol"] == "PLAINTEXT"
+        assert instance.config["api_version"] >= (0, 11)
         assert client.DEFAULT_CONFIG["ssl_cafile"] is None
 
 
-def test_config_has_what_the_arguments_came_to(root: str) -> None:
+def test_config_has_the_converted_arguments(root: str) -> None:
     with Producer(bootstrap_servers=Path(root), acks="all") as producer:
         assert producer.config["acks"] == -1
         assert producer.config["bootstrap_servers"] == root
@@ -183,9 +183,9 @@ def test_config_has_what_the_arguments_came_to(root: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_takes_the_whole_default_config(client: Any, root: str) -> None:
-    with client(**{**client.DEFAULT_CONFIG, "bootstrap_servers": root}) as made:
-        assert made.config["bootstrap_servers"] == root
+def test_a_client_accepts_the_whole_default_config(client: Any, root: str) -> None:
+    with client(**{**client.DEFAULT_CONFIG, "bootstrap_servers": root}) as instance:
+        assert instance.config["bootstrap_servers"] == root
 
 
 # -- which cluster
@@ -196,14 +196,14 @@ def test_without_an_address_the_environment_names_the_cluster(
     client: Any, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, root)
-    with client() as made:
-        assert made.config["bootstrap_servers"] == root
+    with client() as instance:
+        assert instance.config["bootstrap_servers"] == root
     monkeypatch.delenv(ROOT_VARIABLE)
     with pytest.raises(InvalidConfigurationError, match=ROOT_VARIABLE):
         client()
 
 
-def test_an_address_comes_before_the_environment(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_overrides_the_environment(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, "/nowhere")
     with Producer(bootstrap_servers=root) as producer:
         assert producer.config["bootstrap_servers"] == root
@@ -220,9 +220,7 @@ BROKERS = [
 
 
 @pytest.mark.parametrize("servers", BROKERS)
-def test_addresses_of_brokers_are_refused_unless_they_stand_for_a_cluster(
-    servers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broker_addresses_are_refused_unless_mapped_to_a_root(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparklog.client.config._root_for_brokers", [])
     monkeypatch.setenv(ROOT_VARIABLE, "/environment")
     with pytest.raises(InvalidConfigurationError, match="there is no server with a port"):
@@ -238,7 +236,7 @@ def test_addresses_of_brokers_are_refused_unless_they_stand_for_a_cluster(
 
 
 @pytest.mark.parametrize("servers", ["/data/log", "s3://bucket/log", "data:9092/log", "C:\\log"])
-def test_what_is_no_broker_is_taken_as_it_is(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_is_not_a_brokers_is_used_unchanged(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparklog.client.config._root_for_brokers", ["/other"])
     assert root_of("Producer", servers) == servers
 
@@ -260,7 +258,7 @@ def test_what_is_no_broker_is_taken_as_it_is(servers: str, monkeypatch: pytest.M
         {"delivery_timeout_ms": 10_000, "request_timeout_ms": 9_000, "linger_ms": 1_001},
     ],
 )
-def test_arguments_of_a_producer_that_contradict_each_other_are_refused(arguments: dict[str, Any], root: str) -> None:
+def test_contradictory_producer_arguments_are_refused(arguments: dict[str, Any], root: str) -> None:
     with pytest.raises(InvalidConfigurationError) as refused:
         Producer(bootstrap_servers=root, **arguments)
     assert any(name in str(refused.value) for name in arguments)
@@ -278,7 +276,7 @@ def test_arguments_of_a_producer_that_contradict_each_other_are_refused(argument
         {"delivery_timeout_ms": 10_000},
     ],
 )
-def test_idempotence_that_was_not_asked_for_contradicts_nothing(arguments: dict[str, Any], root: str) -> None:
+def test_default_idempotence_contradicts_no_argument(arguments: dict[str, Any], root: str) -> None:
     with Producer(bootstrap_servers=root, **arguments) as producer:
         assert producer.config["enable_idempotence"] is arguments.get("enable_idempotence", True)
 
@@ -293,13 +291,11 @@ def test_idempotence_that_was_not_asked_for_contradicts_nothing(arguments: dict[
         ({"group_instance_id": "i"}, "group_instance_id"),
     ],
 )
-def test_arguments_of_a_consumer_that_contradict_each_other_are_refused(
-    arguments: dict[str, Any], named: str, root: str
-) -> None:
+def test_contradictory_consumer_arguments_are_refused(arguments: dict[str, Any], named: str, root: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=named):
         Consumer(bootstrap_servers=root, **arguments)
 
 
-def test_timeouts_that_fit_each_other_are_taken(root: str) -> None:
+def test_consistent_timeouts_are_accepted(root: str) -> None:
     with Consumer(bootstrap_servers=root, fetch_max_wait_ms=600, request_timeout_ms=601, connections_max_idle_ms=602):
         pass

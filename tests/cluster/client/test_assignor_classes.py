@@ -1,4 +1,4 @@
-"""The assignors as classes: a consumer takes them by class, object or name, and they assign as its group does."""
+"""Assignor classes: a consumer accepts them by class, object or name, and they assign as its group does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def member(name: str, owned: tuple[Any, ...] = (), generation: int = -1) -> Any:
 
 
 @pytest.mark.parametrize("assignor", BUILT_IN)
-def test_a_consumer_takes_a_class_an_object_of_it_and_its_name(
+def test_an_assignor_is_accepted_as_class_object_or_name(
     cluster: Coordinator, assignor: type[AbstractPartitionAssignor]
 ) -> None:
     assert (
@@ -68,7 +68,7 @@ def test_assignors_of_two_protocols_in_one_list_are_refused(cluster: Coordinator
         names(cluster, strategy)
 
 
-def test_an_assignor_of_ones_own_is_refused_and_not_taken_for_the_one_it_derives_from(cluster: Coordinator) -> None:
+def test_a_custom_assignor_is_refused_and_not_mistaken_for_its_base_class(cluster: Coordinator) -> None:
     class Mine(RangePartitionAssignor):
         @classmethod
         def assign(cls, cluster: Any, members: Any) -> dict[str, ConsumerProtocolAssignment]:
@@ -95,7 +95,7 @@ def test_an_assignor_assigns_the_partitions_of_the_cluster(
     cluster: Coordinator, assignor: type[Any], first: list[int], second: list[int]
 ) -> None:
     assigned = assignor.assign(ClusterMetadata(cluster), [member("a"), member("b")])
-    assert {name: one.assignment for name, one in assigned.items()} == {
+    assert {name: assignment.assignment for name, assignment in assigned.items()} == {
         "a": [("orders", first)],
         "b": [("orders", second)],
     }
@@ -103,7 +103,7 @@ def test_an_assignor_assigns_the_partitions_of_the_cluster(
     assert assignor().supported_protocols() == [RebalanceProtocol.EAGER]
 
 
-def test_the_cooperative_assignor_gives_nobody_what_another_still_owns(cluster: Coordinator) -> None:
+def test_the_cooperative_assignor_does_not_assign_partitions_that_another_member_owns(cluster: Coordinator) -> None:
     owner = member("a", owned=(("orders", [0, 1, 2, 3, 4]),), generation=1)
     assigned = CooperativeStickyAssignor.assign(ClusterMetadata(cluster), [owner, member("b")])
     assert len(assigned["a"].partitions()) == 3

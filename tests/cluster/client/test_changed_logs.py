@@ -1,4 +1,4 @@
-"""Reading while segments are rolled, compacted and deleted: each record that is left once, and positions past gaps."""
+"""Reading while segments are rolled, compacted and deleted: each remaining record once, and positions past gaps."""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ def offsets_of(reader: LogReader, start: int = 0, end: int = 100) -> list[int]:
 def test_records_have_their_own_offsets(cluster: Cluster) -> None:
     compact(cluster, 0, 4, 5, 9)
     with LogReader(cluster.coordinator()) as reader:
-        found = list(reader.records("orders", 0, 0, 12))
-        assert [(record.offset, record.value) for record in found] == [(n, b"%d" % n) for n in (0, 4, 5, 9)]
+        records = list(reader.records("orders", 0, 0, 12))
+        assert [(record.offset, record.value) for record in records] == [(n, b"%d" % n) for n in (0, 4, 5, 9)]
         assert [fetched.end_offset for fetched in reader.fetch("orders", 0, 0, 12)] == [6, 10]
         assert offsets_of(reader, 1, 9) == [4, 5]
 
 
-def test_a_range_goes_on_in_the_files_that_took_the_old_ones_place(cluster: Cluster) -> None:
+def test_a_range_continues_in_the_replacement_files(cluster: Cluster) -> None:
     with LogReader(cluster.coordinator()) as reader:
         reading = reader.fetch("orders", 0, 0, 12)
-        found = [record.offset for record in to_records("orders", 0, next(reading))]
+        offsets = [record.offset for record in to_records("orders", 0, next(reading))]
         delete_files(cluster.store, compact(cluster, 1, 4, 7, 11))
-        found += [record.offset for fetched in reading for record in to_records("orders", 0, fetched)]
-        assert found == [0, 1, 2, 4, 7, 11]
+        offsets += [record.offset for fetched in reading for record in to_records("orders", 0, fetched)]
+        assert offsets == [0, 1, 2, 4, 7, 11]
 
 
-def test_a_range_survives_being_rolled_again_and_again(cluster: Cluster) -> None:
+def test_a_range_survives_repeated_rolls(cluster: Cluster) -> None:
     with LogReader(cluster.coordinator()) as reader:
-        found: list[int] = []
+        offsets: list[int] = []
         for fetched in reader.fetch("orders", 0, 0, 12):
-            found += [record.offset for record in to_records("orders", 0, fetched)]
+            offsets += [record.offset for record in to_records("orders", 0, fetched)]
             delete_files(cluster.store, rewrite(cluster.admin, topic="orders", batch_rows=2))
-        assert found == list(range(12))
+        assert offsets == list(range(12))
 
 
-def test_an_older_state_is_read_from_what_there_is_now(cluster: Cluster) -> None:
+def test_an_older_state_is_read_from_the_current_files(cluster: Cluster) -> None:
     coordinator = cluster.coordinator()
     before = coordinator.state
     cluster.write(0, b"later")
@@ -81,7 +81,7 @@ def test_an_older_state_is_read_from_what_there_is_now(cluster: Cluster) -> None
         assert [r.offset for r in reader.records("orders", 0, 0, 100, state=before)] == list(range(12))
 
 
-def test_a_file_that_the_newest_list_names_is_lost(cluster: Cluster) -> None:
+def test_a_missing_file_that_the_newest_state_names_is_data_loss(cluster: Cluster) -> None:
     path = cluster.admin.segments("orders").partition(0)[1].path
     rewrite(cluster.admin, 2, 2, topic="orders")
     delete_files(cluster.store, [path])
@@ -89,7 +89,7 @@ def test_a_file_that_the_newest_list_names_is_lost(cluster: Cluster) -> None:
         offsets_of(reader)
 
 
-def test_records_that_are_deleted_while_they_are_read_are_out_of_range(cluster: Cluster) -> None:
+def test_records_deleted_during_a_read_are_out_of_range(cluster: Cluster) -> None:
     with LogReader(cluster.coordinator()) as reader:
         reading = reader.fetch("orders", 0, 0, 12)
         next(reading)
@@ -106,7 +106,7 @@ def test_records_before_the_start_of_the_log_are_not_read(cluster: Cluster) -> N
         assert reader.offset("orders", 0, 0) == 4
 
 
-def test_a_search_by_time_goes_on_in_new_files(cluster: Cluster) -> None:
+def test_a_search_by_time_continues_in_the_replacement_files(cluster: Cluster) -> None:
     with LogReader(cluster.coordinator()) as reader:
         delete_files(cluster.store, compact(cluster, 2, 7))
         assert reader.offset("orders", 0, 0) == 2
@@ -118,7 +118,7 @@ def test_a_search_by_time_goes_on_in_new_files(cluster: Cluster) -> None:
 # -- consumers
 
 
-def test_a_consumer_gets_what_is_left_and_its_position_reaches_the_end(cluster: Cluster) -> None:
+def test_a_consumer_reads_the_remaining_records_and_its_position_reaches_the_end(cluster: Cluster) -> None:
     compact(cluster, 1, 5)
     with cluster.consumer(group_id="g") as consumer:
         consumer.assign([at(0)])
@@ -130,7 +130,7 @@ def test_a_consumer_gets_what_is_left_and_its_position_reaches_the_end(cluster: 
         assert [r.offset for r in read(consumer, 1)] == [12]
 
 
-def test_a_consumer_passes_over_a_range_that_is_all_gone(cluster: Cluster) -> None:
+def test_a_consumer_skips_a_range_without_remaining_records(cluster: Cluster) -> None:
     compact(cluster, first=1)
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
@@ -141,7 +141,7 @@ def test_a_consumer_passes_over_a_range_that_is_all_gone(cluster: Cluster) -> No
         assert [r.offset for r in read(consumer, 1)] == [12]
 
 
-def test_a_consumer_at_the_end_of_a_gap_does_not_go_on_reading(cluster: Cluster) -> None:
+def test_a_consumer_at_the_end_of_a_gap_reads_no_files(cluster: Cluster) -> None:
     compact(cluster, 1)
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
@@ -154,24 +154,24 @@ def test_a_consumer_at_the_end_of_a_gap_does_not_go_on_reading(cluster: Cluster)
         assert store.counts["get_range"] == store.counts["open_input"] == 0
 
 
-def test_iteration_and_batches_pass_over_gaps(cluster: Cluster) -> None:
+def test_iteration_and_batches_skip_gaps(cluster: Cluster) -> None:
     compact(cluster, 0, 2, 3, 10)
     with cluster.consumer(consumer_timeout_ms=300) as consumer:
         consumer.assign([at(0)])
-        found: Iterator[object] = iter(consumer)
-        assert next(found).offset == 0  # type: ignore[attr-defined]
+        iterator: Iterator[object] = iter(consumer)
+        assert next(iterator).offset == 0  # type: ignore[attr-defined]
         assert consumer.position(at(0)) == 1
         assert [record.offset for record in consumer] == [2, 3, 10]
         assert consumer.position(at(0)) == 12
         consumer.seek_to_beginning()
         batches: list[Any] = []
         until(lambda: sum(b.batch.num_rows for b in batches) == 4, lambda: batches.extend(consumer.poll_batches(20)))
-        given = [b.offsets.to_pylist() if b.offsets is not None else b.base_offset for b in batches]
-        assert given == [[0, 2, 3], 10]
+        offsets = [b.offsets.to_pylist() if b.offsets is not None else b.base_offset for b in batches]
+        assert offsets == [[0, 2, 3], 10]
         assert [b.end_offset for b in batches] == [4, 11]
 
 
-def test_records_with_gaps_are_handed_out_in_portions_and_again(cluster: Cluster) -> None:
+def test_records_with_gaps_are_returned_in_portions_and_repeatedly(cluster: Cluster) -> None:
     compact(cluster, 0, 5, 7, 10)
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
@@ -181,7 +181,7 @@ def test_records_with_gaps_are_handed_out_in_portions_and_again(cluster: Cluster
         assert [r.offset for r in read(consumer, 2)] == [7, 10]
 
 
-def test_a_record_that_cannot_be_deserialised_is_named_by_its_offset(cluster: Cluster) -> None:
+def test_a_deserialization_error_names_the_offset_of_its_record(cluster: Cluster) -> None:
     compact(cluster, 0, 5, 7)
 
     def number(data: bytes) -> int:
@@ -201,16 +201,16 @@ def test_a_record_that_cannot_be_deserialised_is_named_by_its_offset(cluster: Cl
         until(lambda: consumer.position(at(0)) == 12, lambda: consumer.poll(20))
 
 
-def test_a_consumer_goes_on_in_files_that_took_the_old_ones_place(cluster: Cluster) -> None:
+def test_a_consumer_continues_in_the_replacement_files(cluster: Cluster) -> None:
     with cluster.consumer(max_partition_fetch_bytes=1, fetch_max_bytes=1, max_poll_records=3) as consumer:
         consumer.assign([at(0)])
-        found = [record.offset for record in read(consumer, 3)]
+        offsets = [record.offset for record in read(consumer, 3)]
         delete_files(cluster.store, rewrite(cluster.admin, topic="orders", batch_rows=2))
-        found += [record.offset for record in read(consumer, 9)]
-        assert found == list(range(12))
+        offsets += [record.offset for record in read(consumer, 9)]
+        assert offsets == list(range(12))
 
 
-def test_a_consumer_whose_records_retention_removes_starts_where_it_is_told_to(cluster: Cluster) -> None:
+def test_a_consumer_resets_its_position_if_retention_removes_its_records(cluster: Cluster) -> None:
     with cluster.consumer(max_partition_fetch_bytes=1, fetch_max_bytes=1) as consumer:
         consumer.assign([at(0)])
         consumer.seek(at(0), 1)
@@ -221,36 +221,36 @@ def test_a_consumer_whose_records_retention_removes_starts_where_it_is_told_to(c
 # -- __consumer_offsets
 
 
-def test_consumer_offsets_go_on_when_old_commits_are_removed(cluster: Cluster) -> None:
-    place = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
+def test_consumer_offsets_stays_readable_when_old_commits_are_removed(cluster: Cluster) -> None:
+    internal = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
     for offset in range(5):
         cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
     with cluster.consumer(max_poll_records=1) as reading, cluster.consumer() as late:
-        reading.assign([place])
+        reading.assign([internal])
         before = read(reading, 2)
         boundary = before[-1].offset // RECORDS_PER_COMMIT
         remove_commits(cluster.admin, boundary)
         after = read(reading, 3)
         assert [r.offset // RECORDS_PER_COMMIT for r in before + after] == list(range(boundary - 1, boundary + 4))
-        late.assign([place])
+        late.assign([internal])
         assert [r.offset for r in read(late, 3)] == [r.offset for r in after]
-        assert late.beginning_offsets([place]) == {place: (boundary + 1) * RECORDS_PER_COMMIT}
+        assert late.beginning_offsets([internal]) == {internal: (boundary + 1) * RECORDS_PER_COMMIT}
         remove_commits(cluster.admin, boundary + 2)
-        late.seek(place, after[0].offset)
+        late.seek(internal, after[0].offset)
         assert [r.offset for r in read(late, 1)][-1] >= after[0].offset
 
 
-def test_a_consumer_whose_commits_are_removed_starts_with_those_that_are_left(cluster: Cluster) -> None:
-    place = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
+def test_a_consumer_of_removed_commits_continues_with_the_remaining_ones(cluster: Cluster) -> None:
+    internal = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
     for offset in range(9):
         cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
     newest = cluster.admin.state.version
     with cluster.consumer() as consumer:
-        consumer.assign([place])
-        consumer.seek_to_end(place)
-        assert consumer.position(place) == (newest + 1) * RECORDS_PER_COMMIT
+        consumer.assign([internal])
+        consumer.seek_to_end(internal)
+        assert consumer.position(internal) == (newest + 1) * RECORDS_PER_COMMIT
         remove_commits(cluster.admin, newest - 2)
-        consumer.seek(place, (newest - 5) * RECORDS_PER_COMMIT)
+        consumer.seek(internal, (newest - 5) * RECORDS_PER_COMMIT)
         assert [record.offset // RECORDS_PER_COMMIT for record in read(consumer, 2)] == [newest - 1, newest]
 
 
@@ -270,7 +270,7 @@ def test_a_position_in_removed_commits_is_out_of_range(cluster: Cluster) -> None
 
 
 def remove_commits(coordinator: Coordinator, boundary: int) -> None:
-    """Remove commits up to a number, as is done once a checkpoint stands for them."""
+    """Remove the commits up to ``boundary`` after writing a checkpoint."""
     coordinator.log.write_checkpoint()
     coordinator.store.put(BOUNDARY_KEY, b'{"boundary":%d}' % boundary)
     for version in range(boundary + 1):

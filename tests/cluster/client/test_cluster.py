@@ -1,4 +1,4 @@
-"""``sparklog.create_cluster`` and ``open_cluster``, and what they return."""
+"""``sparklog.create_cluster`` and ``open_cluster``, and the clusters they return."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path / "log")
 
 
-def test_a_cluster_is_created_once_and_opened_after_that(root: str) -> None:
-    made = sparklog.create_cluster(root)
-    assert sparklog.open_cluster(root).cluster_id == made.cluster_id
+def test_a_cluster_is_created_once_and_then_opened(root: str) -> None:
+    created = sparklog.create_cluster(root)
+    assert sparklog.open_cluster(root).cluster_id == created.cluster_id
     with pytest.raises(
         ClusterAlreadyExistsError, match=r"already holds .*; to open it, use if_not_exists=True"
     ) as refused:
         sparklog.create_cluster(root)
     assert refused.value.path == root
-    assert sparklog.create_cluster(root, if_not_exists=True).cluster_id == made.cluster_id
+    assert sparklog.create_cluster(root, if_not_exists=True).cluster_id == created.cluster_id
 
 
 def test_a_root_may_be_a_path_an_address_or_come_with_storage_options(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_topics_are_created_listed_and_deleted(root: str) -> None:
         cluster.offsets("orders")
 
 
-def test_its_clients_write_and_read_it(root: str) -> None:
+def test_clients_of_a_cluster_write_and_read_it(root: str) -> None:
     cluster = sparklog.create_cluster(root)
     with cluster.producer() as producer:
         producer.send("orders", b"one").get(timeout=30)
@@ -77,7 +77,7 @@ def test_its_clients_write_and_read_it(root: str) -> None:
         assert "orders" in admin.list_topics()
 
 
-def test_clients_take_it_as_their_cluster(root: str) -> None:
+def test_clients_accept_an_open_cluster(root: str) -> None:
     cluster = sparklog.create_cluster(root)
     with sparklog.Producer(cluster=cluster) as producer:
         assert producer.partitions_for("orders") == {0}

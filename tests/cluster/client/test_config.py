@@ -1,4 +1,4 @@
-"""The arguments of the clients: which are taken, which do nothing, which are refused, and which cluster they mean."""
+"""The arguments of the clients: which are accepted, ignored or refused, and which cluster they name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sparklog.testing.substitutes import substituted
 KNOWN = {"linger_ms": 0, "batch_size": 16384, "acks": -1}
 
 
-def test_arguments_that_are_not_given_have_their_defaults() -> None:
+def test_missing_arguments_have_their_defaults() -> None:
     assert check_arguments("Producer", {"linger_ms": 5}, KNOWN) == {"linger_ms": 5, "batch_size": 16384, "acks": -1}
 
 
-def test_an_argument_about_sockets_has_no_effect_and_a_debug_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_socket_arguments_are_ignored_with_a_debug_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="sparklog.client.config"):
         config = check_arguments("Producer", {"ssl_cafile": "ca.pem", "security_protocol": "SSL"}, KNOWN)
     assert config == KNOWN
@@ -34,7 +34,7 @@ def test_an_argument_about_sockets_has_no_effect_and_a_debug_line_says_so(caplog
     ("name", "hint"),
     [("linger.ms", "did you mean linger_ms?"), ("batchsize", "did you mean batch_size?"), ("zzz", "it takes acks, ")],
 )
-def test_an_unknown_argument_is_refused_with_the_nearest_one(name: str, hint: str) -> None:
+def test_an_unknown_argument_is_refused_with_a_suggestion(name: str, hint: str) -> None:
     with pytest.raises(InvalidConfigurationError) as caught:
         check_arguments("Producer", {name: 1}, KNOWN)
     assert name in str(caught.value)
@@ -42,7 +42,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_one(name: str, hint: st
 
 
 @pytest.mark.parametrize("value", [-1, "5", 1.5, True, None, math.nan])
-def test_what_is_no_whole_number_in_bounds_is_refused(value: object) -> None:
+def test_invalid_whole_numbers_are_refused(value: object) -> None:
     with pytest.raises(InvalidConfigurationError, match="linger_ms"):
         whole_number("Producer", {"linger_ms": value}, "linger_ms")
 
@@ -52,7 +52,7 @@ def test_infinity_and_whole_floats_are_whole_numbers() -> None:
     assert whole_number("Producer", {"retries": 3.0}, "retries") == 3
 
 
-def test_a_choice_is_compared_with_its_type() -> None:
+def test_choices_are_compared_by_value_and_type() -> None:
     assert one_of("Producer", {"acks": 1}, "acks", (0, 1, -1, "all")) == 1
     for value in (True, "1", 2):
         with pytest.raises(InvalidConfigurationError, match="acks"):
@@ -60,14 +60,16 @@ def test_a_choice_is_compared_with_its_type() -> None:
 
 
 @pytest.mark.parametrize("servers", ["/data/log", ["/data/log"], ("/data/log",), {"/data/log"}, Path("/data/log")])
-def test_the_root_is_one_address_also_in_a_list(servers: object) -> None:
+def test_the_root_may_be_an_address_or_a_collection_of_one(servers: object) -> None:
     assert root_of("Producer", servers) == "/data/log"
 
 
 @pytest.mark.parametrize(
     "servers", [None, "", [], ["a:9092", "b:9092"], 9092, [None], "localhost:9092", ["kafka-1.example:9092"]]
 )
-def test_what_names_no_root_or_several_is_refused(servers: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_that_do_not_name_exactly_one_root_are_refused(
+    servers: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
     with pytest.raises(InvalidConfigurationError, match="the one root of the cluster"):
         root_of("Producer", servers)
@@ -79,7 +81,7 @@ def test_clients_of_one_process_share_a_coordinator(tmp_path: Path) -> None:
     assert cluster_of("Producer", config) is cluster_of("Consumer", {**config, "storage_options": {}})
 
 
-def test_an_open_coordinator_comes_before_the_address(tmp_path: Path) -> None:
+def test_an_open_coordinator_overrides_the_address(tmp_path: Path) -> None:
     coordinator = create_cluster(str(tmp_path))
     assert cluster_of("Producer", {"cluster": coordinator, "bootstrap_servers": "/nowhere"}) is coordinator
     with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
@@ -88,12 +90,12 @@ def test_an_open_coordinator_comes_before_the_address(tmp_path: Path) -> None:
         cluster_of("Producer", {"bootstrap_servers": str(tmp_path), "storage_options": "key=1"})
 
 
-def test_an_address_without_a_cluster_says_how_to_create_one(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_cluster_says_how_to_create_one(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotFoundError, match="sparklog cluster create"):
         cluster_of("Producer", {"bootstrap_servers": str(tmp_path)})
 
 
-def test_a_storage_that_does_not_answer_at_first_is_asked_again(tmp_path: Path) -> None:
+def test_opening_a_cluster_retries_while_the_storage_is_unavailable(tmp_path: Path) -> None:
     create_cluster(str(tmp_path))
     store = FaultyStore(LocalStore(str(tmp_path)), [Fault(step, UNAVAILABLE) for step in (0, 2, 3)])
     with substituted(store):
@@ -101,7 +103,7 @@ def test_a_storage_that_does_not_answer_at_first_is_asked_again(tmp_path: Path) 
     assert len(store.injected) == 3
 
 
-def test_a_storage_that_never_answers_is_given_up_after_the_timeout(tmp_path: Path) -> None:
+def test_opening_a_cluster_fails_after_bootstrap_timeout_ms(tmp_path: Path) -> None:
     create_cluster(str(tmp_path))
     store = FaultyStore(LocalStore(str(tmp_path)), seed=1, rates={UNAVAILABLE: 1.0})
     with substituted(store), pytest.raises(StorageUnavailableError):

@@ -1,4 +1,4 @@
-"""Consume, transform, produce: records and the offsets they came from go into the log together, once."""
+"""Consume, transform, produce: records and their source offsets are committed together, exactly once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparklog.types import OffsetAndMetadata, TopicPartition
 
 RECORDS = 60
 POLLS = 2000
-"""polls without which a test has gone wrong; each waits 10 ms at most."""
+"""Polls after which a test has failed; each waits at most 10 ms."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def consumer(cluster: Coordinator) -> Consumer:
 
 
 def transform(source: Consumer, producer: Producer) -> int:
-    """One transaction of what one poll gave; the records in it."""
+    """Poll once, and send the records in a transaction that is left open; return their number."""
     batches = source.poll(timeout_ms=10)
     if not batches:
         return 0
@@ -54,7 +54,7 @@ def transform(source: Consumer, producer: Producer) -> int:
         for record in records:
             producer.send("out", record.value)
     offsets: dict[TopicPartition, OffsetAndMetadata] = {
-        TopicPartition(*place): OffsetAndMetadata(records[-1].offset + 1) for place, records in batches.items()
+        TopicPartition(*partition): OffsetAndMetadata(records[-1].offset + 1) for partition, records in batches.items()
     }
     producer.send_offsets_to_transaction(offsets, source.group_metadata())
     return sum(len(records) for records in batches.values())
@@ -72,7 +72,7 @@ def out(cluster: Coordinator) -> list[int]:
         return [int(record.value or b"") for record in reader.records("out", 0, 0, end)]
 
 
-def test_what_one_instance_leaves_undone_the_next_one_does_and_nothing_twice(cluster: Coordinator) -> None:
+def test_each_record_is_produced_once_by_successive_instances(cluster: Coordinator) -> None:
     for instance in range(3):
         with consumer(cluster) as source, transactional(cluster) as producer:
             committed = 0
@@ -86,10 +86,10 @@ def test_what_one_instance_leaves_undone_the_next_one_does_and_nothing_twice(clu
                     break
     assert sorted(out(cluster)) == list(range(RECORDS))
     offsets = cluster.refresh().groups["g"].offsets.values()
-    assert sorted(one.offset for one in offsets) == [RECORDS // 2, RECORDS // 2]
+    assert sorted(entry.offset for entry in offsets) == [RECORDS // 2, RECORDS // 2]
 
 
-def test_a_member_that_left_its_group_commits_nothing_any_more(cluster: Coordinator) -> None:
+def test_a_member_that_left_its_group_cannot_commit(cluster: Coordinator) -> None:
     with transactional(cluster) as producer:
         with consumer(cluster) as source:
             assert any(transform(source, producer) for _ in range(POLLS))

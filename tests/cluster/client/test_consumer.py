@@ -1,4 +1,4 @@
-"""A consumer by itself: what it reads, from where, and what it refuses."""
+"""A single consumer: what it reads, where it starts, and which calls it refuses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_records_have_kafka_pythons_fields(cluster: Cluster) -> None:
     }
 
 
-def test_what_a_record_does_not_have_is_none(cluster: Cluster) -> None:
+def test_missing_fields_of_a_record_are_none(cluster: Cluster) -> None:
     cluster.write(0, None)
     with cluster.consumer("orders") as consumer:
         (record,) = read(consumer, 1)
@@ -63,7 +63,7 @@ def test_what_a_record_does_not_have_is_none(cluster: Cluster) -> None:
     assert (record.serialized_key_size, record.serialized_value_size, record.serialized_header_size) == (-1, -1, -1)
 
 
-def test_iteration_ends_after_the_consumers_timeout(cluster: Cluster) -> None:
+def test_iteration_ends_after_consumer_timeout_ms(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b")
     with cluster.consumer("orders", consumer_timeout_ms=1000) as consumer:
         assert values(list(consumer)) == [b"a", b"b"]
@@ -85,7 +85,7 @@ def test_iteration_moves_the_position_past_each_record_it_returns(cluster: Clust
 
 
 @pytest.mark.parametrize("move", ["seek", "pause", "unsubscribe", "poll"])
-def test_iteration_does_not_return_what_has_been_moved_away_from(cluster: Cluster, move: str) -> None:
+def test_iteration_drops_buffered_records_that_another_call_made_stale(cluster: Cluster, move: str) -> None:
     cluster.write(0, *[b"%d" % number for number in range(10)])
     with cluster.consumer("orders", consumer_timeout_ms=600) as consumer:
         seen = []
@@ -105,16 +105,16 @@ def test_iteration_does_not_return_what_has_been_moved_away_from(cluster: Cluste
         assert seen == ([0, 1, 2, 8, 9] if move == "seek" else [0, 1, 2])
 
 
-def test_poll_returns_at_most_so_many_records(cluster: Cluster) -> None:
+def test_poll_returns_at_most_max_poll_records(cluster: Cluster) -> None:
     cluster.write(0, *[b"x"] * 10)
     cluster.write(1, *[b"y"] * 10)
     with cluster.consumer("orders", max_poll_records=3) as consumer:
-        _at_most(consumer, 3)
-        until(lambda: consumer.position(at(0)) + consumer.position(at(1)) >= 12, lambda: _at_most(consumer, 3))
+        _poll_at_most(consumer, 3)
+        until(lambda: consumer.position(at(0)) + consumer.position(at(1)) >= 12, lambda: _poll_at_most(consumer, 3))
         assert len(flat(consumer.poll(5000, max_records=1))) == 1
 
 
-def _at_most(consumer: Consumer, count: int) -> None:
+def _poll_at_most(consumer: Consumer, count: int) -> None:
     assert len(flat(consumer.poll(50))) <= count
 
 
@@ -128,7 +128,7 @@ def test_partitions_take_turns(cluster: Cluster) -> None:
         assert [consumer.position(at(0)), consumer.position(at(1))] == [10, 10]
 
 
-def test_without_update_offsets_the_same_records_come_again(cluster: Cluster) -> None:
+def test_poll_without_update_offsets_returns_the_same_records_again(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b")
     with cluster.consumer("orders") as consumer:
         until(lambda: values(flat(consumer.poll(50, update_offsets=False))) == [b"a", b"b"])
@@ -136,21 +136,21 @@ def test_without_update_offsets_the_same_records_come_again(cluster: Cluster) ->
         assert values(read(consumer, 2)) == [b"a", b"b"]
 
 
-def test_batches_are_arrow_and_move_the_position(cluster: Cluster) -> None:
+def test_poll_batches_returns_arrow_and_moves_the_position(cluster: Cluster) -> None:
     cluster.write(1, b"a", b"b", key=b"k")
     with cluster.consumer("orders") as consumer:
-        (found,) = consumer.poll_batches(10_000)
-        assert (found.topic_partition, found.base_offset, found.end_offset) == (at(1), 0, 2)
-        assert isinstance(found.batch, pa.RecordBatch)
-        assert found.batch.column("value").to_pylist() == [b"a", b"b"]
+        (polled,) = consumer.poll_batches(10_000)
+        assert (polled.topic_partition, polled.base_offset, polled.end_offset) == (at(1), 0, 2)
+        assert isinstance(polled.batch, pa.RecordBatch)
+        assert polled.batch.column("value").to_pylist() == [b"a", b"b"]
         assert consumer.position(at(1)) == 2
         assert consumer.poll_batches() == []
 
 
-# -- where it begins
+# -- start positions
 
 
-def test_without_a_committed_offset_the_reset_says_where(cluster: Cluster) -> None:
+def test_auto_offset_reset_applies_without_a_committed_offset(cluster: Cluster) -> None:
     cluster.write(0, b"old")
     with cluster.consumer("orders", auto_offset_reset="latest") as consumer:
         assert consumer.poll() == {}
@@ -163,7 +163,7 @@ def test_without_a_committed_offset_the_reset_says_where(cluster: Cluster) -> No
         assert values(read(consumer, 3)) == [b"old", b"new", b"ancient"]
 
 
-def test_seeks_go_anywhere(cluster: Cluster) -> None:
+def test_a_consumer_can_seek_to_any_offset(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b", b"c")
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
@@ -192,7 +192,7 @@ def test_an_offset_out_of_range_is_reset_or_raised(cluster: Cluster, reset: str)
             assert consumer.position(at(0)) == 1
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning(cluster: Cluster) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b")
     with cluster.consumer("orders") as consumer:
         read(consumer, 2)
@@ -202,14 +202,14 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(cluster: Cluster)
         assert values(read(consumer, 3)) == [b"c", b"d", b"e"]
 
 
-def test_offsets_can_be_asked_for(cluster: Cluster) -> None:
+def test_offsets_and_topics_can_be_queried(cluster: Cluster) -> None:
     cluster.write(0, b"a", timestamp_us=1_000_000)
     cluster.write(0, b"b", timestamp_us=5_000_000)
     with cluster.consumer("orders") as consumer:
         assert consumer.beginning_offsets([at(0), at(1)]) == {at(0): 0, at(1): 0}
         assert consumer.end_offsets([at(0)]) == {at(0): 2}
-        found = consumer.offsets_for_times({at(0): 2000, at(1): 0})
-        assert found == {at(0): (1, 5000, 0), at(1): None}
+        offsets = consumer.offsets_for_times({at(0): 2000, at(1): 0})
+        assert offsets == {at(0): (1, 5000, 0), at(1): None}
         assert consumer.topics() == {"orders"}
         assert consumer.partitions_for_topic("orders") == {0, 1}
         assert consumer.partitions_for_topic("none") == set()
@@ -222,7 +222,7 @@ def test_offsets_can_be_asked_for(cluster: Cluster) -> None:
             consumer.offsets_for_times({at(0): -1})
 
 
-# -- what it subscribes to
+# -- subscriptions
 
 
 def test_topics_and_partitions_that_appear_later_are_read(cluster: Cluster) -> None:
@@ -236,7 +236,7 @@ def test_topics_and_partitions_that_appear_later_are_read(cluster: Cluster) -> N
         assert values(read(consumer, 1)) == [b"b"]
 
 
-def test_a_pattern_is_matched_with_the_topics_there_are(cluster: Cluster) -> None:
+def test_a_pattern_matches_existing_and_new_topics(cluster: Cluster) -> None:
     cluster.write(0, b"a")
     with cluster.consumer() as consumer:
         consumer.subscribe(pattern="ord|aud")
@@ -276,7 +276,9 @@ def test_ways_to_subscribe_exclude_each_other(cluster: Cluster) -> None:
             consumer.subscribe()
 
 
-def test_a_consumer_that_reads_nothing_gets_nothing(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_consumer_without_partitions_returns_nothing_and_warns_once(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster.write(0, b"a")
     with cluster.consumer(consumer_timeout_ms=10) as consumer:
         assert consumer.poll() == {}
@@ -285,7 +287,7 @@ def test_a_consumer_that_reads_nothing_gets_nothing(cluster: Cluster, caplog: py
         assert sum("reads nothing" in record.message for record in caplog.records) == 1
 
 
-def test_one_poll_returns_what_several_small_writes_have_left(cluster: Cluster) -> None:
+def test_one_poll_returns_records_of_several_small_writes(cluster: Cluster) -> None:
     with cluster.consumer("orders") as consumer:
         consumer.poll(10)
         for number in range(40):
@@ -298,12 +300,12 @@ def test_one_poll_returns_what_several_small_writes_have_left(cluster: Cluster) 
         assert len(flat(consumer.poll(5000, max_records=5))) == 1
 
 
-def test_a_poll_that_may_not_wait_returns_what_has_been_read(cluster: Cluster) -> None:
+def test_a_poll_with_timeout_zero_returns_buffered_records(cluster: Cluster) -> None:
     cluster.write(0, b"a")
     cluster.write(1, b"b")
     with cluster.consumer("orders") as consumer:
-        got: list[object] = []
-        until(lambda: len(got) == 2, lambda: got.extend(flat(consumer.poll(0))))
+        records: list[object] = []
+        until(lambda: len(records) == 2, lambda: records.extend(flat(consumer.poll(0))))
 
 
 @pytest.mark.parametrize("group", [None, "g"])
@@ -323,16 +325,16 @@ def test_assigning_no_partition_unsubscribes(cluster: Cluster, group: str | None
             assert consumer.committed(at(0)) == 1
 
 
-def test_none_stands_for_no_text_and_no_leader_epoch(cluster: Cluster) -> None:
+def test_none_means_no_metadata_and_no_leader_epoch(cluster: Cluster) -> None:
     with cluster.consumer(group_id="g") as consumer:
         consumer.assign([at(0)])
         for number, given in enumerate([(1, None, None), (2, "x", None), (3, None), (4, None, 0)]):
             consumer.commit({at(0): OffsetAndMetadata(*given)})  # type: ignore[arg-type]
-            found = consumer.committed(at(0), metadata=True)
-            assert found == (number + 1, given[1] or "", 0 if given[-1] == 0 else -1)
+            committed = consumer.committed(at(0), metadata=True)
+            assert committed == (number + 1, given[1] or "", 0 if given[-1] == 0 else -1)
 
 
-def test_without_a_group_a_consumer_is_nobody_in_it(cluster: Cluster) -> None:
+def test_group_metadata_without_a_group_is_empty(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         assert consumer.group_metadata() == (None, -1, "", None, "<unjoined>")
 
@@ -372,7 +374,7 @@ def test_without_a_group_a_consumer_is_nobody_in_it(cluster: Cluster) -> None:
         (lambda c: (c.unsubscribe(), c.subscribe(["orders"], listener=5)), TypeError),
     ],
 )
-def test_wrong_arguments_raise_what_kafka_python_raises_and_a_kafka_error(
+def test_invalid_arguments_raise_kafka_pythons_class_and_a_kafka_error(
     cluster: Cluster, call: Callable[[Any], object], kind: type[Exception]
 ) -> None:
     with cluster.consumer(group_id="g") as consumer:
@@ -382,14 +384,14 @@ def test_wrong_arguments_raise_what_kafka_python_raises_and_a_kafka_error(
         assert isinstance(raised.value, KafkaError)
 
 
-def test_nothing_assigned_leaves_nothing_to_seek(cluster: Cluster) -> None:
+def test_seeking_without_an_assignment_is_refused(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         for seek in (consumer.seek_to_beginning, consumer.seek_to_end):
             with pytest.raises(ValueError):
                 seek()
 
 
-def test_partitions_that_stay_assigned_go_on_where_they_are(cluster: Cluster) -> None:
+def test_partitions_that_stay_assigned_keep_their_position(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b")
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
@@ -399,7 +401,7 @@ def test_partitions_that_stay_assigned_go_on_where_they_are(cluster: Cluster) ->
         assert consumer.assignment() == {at(0), at(1)}
 
 
-# -- what it refuses
+# -- refusals
 
 
 @pytest.mark.parametrize(
@@ -416,12 +418,12 @@ def test_partitions_that_stay_assigned_go_on_where_they_are(cluster: Cluster) ->
         ("consumer_timeout_ms", "x"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(cluster: Cluster, name: str, value: object) -> None:
+def test_invalid_configs_are_refused(cluster: Cluster, name: str, value: object) -> None:
     with pytest.raises(InvalidConfigurationError, match=name):
         Consumer(cluster=cluster.admin, **{name: value})  # type: ignore[arg-type]
 
 
-def test_arguments_of_kafka_python_are_taken(cluster: Cluster) -> None:
+def test_arguments_of_kafka_python_are_accepted(cluster: Cluster) -> None:
     class RangePartitionAssignor:
         name = "range"
 
@@ -439,7 +441,7 @@ def test_arguments_of_kafka_python_are_taken(cluster: Cluster) -> None:
         assert consumer.config["group_id"] == "g"
 
 
-def test_calls_that_cannot_be_are_refused(cluster: Cluster) -> None:
+def test_invalid_calls_are_refused(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
         for call in (
@@ -465,7 +467,7 @@ def test_calls_that_cannot_be_are_refused(cluster: Cluster) -> None:
             consumer.assign([TopicPartition("or/ders", 0)])
 
 
-def test_a_closed_consumer_says_so(cluster: Cluster) -> None:
+def test_a_closed_consumer_refuses_polls(cluster: Cluster) -> None:
     with cluster.consumer("orders") as consumer:
         consumer.close()
         consumer.close()
@@ -491,7 +493,7 @@ def test_close_from_another_thread_ends_a_poll(cluster: Cluster) -> None:
         assert not thread.is_alive()
 
 
-def test_two_threads_at_once_are_refused(cluster: Cluster) -> None:
+def test_concurrent_use_by_two_threads_is_refused(cluster: Cluster) -> None:
     with cluster.consumer("orders") as consumer:
         thread = threading.Thread(target=lambda: consumer.poll(20_000))
         thread.start()
@@ -526,7 +528,7 @@ def test_deserializers_are_functions_or_objects(cluster: Cluster) -> None:
     assert (record.key, record.value, record.serialized_value_size) == ("k", "orders:V", 1)
 
 
-def test_what_cannot_be_deserialised_is_raised_after_the_records_before_it(cluster: Cluster) -> None:
+def test_a_deserialization_error_is_raised_after_the_records_before_it(cluster: Cluster) -> None:
     cluster.write(0, b"1", b"2", b"x", b"4")
     with cluster.consumer("orders", value_deserializer=int) as consumer:
         assert values(read(consumer, 2)) == [1, 2]
@@ -544,7 +546,7 @@ def test_what_cannot_be_deserialised_is_raised_after_the_records_before_it(clust
 # -- commits without membership
 
 
-def test_offsets_are_committed_and_found_again(cluster: Cluster) -> None:
+def test_consumers_resume_from_committed_offsets(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b", b"c")
     with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
         consumer.assign([at(0)])
@@ -577,8 +579,8 @@ def test_asynchronous_commits_call_back_in_a_later_call(cluster: Cluster) -> Non
         assert isinstance(calls[1][1], UnknownTopicOrPartitionError)
 
 
-def test_iterations_that_are_left_early_lose_nothing(cluster: Cluster) -> None:
-    """Small batches of two partitions, so that iteration always has several in hand."""
+def test_iterations_that_end_early_lose_no_records(cluster: Cluster) -> None:
+    """Small batches of two partitions, so that iteration always buffers several."""
     for number in range(30):
         cluster.write(number % 2, b"%d" % number, b"%d again" % number)
     with cluster.consumer("orders", max_poll_records=7) as consumer:
@@ -590,8 +592,8 @@ def test_iterations_that_are_left_early_lose_nothing(cluster: Cluster) -> None:
             elif step % 4 == 2:
                 seen += [
                     value
-                    for found in consumer.poll_batches(5000, 3)
-                    for value in found.batch.column("value").to_pylist()
+                    for polled in consumer.poll_batches(5000, 3)
+                    for value in polled.batch.column("value").to_pylist()
                 ]
             elif step % 4 == 1:
                 seen.append(next(consumer).value)

@@ -1,4 +1,4 @@
-"""What a listener may do while its consumer closes."""
+"""Calls that a listener may make while its consumer closes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.types import TopicPartition
 
 
 class Committing:
-    """Commits what was read when it has to give it up, as Kafka's documentation shows it."""
+    """Commits positions when partitions are revoked, as in Kafka's documentation."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -27,12 +27,12 @@ class Committing:
 
 def test_a_listener_commits_its_last_offsets_while_the_consumer_closes() -> None:
     with cluster(topics={"orders": 1}) as c:
-        place = TopicPartition("orders", 0)
+        partition = TopicPartition("orders", 0)
         consumer = Consumer(cluster=c.coordinator, group_id="g", enable_auto_commit=False)
         consumer.subscribe(["orders"], listener=Committing(consumer))
-        while consumer.assignment() != {place}:
+        while consumer.assignment() != {partition}:
             consumer.poll(timeout_ms=50)
-        consumer.seek(place, 0)
+        consumer.seek(partition, 0)
         consumer.close()
         (committed,) = c.coordinator.refresh().groups["g"].offsets.values()
         assert committed.offset == 0

@@ -1,4 +1,4 @@
-"""Consumers in groups: who gets what, what listeners are told, what is committed, and who is taken out."""
+"""Consumers in groups: assignments, listener calls, commits, and members that are removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
-from tests.cluster.client.consumers import PATIENCE_SECONDS, Cluster, at, read, together, until, values
+from tests.cluster.client.consumers import WAIT_SECONDS, Cluster, at, read, together, until, values
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
@@ -33,34 +33,34 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return Cluster(request.node.name, partitions=4)
 
 
-class Told(ConsumerRebalanceListener):
-    """Remembers what it was told."""
+class RecordingListener(ConsumerRebalanceListener):
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[int]]] = []
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        self.calls.append(("revoked", sorted(place.partition for place in revoked)))
+        self.calls.append(("revoked", sorted(tp.partition for tp in revoked)))
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        self.calls.append(("assigned", sorted(place.partition for place in assigned)))
+        self.calls.append(("assigned", sorted(tp.partition for tp in assigned)))
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        self.calls.append(("lost", sorted(place.partition for place in lost)))
+        self.calls.append(("lost", sorted(tp.partition for tp in lost)))
 
 
 def shared(*consumers: Consumer) -> bool:
-    """Whether the four partitions are divided among them evenly."""
+    """Whether the four partitions are divided evenly among the consumers."""
     parts = [consumer.assignment() for consumer in consumers]
     return set().union(*parts) == {at(n) for n in range(4)} and {len(p) for p in parts} == {4 // len(parts)}
 
 
 def polled(consumer: Consumer) -> list[int]:
-    return [place.partition for place in consumer.poll(5)]
+    return [tp.partition for tp in consumer.poll(5)]
 
 
 def committed(cluster: Cluster) -> dict[int, int]:
-    return {one.partition: one.offset for one in cluster.admin.refresh().groups["g"].offsets.values()}
+    return {entry.partition: entry.offset for entry in cluster.admin.refresh().groups["g"].offsets.values()}
 
 
 def test_members_share_the_partitions(cluster: Cluster) -> None:
@@ -76,7 +76,7 @@ def test_members_share_the_partitions(cluster: Cluster) -> None:
     assert not cluster.admin.refresh().groups["g"].members
 
 
-def test_who_comes_next_goes_on_where_the_others_were(cluster: Cluster) -> None:
+def test_a_new_member_continues_at_the_committed_offset(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b")
     with cluster.consumer("orders", group_id="g") as consumer:
         read(consumer, 2)
@@ -86,27 +86,27 @@ def test_who_comes_next_goes_on_where_the_others_were(cluster: Cluster) -> None:
     assert committed(cluster)[0] == 3
 
 
-def test_an_eager_listener_is_told_all_partitions_each_time(cluster: Cluster) -> None:
-    told = Told()
+def test_an_eager_listener_gets_all_partitions_in_each_rebalance(cluster: Cluster) -> None:
+    listener = RecordingListener()
     with cluster.consumer(group_id="g") as first, cluster.consumer("orders", group_id="g") as second:
-        first.subscribe(["orders"], listener=told)
+        first.subscribe(["orders"], listener=listener)
         until(first.assignment, together(first))
         until(lambda: shared(first, second), together(first, second))
-        half = sorted(place.partition for place in first.assignment())
+        half = sorted(tp.partition for tp in first.assignment())
     everything = [0, 1, 2, 3]
-    assert told.calls[:3] == [("assigned", everything), ("revoked", everything), ("assigned", half)]
+    assert listener.calls[:3] == [("assigned", everything), ("revoked", everything), ("assigned", half)]
 
 
-def test_a_cooperative_listener_is_told_what_moves(cluster: Cluster) -> None:
-    told = Told()
+def test_a_cooperative_listener_gets_only_the_partitions_that_move(cluster: Cluster) -> None:
+    listener = RecordingListener()
     with cluster.consumer(group_id="g", **COOPERATIVE) as first:
-        first.subscribe(["orders"], listener=told)
+        first.subscribe(["orders"], listener=listener)
         until(first.assignment, together(first))
         with cluster.consumer("orders", group_id="g", **COOPERATIVE) as second:
             until(lambda: shared(first, second), together(first, second))
-            moved = sorted(place.partition for place in second.assignment())
+            moved = sorted(tp.partition for tp in second.assignment())
         until(lambda: len(first.assignment()) == 4, together(first))
-    assert told.calls == [
+    assert listener.calls == [
         ("assigned", [0, 1, 2, 3]),
         ("revoked", moved),
         ("assigned", []),
@@ -115,17 +115,17 @@ def test_a_cooperative_listener_is_told_what_moves(cluster: Cluster) -> None:
     ]
 
 
-def test_with_a_cooperative_assignor_what_stays_is_read_on(cluster: Cluster) -> None:
+def test_a_cooperative_rebalance_keeps_positions_of_retained_partitions(cluster: Cluster) -> None:
     for partition in range(4):
         cluster.write(partition, b"a")
     configs: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False, **COOPERATIVE}
     with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as second:
         read(first, 4)
         until(lambda: shared(first, second), together(first, second))
-        assert all(first.position(place) == 1 for place in first.assignment())
+        assert all(first.position(tp) == 1 for tp in first.assignment())
 
 
-def test_with_an_eager_assignor_everybody_begins_at_what_is_committed(cluster: Cluster) -> None:
+def test_an_eager_rebalance_resumes_at_committed_offsets(cluster: Cluster) -> None:
     for partition in range(4):
         cluster.write(partition, b"a")
     configs: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
@@ -143,7 +143,7 @@ def test_offsets_may_be_committed_while_partitions_are_revoked(cluster: Cluster)
 
     class Committing(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-            first.commit({place: OffsetAndMetadata(1, "half") for place in revoked})
+            first.commit({tp: OffsetAndMetadata(1, "half") for tp in revoked})
 
     with cluster.consumer(group_id="g", enable_auto_commit=False) as first:
         first.subscribe(["orders"], listener=Committing())
@@ -168,28 +168,28 @@ def test_a_listener_that_fails_does_not_stop_the_rebalance(cluster: Cluster) -> 
         assert values(read(consumer, 1)) == [b"a"]
 
 
-def test_a_listener_that_fails_at_giving_up_is_heard_of_once_the_others_have_their_partitions(cluster: Cluster) -> None:
+def test_a_failing_revocation_is_raised_once_the_rebalance_has_completed(cluster: Cluster) -> None:
     class Failing(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
             raise LookupError(sorted(revoked))
 
-    heard: list[KafkaError] = []
+    errors: list[KafkaError] = []
 
     def step() -> None:
         try:
             first.poll(5)
         except KafkaError as error:
-            heard.append(error)
+            errors.append(error)
         second.poll(5)
 
     with cluster.consumer(group_id="g") as first, cluster.consumer("orders", group_id="g") as second:
         first.subscribe(["orders"], listener=Failing())
         until(lambda: len(first.assignment()) == 4, lambda: first.poll(5))
-        until(lambda: heard and shared(first, second), step)
-        assert [type(error.__cause__) for error in heard] == [LookupError]
+        until(lambda: errors and shared(first, second), step)
+        assert [type(error.__cause__) for error in errors] == [LookupError]
 
 
-def test_an_outsiders_commit_fails_as_that_of_a_member_that_was_taken_out(cluster: Cluster) -> None:
+def test_a_commit_from_outside_the_group_fails_like_that_of_a_removed_member(cluster: Cluster) -> None:
     with cluster.consumer("orders", group_id="g") as member, cluster.consumer(group_id="g") as outsider:
         until(member.assignment, together(member))
         outsider.assign([at(0)])
@@ -198,7 +198,7 @@ def test_an_outsiders_commit_fails_as_that_of_a_member_that_was_taken_out(cluste
         assert isinstance(raised.value.__cause__, UnknownMemberIdError)
         future = outsider.commit_async({at(0): OffsetAndMetadata(0)})
         with pytest.raises(CommitFailedError):
-            future.get(PATIENCE_SECONDS)
+            future.get(WAIT_SECONDS)
 
 
 def test_a_listener_may_seek(cluster: Cluster) -> None:
@@ -214,7 +214,7 @@ def test_a_listener_may_seek(cluster: Cluster) -> None:
         assert values(read(consumer, 1)) == [b"c"]
 
 
-def test_positions_are_committed_at_the_interval(cluster: Cluster) -> None:
+def test_positions_are_committed_at_auto_commit_interval_ms(cluster: Cluster) -> None:
     cluster.write(0, b"a")
     with cluster.consumer("orders", group_id="g", auto_commit_interval_ms=10) as consumer:
         read(consumer, 1)
@@ -233,27 +233,27 @@ def test_close_without_autocommit_commits_nothing(cluster: Cluster) -> None:
     assert 1 not in committed(cluster).values()
 
 
-def test_who_does_not_poll_in_time_leaves_and_comes_back(cluster: Cluster) -> None:
-    told = Told()
+def test_a_member_that_exceeds_max_poll_interval_ms_leaves_and_rejoins(cluster: Cluster) -> None:
+    listener = RecordingListener()
     configs: dict[str, Any] = {"group_id": "g", "max_poll_interval_ms": 100, "heartbeat_interval_ms": 20}
     with cluster.consumer(**configs) as consumer:
-        consumer.subscribe(["orders"], listener=told)
+        consumer.subscribe(["orders"], listener=listener)
         until(consumer.assignment, together(consumer))
         until(lambda: not cluster.admin.refresh().groups["g"].members)
         with pytest.raises(CommitFailedError):
             consumer.commit({at(0): OffsetAndMetadata(1)})
-        until(lambda: len(told.calls) >= 3, lambda: consumer.poll(50))
-    assert told.calls[:3] == [("assigned", [0, 1, 2, 3]), ("lost", [0, 1, 2, 3]), ("assigned", [0, 1, 2, 3])]
+        until(lambda: len(listener.calls) >= 3, lambda: consumer.poll(50))
+    assert listener.calls[:3] == [("assigned", [0, 1, 2, 3]), ("lost", [0, 1, 2, 3]), ("assigned", [0, 1, 2, 3])]
 
 
-def test_a_long_poll_is_no_missed_poll(cluster: Cluster) -> None:
+def test_a_long_poll_does_not_exceed_max_poll_interval_ms(cluster: Cluster) -> None:
     configs: dict[str, Any] = {"group_id": "g", "max_poll_interval_ms": 60, "heartbeat_interval_ms": 10}
     with cluster.consumer("orders", **configs) as consumer:
         consumer.poll(400)
         assert cluster.admin.refresh().groups["g"].generation == 1
 
 
-def test_a_member_that_died_is_taken_out_and_its_partitions_move(cluster: Cluster) -> None:
+def test_a_dead_member_is_removed_and_its_partitions_are_reassigned(cluster: Cluster) -> None:
     cluster.admin.submit(partial(alter_configs, topic="", changes={"group.min.session.timeout.ms": "100"}))
     configs: dict[str, Any] = {"group_id": "g", "session_timeout_ms": 500, "heartbeat_interval_ms": 50}
     with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as dead:
@@ -267,7 +267,7 @@ def test_a_member_that_died_is_taken_out_and_its_partitions_move(cluster: Cluste
         until(lambda: shared(first, dead), together(first, dead))
 
 
-def test_a_static_member_comes_back_without_a_rebalance(cluster: Cluster) -> None:
+def test_a_static_member_rejoins_without_a_rebalance(cluster: Cluster) -> None:
     with cluster.consumer("orders", group_id="g", group_instance_id="b") as other:
         other.poll()
         for generation in (2, 2):
@@ -288,7 +288,7 @@ def test_a_second_process_with_the_same_instance_id_fences_the_first(cluster: Cl
             first.poll()
 
 
-def test_a_pattern_joins_with_the_topics_there_are(cluster: Cluster) -> None:
+def test_a_pattern_subscription_picks_up_new_topics(cluster: Cluster) -> None:
     with cluster.consumer(group_id="g") as consumer:
         consumer.subscribe(pattern="^(orders|audit)$")
         until(lambda: len(consumer.assignment()) == 4, together(consumer))
@@ -306,7 +306,7 @@ def test_unsubscribing_leaves_the_group(cluster: Cluster) -> None:
         assert consumer.group_metadata().generation_id == 3
 
 
-def test_unsubscribing_commits_what_was_read_before_it_leaves(cluster: Cluster) -> None:
+def test_unsubscribing_commits_positions_before_leaving(cluster: Cluster) -> None:
     cluster.write(0, b"0", b"1")
     with cluster.consumer("orders", group_id="g") as consumer:
         until(lambda: at(0) in consumer.assignment() and consumer.position(at(0)) == 2, together(consumer))
@@ -315,7 +315,7 @@ def test_unsubscribing_commits_what_was_read_before_it_leaves(cluster: Cluster) 
         assert committed(cluster)[0] == 2
 
 
-def test_what_a_group_refuses_is_raised(cluster: Cluster) -> None:
+def test_a_refused_join_raises_the_groups_error(cluster: Cluster) -> None:
     with cluster.consumer("orders", group_id="g") as first:
         first.poll()
         with (
@@ -328,7 +328,7 @@ def test_what_a_group_refuses_is_raised(cluster: Cluster) -> None:
             consumer.poll()
 
 
-def test_poll_waits_out_a_storage_that_does_not_answer(request: pytest.FixtureRequest) -> None:
+def test_poll_survives_an_unavailable_storage(request: pytest.FixtureRequest) -> None:
     faulty = FaultyStore(MemoryStore(request.node.name), seed=1, rates={UNAVAILABLE: 0.0})
     cluster = Cluster("", partitions=4, store=faulty)
     for partition in range(4):
@@ -348,7 +348,7 @@ def test_poll_waits_out_a_storage_that_does_not_answer(request: pytest.FixtureRe
         faulty.inject(rates={UNAVAILABLE: 0.0})
 
 
-def test_an_acknowledgement_that_the_storage_did_not_answer_is_made_again(request: pytest.FixtureRequest) -> None:
+def test_a_failed_revocation_acknowledgement_is_retried(request: pytest.FixtureRequest) -> None:
     faulty = FaultyStore(MemoryStore(request.node.name))
     cluster = Cluster("", partitions=4, store=faulty)
     for partition in range(4):
@@ -365,7 +365,7 @@ def test_an_acknowledgement_that_the_storage_did_not_answer_is_made_again(reques
         read(first, 4)
         second.poll()
         until(lambda: shared(first, second), together(first, second))
-        assert {place: second.position(place) for place in second.assignment()} == dict.fromkeys(second.assignment(), 1)
+        assert {tp: second.position(tp) for tp in second.assignment()} == dict.fromkeys(second.assignment(), 1)
         first.subscribe(["orders"])
 
 

@@ -1,4 +1,4 @@
-"""``__consumer_offsets`` as a topic: where records are, and their bytes."""
+"""``__consumer_offsets`` as a topic: partitions and offsets of its records, and their bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return Cluster(request.node.name)
 
 
-def place(group: str) -> TopicPartition:
+def partition_for(group: str) -> TopicPartition:
     return TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of(group))
 
 
@@ -28,7 +28,7 @@ def test_keys_and_values_have_kafkas_bytes() -> None:
 
 
 @pytest.mark.parametrize(("group", "partition"), [("g", 103 % 50), ("test-group", 12), ("polygenelubricants", 0)])
-def test_a_group_has_the_partition_of_kafkas_rule(group: str, partition: int) -> None:
+def test_the_partition_of_a_group_follows_kafkas_rule(group: str, partition: int) -> None:
     assert partition_of(group) == partition
 
 
@@ -38,26 +38,28 @@ def test_commits_and_deletions_of_offsets_are_records(cluster: Cluster) -> None:
     cluster.admin.delete_group_offsets("g", [("orders", 0)])
     cluster.admin.delete_group("g")
     with cluster.consumer() as consumer:
-        consumer.assign([place("g")])
-        found = read(consumer, 4)
-        assert [record.key for record in found] == [
+        consumer.assign([partition_for("g")])
+        records = read(consumer, 4)
+        assert [record.key for record in records] == [
             offset_key("g", "orders", 0),
             offset_key("g", "orders", 1),
             offset_key("g", "orders", 0),
             group_key("g"),
         ]
-        assert [record.offset - first * RECORDS_PER_COMMIT for record in found] == [0, 1, 65536, 131072]
-        assert struct.unpack(">hqih", found[1].value[:16]) == (3, 6, 2, 1)
-        assert [record.value for record in found[2:]] == [None, None]
+        assert [record.offset - first * RECORDS_PER_COMMIT for record in records] == [0, 1, 65536, 131072]
+        assert struct.unpack(">hqih", records[1].value[:16]) == (3, 6, 2, 1)
+        assert [record.value for record in records[2:]] == [None, None]
         cluster.admin.commit_offsets("g", {("orders", 0): 7})
         (last,) = read(consumer, 1)
         assert last.timestamp == cluster.admin.state.timestamp_ms
-        found_by_time = consumer.offsets_for_times({place("g"): last.timestamp})
-        assert found_by_time == {place("g"): (last.offset, last.timestamp, 0)}
-        assert consumer.end_offsets([place("g")]) == {place("g"): (cluster.admin.state.version + 1) * 65536}
+        by_time = consumer.offsets_for_times({partition_for("g"): last.timestamp})
+        assert by_time == {partition_for("g"): (last.offset, last.timestamp, 0)}
+        assert consumer.end_offsets([partition_for("g")]) == {
+            partition_for("g"): (cluster.admin.state.version + 1) * 65536
+        }
 
 
-def test_it_can_be_subscribed_to_but_no_pattern_finds_it_unless_asked_to(cluster: Cluster) -> None:
+def test_a_pattern_matches_it_only_with_exclude_internal_topics_false(cluster: Cluster) -> None:
     for number in range(20):
         cluster.admin.commit_offsets(f"g-{number}", {("orders", 0): number})
     with cluster.consumer(CONSUMER_OFFSETS_TOPIC) as consumer:
@@ -68,7 +70,7 @@ def test_it_can_be_subscribed_to_but_no_pattern_finds_it_unless_asked_to(cluster
     with cluster.consumer() as consumer:
         consumer.subscribe(pattern=".*")
         consumer.poll()
-        assert {one.topic for one in consumer.assignment()} == {"orders"}
+        assert {partition.topic for partition in consumer.assignment()} == {"orders"}
     with cluster.consumer(exclude_internal_topics=False) as consumer:
         consumer.subscribe(pattern=".*")
         assert len(read(consumer, 20)) == 20

@@ -1,4 +1,4 @@
-"""Records that come twice or never, and commits that stop, in situations that are rare."""
+"""Rare cases in which records came twice or never, or commits stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.cluster.client.consumers import Cluster, at, flat, read, until
 
 
 class Registry:
-    """A deserializer that is out of order for a while, as one that asks a service may be."""
+    """A deserializer that fails for a while, as one that calls a service may."""
 
     def __init__(self, error: type[BaseException]) -> None:
         self.error = error
@@ -28,9 +28,7 @@ def cluster_of_six(request: pytest.FixtureRequest) -> Cluster:
 
 
 @pytest.mark.parametrize("taken", [1, 3])
-def test_records_after_one_that_could_not_be_deserialized_come_once_when_it_can(
-    request: pytest.FixtureRequest, taken: int
-) -> None:
+def test_records_come_once_after_a_failed_deserializer_recovers(request: pytest.FixtureRequest, taken: int) -> None:
     registry = Registry(ValueError)
     with cluster_of_six(request).consumer("orders", value_deserializer=registry) as consumer:
         seen = [next(consumer).offset for _ in range(taken)]
@@ -44,9 +42,7 @@ def test_records_after_one_that_could_not_be_deserialized_come_once_when_it_can(
 
 
 @pytest.mark.parametrize("iterate", [True, False])
-def test_records_that_were_being_deserialized_when_the_program_was_interrupted_are_not_passed_over(
-    request: pytest.FixtureRequest, iterate: bool
-) -> None:
+def test_an_interrupt_during_deserialization_skips_no_records(request: pytest.FixtureRequest, iterate: bool) -> None:
     registry = Registry(KeyboardInterrupt)
     with cluster_of_six(request).consumer("orders", value_deserializer=registry) as consumer:
         with pytest.raises(KeyboardInterrupt):
@@ -55,7 +51,7 @@ def test_records_that_were_being_deserialized_when_the_program_was_interrupted_a
         assert [record.offset for record in read(consumer, 6)] == list(range(6))
 
 
-def test_a_deleted_topic_does_not_end_the_automatic_commits_of_the_others(request: pytest.FixtureRequest) -> None:
+def test_a_deleted_topic_does_not_stop_automatic_commits_of_the_others(request: pytest.FixtureRequest) -> None:
     cluster = Cluster(request.node.name, 1)
     cluster.admin.create_topic("gone")
     cluster.write(0, b"a")

@@ -1,4 +1,4 @@
-"""What other threads may ask of a consumer while one is in ``poll``."""
+"""Calls that other threads may make while one thread is in ``poll``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return Cluster(request.node.name)
 
 
-def ask_while_it_polls(consumer: Consumer, asks: Callable[[], None]) -> None:
-    """Call ``asks`` again and again while another thread polls, until it raises no AssertionError."""
+def check_while_polling(consumer: Consumer, check: Callable[[], None]) -> None:
+    """Repeat ``check`` while another thread polls, until it raises no AssertionError."""
     polling = threading.Event()
 
     def poll() -> None:
         polling.set()
         consumer.poll(60_000)
 
-    def asked() -> bool:
+    def passes() -> bool:
         try:
-            asks()
+            check()
         except AssertionError:
             return False
         return True
@@ -36,38 +36,38 @@ def ask_while_it_polls(consumer: Consumer, asks: Callable[[], None]) -> None:
     thread.start()
     polling.wait()
     try:
-        until(asked)
+        until(passes)
     finally:
         consumer.close()
         thread.join(20)
     assert not thread.is_alive()
 
 
-def test_another_thread_asks_for_the_assignment_while_one_polls(cluster: Cluster) -> None:
+def test_another_thread_can_read_the_assignment_during_a_poll(cluster: Cluster) -> None:
     with cluster.consumer("orders", group_id="g") as consumer:
 
-        def asks() -> None:
+        def check() -> None:
             assert consumer.assignment() == {at(0), at(1)}
             assert consumer.subscription() == {"orders"}
             assert consumer.paused() == set()
             assert consumer.highwater(at(0)) == 0
             assert consumer.group_metadata().state == MemberState.STABLE
 
-        ask_while_it_polls(consumer, asks)
+        check_while_polling(consumer, check)
 
 
-def test_another_thread_asks_which_topics_match_while_one_polls(cluster: Cluster) -> None:
+def test_another_thread_can_read_the_matched_topics_during_a_poll(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         consumer.subscribe(pattern="^ord.*")
 
-        def asks() -> None:
+        def check() -> None:
             assert consumer.subscription() == {"orders"}
             assert consumer.assignment() == {at(0), at(1)}
 
-        ask_while_it_polls(consumer, asks)
+        check_while_polling(consumer, check)
 
 
-def test_group_metadata_says_where_a_member_is(cluster: Cluster) -> None:
+def test_group_metadata_shows_the_state_of_a_member(cluster: Cluster) -> None:
     with cluster.consumer() as alone, cluster.consumer("orders", group_id="g") as member:
         assert tuple(alone.group_metadata()) == (None, -1, "", None, MemberState.UNJOINED)
         assert tuple(member.group_metadata()) == ("g", -1, "", None, MemberState.UNJOINED)
@@ -79,7 +79,7 @@ def test_group_metadata_says_where_a_member_is(cluster: Cluster) -> None:
             assert second.group_metadata().state == MemberState.REBALANCING
 
 
-def test_what_a_consumer_has_can_be_asked_after_its_close(cluster: Cluster) -> None:
+def test_assignment_and_subscription_can_be_read_after_close(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
         consumer.close()

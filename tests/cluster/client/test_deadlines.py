@@ -1,4 +1,4 @@
-"""Calls of the clients return in time when the storage never answers: each call below waits on a blocked request."""
+"""Client calls end by their deadlines while the storage does not answer: each call below waits on a blocked request."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import read, together, until
 
-PATIENCE_SECONDS = 20
-"""How long a call that has a tenth of a second may take on a busy machine before it counts as one that hangs."""
+TIMEOUT_SECONDS = 20
+"""How long a call with a timeout of 0.1 s may take on a busy machine before it counts as hung."""
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 
 
 class Blocked:
-    """A cluster whose storage answers until ``block``, and then no call, or none of some, until ``unblock``."""
+    """A cluster whose storage blocks every call, or those that match, between ``block`` and ``unblock``."""
 
     def __init__(self, partitions: int = 1, clock: Clock | None = None) -> None:
         self._answers = threading.Event()
         self._answers.set()
         self._blocks: Callable[[Call], bool] = _every
-        self.asked = threading.Event()
-        """Whether a call waits, or has waited."""
+        self.call_blocked = threading.Event()
+        """Set once a call has been blocked."""
         store = MemoryStore(uuid.uuid4().hex)
         self.admin = create_cluster(store, clock=clock)
         self.admin.create_topic("t", partitions)
@@ -49,12 +49,12 @@ class Blocked:
 
     def _wait(self, step: int, call: Call) -> None:
         if not self._answers.is_set() and self._blocks(call):
-            self.asked.set()
+            self.call_blocked.set()
             self._answers.wait()
 
     def block(self, calls: Callable[[Call], bool] | None = None) -> None:
         self._blocks = calls or _every
-        self.asked.clear()
+        self.call_blocked.clear()
         self._answers.clear()
 
     def unblock(self) -> None:
@@ -70,7 +70,7 @@ def _commits(call: Call) -> bool:
 
 
 def _records(call: Call) -> bool:
-    """The files that records are in."""
+    """Calls to segment files."""
     return call.key.endswith((".log", ".index"))
 
 
@@ -82,25 +82,25 @@ def blocked() -> Iterator[Blocked]:
 
 
 @pytest.fixture
-def halves() -> Iterator[Blocked]:
-    """One with a topic of two partitions, so that two members have one each."""
+def two_partitions() -> Iterator[Blocked]:
+    """With a topic of two partitions, one for each of two members."""
     cluster = Blocked(partitions=2)
     yield cluster
     cluster.unblock()
 
 
 def in_time(action: Callable[[], Any]) -> Any:
-    """What it returns or raises. Fails where it hangs."""
+    """Return the result of ``action`` or raise its error; fail if it hangs."""
     threads = ThreadPoolExecutor(1)
     try:
-        return threads.submit(action).result(PATIENCE_SECONDS)
+        return threads.submit(action).result(TIMEOUT_SECONDS)
     finally:
         threads.shutdown(wait=False)
 
 
 @contextmanager
 def consumer_of(cluster: Blocked, *topics: str, **configs: Any) -> Iterator[Consumer]:
-    """One that is closed once the storage answers again, so that a test that fails comes to its end."""
+    """A consumer that is closed after the storage is unblocked, so that a failing test ends."""
     consumer = Consumer(*topics, cluster=cluster.coordinator, **configs)
     try:
         yield consumer
@@ -120,7 +120,7 @@ PRODUCER_CALLS: list[Callable[[Producer], Any]] = [
 @pytest.mark.parametrize("call", PRODUCER_CALLS)
 def test_a_producers_call_ends_in_time(blocked: Blocked, call: Callable[[Producer], Any]) -> None:
     producer = Producer(cluster=blocked.coordinator, max_block_ms=100)
-    producer.send("t", b"v").get(PATIENCE_SECONDS)
+    producer.send("t", b"v").get(TIMEOUT_SECONDS)
     blocked.block()
     try:
         with pytest.raises(KafkaTimeoutError):
@@ -130,9 +130,9 @@ def test_a_producers_call_ends_in_time(blocked: Blocked, call: Callable[[Produce
         blocked.unblock()
 
 
-def test_old_metadata_are_not_waited_for_longer_than_max_block(blocked: Blocked) -> None:
+def test_refreshing_old_metadata_waits_no_longer_than_max_block_ms(blocked: Blocked) -> None:
     producer = Producer(cluster=blocked.coordinator, max_block_ms=100, metadata_max_age_ms=0, batch_size=1)
-    producer.send("t", b"v").get(PATIENCE_SECONDS)
+    producer.send("t", b"v").get(TIMEOUT_SECONDS)
     blocked.block()
     try:
         with pytest.raises(KafkaTimeoutError):
@@ -155,18 +155,18 @@ def test_a_transaction_is_flushed_and_closed_in_time(blocked: Blocked) -> None:
     finally:
         blocked.unblock()
     with pytest.raises(KafkaTimeoutError):
-        future.get(PATIENCE_SECONDS)
+        future.get(TIMEOUT_SECONDS)
 
 
 CONSUMER_CALLS: list[Callable[[Consumer], Any]] = [
-    lambda consumer: consumer.commit({PLACE: OffsetAndMetadata(1)}, timeout_ms=100),
-    lambda consumer: consumer.committed(PLACE, timeout_ms=100),
-    lambda consumer: consumer.beginning_offsets([PLACE], timeout_ms=100),
-    lambda consumer: consumer.end_offsets([PLACE], timeout_ms=100),
-    lambda consumer: consumer.offsets_for_times({PLACE: 0}, timeout_ms=100),
+    lambda consumer: consumer.commit({PARTITION: OffsetAndMetadata(1)}, timeout_ms=100),
+    lambda consumer: consumer.committed(PARTITION, timeout_ms=100),
+    lambda consumer: consumer.beginning_offsets([PARTITION], timeout_ms=100),
+    lambda consumer: consumer.end_offsets([PARTITION], timeout_ms=100),
+    lambda consumer: consumer.offsets_for_times({PARTITION: 0}, timeout_ms=100),
     lambda consumer: consumer.topics(timeout_ms=100),
     lambda consumer: consumer.partitions_for_topic("t", timeout_ms=100),
-    lambda consumer: (consumer.seek_to_end(PLACE), consumer.position(PLACE, timeout_ms=100)),
+    lambda consumer: (consumer.seek_to_end(PARTITION), consumer.position(PARTITION, timeout_ms=100)),
 ]
 
 
@@ -179,7 +179,7 @@ def test_a_consumers_call_ends_in_time(blocked: Blocked, call: Callable[[Consume
         while not consumer.assignment():
             consumer.poll(10)
     else:
-        consumer.assign([PLACE])
+        consumer.assign([PARTITION])
         consumer.poll()
     blocked.block()
     try:
@@ -194,7 +194,7 @@ def test_a_consumers_call_ends_in_time(blocked: Blocked, call: Callable[[Consume
 def test_a_poll_without_a_group_ends_in_time(blocked: Blocked, assigned: bool) -> None:
     consumer = Consumer(cluster=blocked.coordinator)
     if assigned:
-        consumer.assign([PLACE])
+        consumer.assign([PARTITION])
     else:
         consumer.subscribe(["t"])
     blocked.block()
@@ -206,7 +206,7 @@ def test_a_poll_without_a_group_ends_in_time(blocked: Blocked, assigned: bool) -
         blocked.unblock()
 
 
-def test_a_poll_in_a_group_that_has_nothing_to_do_but_read_ends_in_time(blocked: Blocked) -> None:
+def test_a_poll_in_a_stable_group_ends_in_time(blocked: Blocked) -> None:
     consumer = Consumer("t", cluster=blocked.coordinator, group_id="g")
     while not consumer.assignment():
         consumer.poll(10)
@@ -222,47 +222,47 @@ def test_a_poll_in_a_group_that_has_nothing_to_do_but_read_ends_in_time(blocked:
 # -- in a group
 
 
-class Told(ConsumerRebalanceListener):
-    """What a listener is told, in order."""
+class RecordingListener(ConsumerRebalanceListener):
+    """Records its calls, in order."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, set[TopicPartition]]] = []
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        self.said.append(("revoked", revoked))
+        self.calls.append(("revoked", revoked))
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        self.said.append(("assigned", assigned))
+        self.calls.append(("assigned", assigned))
 
 
-def test_a_poll_that_joins_ends_in_time_and_the_next_one_continues_with_it(blocked: Blocked) -> None:
-    told = Told()
+def test_a_poll_that_joins_ends_in_time_and_the_next_one_continues_the_join(blocked: Blocked) -> None:
+    listener = RecordingListener()
     with consumer_of(blocked, group_id="g") as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=listener)
         blocked.block()
         for _ in range(3):
             assert in_time(lambda: consumer.poll(100)) == {}
-        assert told.said == []
+        assert listener.calls == []
         blocked.unblock()
-        until(lambda: consumer.assignment() == {PLACE}, lambda: consumer.poll(10))
-        assert told.said == [("assigned", {PLACE})]
+        until(lambda: consumer.assignment() == {PARTITION}, lambda: consumer.poll(10))
+        assert listener.calls == [("assigned", {PARTITION})]
         assert consumer.group_metadata().generation_id == 1  # it has joined once
         assert len(blocked.admin.refresh().groups["g"].members) == 1
 
 
-def test_a_join_that_takes_longer_than_each_poll_comes_to_its_end(blocked: Blocked) -> None:
+def test_a_join_that_takes_longer_than_a_poll_completes(blocked: Blocked) -> None:
     tries: list[Call] = []
     with consumer_of(blocked, "t", group_id="g") as consumer:
         blocked.block(lambda call: _commits(call) and not tries.append(call))
         assert in_time(consumer.poll) == {}
-        assert blocked.asked.is_set()
+        assert blocked.call_blocked.is_set()
         assert in_time(consumer.poll) == {}
         assert len(tries) == 1
         blocked.unblock()
         until(consumer.assignment, consumer.poll)
 
 
-def test_what_was_wrong_with_a_join_is_raised_by_the_poll_that_finds_its_end(blocked: Blocked) -> None:
+def test_the_error_of_a_join_is_raised_by_the_poll_after_it(blocked: Blocked) -> None:
     with consumer_of(blocked, "t", group_id="g", session_timeout_ms=4000) as consumer:
         blocked.block()
         assert in_time(consumer.poll) == {}
@@ -271,11 +271,11 @@ def test_what_was_wrong_with_a_join_is_raised_by_the_poll_that_finds_its_end(blo
             until(consumer.assignment, consumer.poll)
 
 
-def test_a_consumer_that_leaves_while_it_joins_is_in_no_group_afterwards(blocked: Blocked) -> None:
+def test_a_consumer_that_unsubscribes_while_joining_leaves_the_group(blocked: Blocked) -> None:
     consumer = Consumer("t", cluster=blocked.coordinator, group_id="g", request_timeout_ms=100, fetch_max_wait_ms=10)
     blocked.block(_commits)
     assert in_time(consumer.poll) == {}
-    assert blocked.asked.is_set()
+    assert blocked.call_blocked.is_set()
     in_time(consumer.unsubscribe)
     assert not blocked.admin.refresh().groups
     blocked.unblock()
@@ -286,46 +286,48 @@ def test_a_consumer_that_leaves_while_it_joins_is_in_no_group_afterwards(blocked
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_poll_in_a_rebalance_ends_in_time_and_the_next_one_continues_with_it(halves: Blocked, strategy: str) -> None:
-    told = Told()
+def test_a_poll_in_a_rebalance_ends_in_time_and_the_next_one_continues_it(
+    two_partitions: Blocked, strategy: str
+) -> None:
+    listener = RecordingListener()
     settings: Any = {"group_id": "g", "partition_assignment_strategy": strategy, "auto_offset_reset": "earliest"}
-    append_records(halves.admin, "t", [Record(value=b"v", partition=number) for number in (0, 1)])
-    second = Consumer("t", cluster=open_cluster(halves.store), **settings)
-    with second, consumer_of(halves, **settings) as first:
-        first.subscribe(["t"], listener=told)
+    append_records(two_partitions.admin, "t", [Record(value=b"v", partition=number) for number in (0, 1)])
+    second = Consumer("t", cluster=open_cluster(two_partitions.store), **settings)
+    with second, consumer_of(two_partitions, **settings) as first:
+        first.subscribe(["t"], listener=listener)
         assert len(read(first, 2)) == 2
         second.poll()
-        halves.block(_commits)
-        until(lambda: len(told.said) > 1, lambda: in_time(lambda: first.poll(10)))
+        two_partitions.block(_commits)
+        until(lambda: len(listener.calls) > 1, lambda: in_time(lambda: first.poll(10)))
         assert in_time(lambda: first.poll(100)) == {}
-        halves.unblock()
+        two_partitions.unblock()
         until(lambda: len(first.assignment()) == len(second.assignment()) == 1, together(first, second))
-        assert first.assignment() | second.assignment() == {PLACE, TopicPartition("t", 1)}
-        assert [what for what, places in told.said if places][:2] == ["assigned", "revoked"]
-        assert sum(what == "revoked" for what, _ in told.said) == 1
-        given_up = next(iter(second.assignment()))
-        assert second.committed(given_up) == 1
+        assert first.assignment() | second.assignment() == {PARTITION, TopicPartition("t", 1)}
+        assert [what for what, partitions in listener.calls if partitions][:2] == ["assigned", "revoked"]
+        assert sum(what == "revoked" for what, _ in listener.calls) == 1
+        moved = next(iter(second.assignment()))
+        assert second.committed(moved) == 1
 
 
-def test_a_rebalance_waits_in_time_for_the_commits_that_were_begun_before(halves: Blocked) -> None:
-    told = Told()
-    second = Consumer("t", cluster=open_cluster(halves.store), group_id="g")
-    with second, consumer_of(halves, group_id="g", enable_auto_commit=False) as first:
-        first.subscribe(["t"], listener=told)
+def test_a_rebalance_waits_for_pending_commits_and_polls_end_in_time(two_partitions: Blocked) -> None:
+    listener = RecordingListener()
+    second = Consumer("t", cluster=open_cluster(two_partitions.store), group_id="g")
+    with second, consumer_of(two_partitions, group_id="g", enable_auto_commit=False) as first:
+        first.subscribe(["t"], listener=listener)
         until(first.assignment, first.poll)
-        before = list(told.said)
+        before = list(listener.calls)
         second.poll()
-        halves.block(_commits)
-        future = first.commit_async({PLACE: OffsetAndMetadata(0)})
-        halves.coordinator.refresh()
+        two_partitions.block(_commits)
+        future = first.commit_async({PARTITION: OffsetAndMetadata(0)})
+        two_partitions.coordinator.refresh()
         for _ in range(2):
             assert in_time(lambda: first.poll(100)) == {}
         assert not future.is_done
-        assert told.said == before
-        halves.unblock()
+        assert listener.calls == before
+        two_partitions.unblock()
         until(lambda: len(first.assignment()) == len(second.assignment()) == 1, together(first, second))
         assert future.succeeded()
-        assert [what for what, _ in told.said[len(before) :]].count("revoked") == 1
+        assert [what for what, _ in listener.calls[len(before) :]].count("revoked") == 1
 
 
 def test_a_poll_that_renews_an_overdue_lease_ends_in_time_and_returns_nothing() -> None:
@@ -334,8 +336,8 @@ def test_a_poll_that_renews_an_overdue_lease_ends_in_time_and_returns_nothing() 
     append_records(blocked.admin, "t", [Record(value=b"v", partition=0)])
     settings: Any = {"group_id": "g", "heartbeat_interval_ms": 44_000, "auto_offset_reset": "earliest"}
     consumer = Consumer("t", cluster=blocked.coordinator, **settings)
-    until(lambda: consumer.highwater(PLACE) if consumer.assignment() else 0, consumer.poll)
-    consumer.seek(PLACE, 0)
+    until(lambda: consumer.highwater(PARTITION) if consumer.assignment() else 0, consumer.poll)
+    consumer.seek(PARTITION, 0)
     blocked.block()
     clock.advance(46)
     try:
@@ -356,27 +358,27 @@ def test_a_wakeup_ends_a_poll_of_another_thread(blocked: Blocked) -> None:
         threads = ThreadPoolExecutor(1)
         polling = threads.submit(lambda: consumer.poll(10**9))
         consumer.wakeup()
-        assert polling.result(PATIENCE_SECONDS) == {}
+        assert polling.result(TIMEOUT_SECONDS) == {}
         blocked.unblock()
         threads.shutdown()
 
 
-def test_a_consumer_that_joins_for_long_is_closed_by_another_thread(blocked: Blocked) -> None:
+def test_another_thread_can_close_a_consumer_during_a_long_join(blocked: Blocked) -> None:
     consumer = Consumer("t", cluster=blocked.coordinator, group_id="g")
     blocked.block()
     threads = ThreadPoolExecutor(1)
     polling = threads.submit(lambda: consumer.poll(10**9))
-    assert blocked.asked.wait(PATIENCE_SECONDS)
+    assert blocked.call_blocked.wait(TIMEOUT_SECONDS)
     in_time(lambda: consumer.close(timeout_ms=100))
-    assert polling.result(PATIENCE_SECONDS) == {}
+    assert polling.result(TIMEOUT_SECONDS) == {}
     blocked.unblock()
     threads.shutdown()
 
 
-def test_another_assignment_is_not_held_up_by_the_last_commit(blocked: Blocked) -> None:
+def test_assign_is_not_delayed_by_the_last_commit(blocked: Blocked) -> None:
     settings: Any = {"group_id": "g", "request_timeout_ms": 100, "fetch_max_wait_ms": 10}
     consumer = Consumer(cluster=blocked.coordinator, **settings)
-    consumer.assign([PLACE])
+    consumer.assign([PARTITION])
     consumer.poll()
     blocked.block()
     in_time(lambda: consumer.assign([TopicPartition("t", 1)]))
@@ -388,8 +390,8 @@ def test_another_assignment_is_not_held_up_by_the_last_commit(blocked: Blocked) 
 
 
 FILE_CALLS: list[Callable[[Consumer], Any]] = [
-    lambda consumer: consumer.offsets_for_times({PLACE: 0}, timeout_ms=100),
-    lambda consumer: consumer.position(PLACE, timeout_ms=100),
+    lambda consumer: consumer.offsets_for_times({PARTITION: 0}, timeout_ms=100),
+    lambda consumer: consumer.position(PARTITION, timeout_ms=100),
 ]
 
 
@@ -397,73 +399,75 @@ FILE_CALLS: list[Callable[[Consumer], Any]] = [
 def test_a_call_that_reads_files_ends_in_time(blocked: Blocked, call: Callable[[Consumer], Any]) -> None:
     append_records(blocked.admin, "t", [Record(value=b"v", partition=0)])
     consumer = Consumer(cluster=blocked.coordinator, auto_offset_reset="by_duration:PT1H")
-    consumer.assign([PLACE])
+    consumer.assign([PARTITION])
     waiting: list[Call] = []
     blocked.block(lambda call: _records(call) and not waiting.append(call))
     for _ in range(3):
         with pytest.raises(KafkaTimeoutError):
             in_time(lambda: call(consumer))
-    assert blocked.asked.is_set()
+    assert blocked.call_blocked.is_set()
     assert len(waiting) == 1
-    assert consumer.end_offsets([PLACE], timeout_ms=PATIENCE_SECONDS * 1000) == {PLACE: 1}  # which asks no file
+    assert consumer.end_offsets([PARTITION], timeout_ms=TIMEOUT_SECONDS * 1000) == {PARTITION: 1}  # which reads no file
     blocked.unblock()
-    assert consumer.position(PLACE) == 0
-    assert consumer.offsets_for_times({PLACE: 0})[PLACE] is not None
+    assert consumer.position(PARTITION) == 0
+    assert consumer.offsets_for_times({PARTITION: 0})[PARTITION] is not None
     in_time(consumer.close)
 
 
-def test_the_offsets_of_the_groups_offsets_are_told_in_time(blocked: Blocked) -> None:
-    place = TopicPartition("__consumer_offsets", 0)
+def test_offset_queries_of_consumer_offsets_end_in_time(blocked: Blocked) -> None:
+    internal = TopicPartition("__consumer_offsets", 0)
     with consumer_of(blocked) as consumer:
         blocked.block(lambda call: call.key == BOUNDARY_KEY and threading.current_thread().name != "sparklog-call")
         for call in (consumer.beginning_offsets, consumer.end_offsets):
             with pytest.raises(KafkaTimeoutError):
-                in_time(lambda call=call: call([place], timeout_ms=100))  # type: ignore[misc]
+                in_time(lambda call=call: call([internal], timeout_ms=100))  # type: ignore[misc]
         blocked.unblock()
-        assert consumer.beginning_offsets([place]) == {place: 0}
+        assert consumer.beginning_offsets([internal]) == {internal: 0}
 
 
-def test_a_poll_that_looks_for_a_time_ends_in_time_and_the_next_one_continues_with_it(halves: Blocked) -> None:
+def test_a_poll_that_searches_by_time_ends_in_time_and_the_next_one_continues_the_search(
+    two_partitions: Blocked,
+) -> None:
     for number in (0, 1):
-        append_records(halves.admin, "t", [Record(value=b"v", partition=number)])
-    looks: list[Call] = []
-    with consumer_of(halves, auto_offset_reset="by_duration:PT1H") as consumer:
-        consumer.assign([PLACE, TopicPartition("t", 1)])
-        halves.block(lambda call: _records(call) and not looks.append(call))
+        append_records(two_partitions.admin, "t", [Record(value=b"v", partition=number)])
+    reads: list[Call] = []
+    with consumer_of(two_partitions, auto_offset_reset="by_duration:PT1H") as consumer:
+        consumer.assign([PARTITION, TopicPartition("t", 1)])
+        two_partitions.block(lambda call: _records(call) and not reads.append(call))
         for _ in range(3):
             assert in_time(lambda: consumer.poll(10)) == {}
-        assert len(looks) == 1
-        halves.unblock()
+        assert len(reads) == 1
+        two_partitions.unblock()
         assert len(read(consumer, 2)) == 2
 
 
-def test_a_position_that_was_looked_for_in_vain_does_not_come_after_a_seek(blocked: Blocked) -> None:
+def test_a_seek_discards_a_pending_position_lookup(blocked: Blocked) -> None:
     append_records(blocked.admin, "t", [Record(value=value, partition=0) for value in (b"a", b"b")])
     with consumer_of(blocked, auto_offset_reset="by_duration:PT1H") as consumer:
-        consumer.assign([PLACE])
+        consumer.assign([PARTITION])
         blocked.block(_records)
         assert in_time(consumer.poll) == {}
-        consumer.seek(PLACE, 1)
+        consumer.seek(PARTITION, 1)
         blocked.unblock()
         assert [record.value for record in read(consumer, 1)] == [b"b"]
-        assert consumer.position(PLACE) == 2
+        assert consumer.position(PARTITION) == 2
 
 
-def test_an_offset_that_is_gone_is_replaced_by_one_found_by_time_without_waiting_for_it(blocked: Blocked) -> None:
+def test_poll_does_not_wait_for_the_reset_of_an_out_of_range_offset_by_time(blocked: Blocked) -> None:
     append_records(blocked.admin, "t", [Record(value=b"v", partition=0)])
     with consumer_of(blocked, auto_offset_reset="by_duration:PT1H") as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 100)
+        consumer.assign([PARTITION])
+        consumer.seek(PARTITION, 100)
         blocked.block(_records)
-        until(blocked.asked.is_set, lambda: in_time(lambda: consumer.poll(10)))
+        until(blocked.call_blocked.is_set, lambda: in_time(lambda: consumer.poll(10)))
         assert in_time(lambda: consumer.poll(10)) == {}
         blocked.unblock()
         assert [record.offset for record in read(consumer, 1)] == [0]
 
 
-def test_who_gives_up_again_and_again_makes_no_crowd_of_threads(blocked: Blocked) -> None:
+def test_repeated_timeouts_do_not_accumulate_threads(blocked: Blocked) -> None:
     consumer = Consumer(cluster=blocked.coordinator)
-    consumer.assign([PLACE])
+    consumer.assign([PARTITION])
     blocked.block()
     before = threading.active_count()
     try:
@@ -484,7 +488,7 @@ ADMIN_CALLS: list[Callable[[AdminClient], Any]] = [
     lambda admin: admin.describe_configs([ConfigResource("topic", "t")]),
     lambda admin: admin.list_groups(),
     lambda admin: admin.list_consumer_groups(),
-    lambda admin: admin.alter_group_offsets("g", {PLACE: OffsetAndMetadata(0)}),
+    lambda admin: admin.alter_group_offsets("g", {PARTITION: OffsetAndMetadata(0)}),
     lambda admin: admin.describe_cluster(),
     lambda admin: admin.list_transactions(),
     lambda admin: admin.describe_log_dirs(),
@@ -502,7 +506,7 @@ def test_an_admin_clients_call_ends_in_time(blocked: Blocked, call: Callable[[Ad
         blocked.unblock()
 
 
-def test_a_timeout_of_an_admin_clients_call_comes_before_that_of_the_client(blocked: Blocked) -> None:
+def test_the_timeout_of_an_admin_call_overrides_that_of_the_client(blocked: Blocked) -> None:
     admin = AdminClient(cluster=blocked.coordinator, request_timeout_ms=10**9)
     blocked.block()
     try:
@@ -512,7 +516,7 @@ def test_a_timeout_of_an_admin_clients_call_comes_before_that_of_the_client(bloc
         blocked.unblock()
 
 
-def test_a_consumer_unsubscribes_in_time_and_is_of_use_afterwards(blocked: Blocked) -> None:
+def test_a_consumer_unsubscribes_in_time_and_stays_usable(blocked: Blocked) -> None:
     consumer = Consumer("t", cluster=blocked.coordinator, group_id="g", request_timeout_ms=100, fetch_max_wait_ms=10)
     while not consumer.assignment():
         consumer.poll(10)
@@ -528,16 +532,16 @@ def test_a_consumer_unsubscribes_in_time_and_is_of_use_afterwards(blocked: Block
     consumer.close()
 
 
-def test_a_call_after_one_that_timed_out_is_answered_with_what_there_is_by_then(blocked: Blocked) -> None:
+def test_a_call_after_a_timed_out_one_returns_current_data(blocked: Blocked) -> None:
     with Consumer(cluster=blocked.coordinator, group_id="g") as consumer:
         blocked.block()
         with pytest.raises(KafkaTimeoutError):
-            consumer.committed(PLACE, timeout_ms=10)
+            consumer.committed(PARTITION, timeout_ms=10)
         blocked.unblock()
         for thread in threading.enumerate():
-            if thread.name == "sparklog-call":  # the one that nobody waits for any more
-                thread.join(PATIENCE_SECONDS)
+            if thread.name == "sparklog-call":  # the call that timed out
+                thread.join(TIMEOUT_SECONDS)
         with Consumer(cluster=open_cluster(blocked.store), group_id="g") as other:
-            other.assign([PLACE])
-            other.commit({PLACE: OffsetAndMetadata(7)})
-        assert consumer.committed(PLACE) == 7
+            other.assign([PARTITION])
+            other.commit({PARTITION: OffsetAndMetadata(7)})
+        assert consumer.committed(PARTITION) == 7

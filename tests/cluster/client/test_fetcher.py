@@ -1,4 +1,4 @@
-"""Reading ahead: bounds of memory, turns, what goes wrong, and what waiting costs."""
+"""Reading ahead: memory bounds, errors, and the cost of waiting."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def reading(cluster: Cluster, **more: Any) -> Iterator[ReadAhead]:
         ahead.close()
 
 
-def waiting(ahead: ReadAhead) -> list[int]:
-    """How many batches of each partition wait."""
+def buffered(ahead: ReadAhead) -> list[int]:
+    """The number of buffered batches of each partition."""
     return [len(stream.chunks) for stream in ahead._streams.values()]
 
 
-def test_no_more_than_the_bounds_is_read_ahead(cluster: Cluster) -> None:
+def test_read_ahead_stays_within_its_bounds(cluster: Cluster) -> None:
     for _ in range(20):
         for partition in (0, 1):
             cluster.write(partition, b"x" * 1000)
@@ -47,34 +47,34 @@ def test_no_more_than_the_bounds_is_read_ahead(cluster: Cluster) -> None:
         ahead.start()
         until(lambda: ahead._size >= 5000)
         assert ahead._size < 5000 + 1100
-        assert max(waiting(ahead)) <= 3
+        assert max(buffered(ahead)) <= 3
         taken = ahead.take(None)
         assert len(taken) == sum(1 for _ in taken) >= 5
         until(lambda: ahead._size >= 5000)
 
 
-def test_what_was_given_back_comes_first(cluster: Cluster) -> None:
+def test_records_given_back_are_taken_first(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b", b"c")
     with reading(cluster) as ahead:
         ahead.read_from(at(0), 0)
         ahead.start()
-        until(lambda: waiting(ahead) == [1])
+        until(lambda: buffered(ahead) == [1])
         (taken,) = ahead.take(2)
         assert taken.batches.end_offset == 2
         ahead.give_back(taken, 1)
-        assert [one.batches.base_offset for one in ahead.take(None)] == [1, 2]
+        assert [chunk.batches.base_offset for chunk in ahead.take(None)] == [1, 2]
         assert ahead._size == 0
         ahead.read_from(at(0), 3)
         ahead.give_back(taken, 0)
         assert ahead.take(None) == []
 
 
-def test_what_is_paused_or_forgotten_is_not_handed_out(cluster: Cluster) -> None:
+def test_paused_and_forgotten_partitions_are_not_handed_out(cluster: Cluster) -> None:
     cluster.write(0, b"a")
     with reading(cluster) as ahead:
         ahead.read_from(at(0), 0)
         ahead.start()
-        until(lambda: waiting(ahead) == [1])
+        until(lambda: buffered(ahead) == [1])
         ahead.pause(at(0), True)
         assert ahead.take(None) == []
         ahead.forget(at(0))
@@ -83,19 +83,19 @@ def test_what_is_paused_or_forgotten_is_not_handed_out(cluster: Cluster) -> None
         assert ahead._size == 0
 
 
-def test_an_offset_out_of_range_is_said_of_its_partition_and_others_go_on(cluster: Cluster) -> None:
+def test_an_offset_out_of_range_is_raised_and_other_partitions_continue(cluster: Cluster) -> None:
     cluster.write(1, b"a")
     with reading(cluster) as ahead:
         ahead.read_from(at(0), 5)
         ahead.read_from(at(1), 0)
         ahead.start()
-        until(lambda: waiting(ahead) == [0, 1])
+        until(lambda: buffered(ahead) == [0, 1])
         assert [chunk.stream.topic_partition for chunk in ahead.take(None)] == [at(1)]
         with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
             until(lambda: False, lambda: ahead.take(None))
 
 
-def test_damage_is_raised_after_the_records_before_it_and_again(cluster: Cluster) -> None:
+def test_corruption_is_raised_after_the_records_before_it_and_in_every_poll(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b")
     cluster.write(0, b"c")
     segment = cluster.admin.segments("orders").partition(0)[1]
@@ -111,7 +111,7 @@ def test_damage_is_raised_after_the_records_before_it_and_again(cluster: Cluster
         cluster.store.put(segment.path, whole)
 
 
-def test_a_lost_file_is_data_loss_and_can_be_sought_past(cluster: Cluster) -> None:
+def test_a_lost_file_raises_data_loss_and_a_seek_skips_it(cluster: Cluster) -> None:
     cluster.write(0, b"a")
     cluster.store.delete(cluster.admin.segments("orders").partition(0)[0].path)
     cluster.write(0, b"b")
@@ -123,18 +123,18 @@ def test_a_lost_file_is_data_loss_and_can_be_sought_past(cluster: Cluster) -> No
         assert values(read(consumer, 1)) == [b"b"]
 
 
-def test_a_look_in_vain_is_one_request_nearly_always(cluster: Cluster) -> None:
+def test_a_check_that_finds_nothing_new_usually_costs_one_request(cluster: Cluster) -> None:
     assert isinstance(cluster.store, FaultyStore)
     with reading(cluster) as ahead:
         ahead.start()
         cluster.store.reset_counts()
         before = ahead.checks
         until(lambda: ahead.checks >= before + 40)
-        requests, looks = sum(cluster.store.counts.values()), ahead.checks - before
-    assert requests <= looks * 1.2 + 2
+        requests, checks = sum(cluster.store.counts.values()), ahead.checks - before
+    assert requests <= checks * 1.2 + 2
 
 
-def test_consumers_that_share_a_coordinator_look_once_for_all(cluster: Cluster) -> None:
+def test_consumers_that_share_a_coordinator_share_its_checks(cluster: Cluster) -> None:
     coordinator = cluster.coordinator()
     settings: dict[str, Any] = {"partition_bytes": 1, "total_bytes": 1, "backoff": 0.02, "backoff_max": 0.02}
     several = [ReadAhead(coordinator, ConsumerReader(coordinator), **settings) for _ in range(5)]
@@ -150,7 +150,9 @@ def test_consumers_that_share_a_coordinator_look_once_for_all(cluster: Cluster) 
             ahead.close()
 
 
-def test_a_mistake_in_the_thread_is_raised_to_who_polls(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_in_the_fetch_thread_is_raised_by_poll(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("in the thread")
 

@@ -1,4 +1,4 @@
-"""Futures: kafka-python's interface, resolved once, callbacks whether they come before or after."""
+"""Futures: kafka-python's interface, and callbacks added before or after the result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_pending_future_has_no_result(batch: RecordBatchResult) -> None:
         future.get(timeout=0.001)
 
 
-def test_a_committed_record_knows_its_place(batch: RecordBatchResult) -> None:
+def test_a_committed_record_has_its_metadata(batch: RecordBatchResult) -> None:
     future = FutureRecordMetadata(batch, 1)
     resolve(batch)
     assert future.is_done
@@ -65,13 +65,13 @@ def test_a_failed_record_raises_its_error(batch: RecordBatchResult) -> None:
         future.get()
 
 
-def test_an_error_that_may_pass_is_retriable(batch: RecordBatchResult) -> None:
+def test_a_transient_error_is_retriable(batch: RecordBatchResult) -> None:
     resolve(batch, StorageUnavailableError("busy"))
     assert FutureRecordMetadata(batch, 0).retriable()
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_callbacks_get_their_arguments_and_the_result_before_and_after(batch: RecordBatchResult, early: bool) -> None:
+def test_callbacks_get_their_arguments_and_the_result(batch: RecordBatchResult, early: bool) -> None:
     future, called = FutureRecordMetadata(batch, 0), []
     if not early:
         resolve(batch)
@@ -91,14 +91,14 @@ def test_errbacks_get_the_exception(batch: RecordBatchResult, early: bool) -> No
     if not early:
         resolve(batch, error)
     future.add_callback(called.append)
-    future.add_errback(lambda first, found: called.append((first, found)), "first")
+    future.add_errback(lambda first, raised: called.append((first, raised)), "first")
     future.add_both(called.append)
     if early:
         resolve(batch, error)
     assert called == [("first", error), error]
 
 
-def test_a_callback_that_fails_is_logged_and_harms_no_other(
+def test_a_failing_callback_is_logged_and_the_others_run(
     batch: RecordBatchResult, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[object] = []
@@ -109,7 +109,7 @@ def test_a_callback_that_fails_is_logged_and_harms_no_other(
     assert "a callback of a producer's future failed" in caplog.text
 
 
-def test_what_would_end_a_thread_is_logged_by_the_thread_that_resolves(
+def test_a_system_exit_in_a_callback_is_logged_by_the_resolving_thread(
     batch: RecordBatchResult, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[object] = []
@@ -139,16 +139,16 @@ def _interrupt(_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_who_waits_in_another_thread_is_woken(batch: RecordBatchResult) -> None:
-    future, found = FutureRecordMetadata(batch, 0), []
-    thread = threading.Thread(target=lambda: found.append(future.get(30).offset))
+def test_a_thread_waiting_for_a_future_is_woken(batch: RecordBatchResult) -> None:
+    future, offsets = FutureRecordMetadata(batch, 0), []
+    thread = threading.Thread(target=lambda: offsets.append(future.get(30).offset))
     thread.start()
     resolve(batch)
     thread.join(30)
-    assert found == [10]
+    assert offsets == [10]
 
 
-def test_a_tables_future_waits_for_all_parts_and_joins_neighbours() -> None:
+def test_a_tables_future_waits_for_all_parts_and_joins_adjacent_ranges() -> None:
     first, second, third = new_batch(), new_batch(), new_batch(1)
     future = FutureOffsets(threading.Condition())
     for part, rows in ((first, 3), (second, 2), (third, 1)):

@@ -1,4 +1,4 @@
-"""What instrumentations for kafka-python take hold of: they wrap methods, and read what is not public."""
+"""Instrumentations for kafka-python wrap methods and read private attributes; both work here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def wrapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """``Consumer.__next__`` in a wrapper that keeps the offsets."""
+    """``Consumer.__next__`` in a wrapper that records the offsets."""
     original, seen = Consumer.__next__, []
 
     def traced(consumer: Consumer) -> ConsumerRecord:
@@ -33,14 +33,14 @@ def wrapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_a_loop_calls_next_where_it_is_wrapped(cluster: Cluster, wrapped: list[int]) -> None:
+def test_a_loop_calls_a_wrapped_next(cluster: Cluster, wrapped: list[int]) -> None:
     cluster.write(0, b"a", b"b", b"c")
     with cluster.consumer("orders", consumer_timeout_ms=500) as consumer:
         assert [record.value for record in consumer] == [b"a", b"b", b"c"]
     assert wrapped == [0, 1, 2]
 
 
-def test_a_loop_calls_the_next_of_a_class_that_derives_from_consumer(cluster: Cluster) -> None:
+def test_a_loop_calls_next_of_a_subclass(cluster: Cluster) -> None:
     class Upper(Consumer):
         def __next__(self) -> Any:
             return super().__next__().value.upper()
@@ -59,7 +59,7 @@ def test_the_partition_of_a_record_is_known_before_it_is_committed(cluster: Clus
         assert not future.is_done
 
 
-def test_a_producer_knows_no_controller_and_a_consumer_its_topics(cluster: Cluster) -> None:
+def test_a_producer_has_no_controller_and_a_consumer_has_its_topics(cluster: Cluster) -> None:
     with Producer(cluster=cluster.coordinator()) as producer, cluster.consumer("orders") as consumer:
         assert producer._metadata.controller is None
         assert consumer._subscription.subscription == {"orders"}
@@ -67,8 +67,8 @@ def test_a_producer_knows_no_controller_and_a_consumer_its_topics(cluster: Clust
         assert consumer._subscription.subscription is None
 
 
-class Told:
-    """A listener of coroutines."""
+class RecordingListener:
+    """A listener whose methods are coroutines."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, set[TopicPartition]]] = []
@@ -80,24 +80,24 @@ class Told:
         self.calls.append(("assigned", assigned))
 
 
-def test_a_listener_may_have_coroutines_which_have_ended_when_poll_returns(cluster: Cluster) -> None:
-    told = Told()
+def test_coroutines_of_a_listener_have_finished_when_poll_returns(cluster: Cluster) -> None:
+    listener = RecordingListener()
     with cluster.consumer(group_id="g") as consumer:
-        consumer.subscribe(["orders"], listener=told)
-        until(lambda: told.calls, together(consumer))
-        assert told.calls == [("assigned", {at(0), at(1)})]
-    assert told.calls[1:] == [("revoked", {at(0), at(1)})]
+        consumer.subscribe(["orders"], listener=listener)
+        until(lambda: listener.calls, together(consumer))
+        assert listener.calls == [("assigned", {at(0), at(1)})]
+    assert listener.calls[1:] == [("revoked", {at(0), at(1)})]
 
 
-def test_a_listener_of_coroutines_is_called_also_where_the_program_has_a_loop(cluster: Cluster) -> None:
+def test_coroutines_of_a_listener_run_within_a_running_event_loop(cluster: Cluster) -> None:
     import asyncio
 
-    told = Told()
+    listener = RecordingListener()
 
     async def program() -> None:
         with cluster.consumer(group_id="g") as consumer:
-            consumer.subscribe(["orders"], listener=told)
-            until(lambda: told.calls, together(consumer))
+            consumer.subscribe(["orders"], listener=listener)
+            until(lambda: listener.calls, together(consumer))
 
     asyncio.run(program())
-    assert [name for name, _ in told.calls] == ["assigned", "revoked"]
+    assert [name for name, _ in listener.calls] == ["assigned", "revoked"]

@@ -1,4 +1,4 @@
-"""Kafka's internal topics are refused wherever records or topics come in: the rule is one of the protocol."""
+"""Kafka's internal topics are refused at every entry point, because the rule is part of the protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = "__consumer_offsets"
 
 @pytest.fixture(params=["absent", "real"])
 def cluster(request: pytest.FixtureRequest) -> Coordinator:
-    """A cluster without the topic, and one in which it became real when that was not refused yet."""
+    """A cluster without the topic, and one that created it before that was refused."""
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
     if request.param == "real":
         new = CreateTopic(topic=NAME, topic_id=cluster.new_topic_id(), replicas=[[0]], configs={})
@@ -55,10 +55,10 @@ def send_in_transaction(cluster: Coordinator, topic: str) -> None:
 
 
 def append(cluster: Coordinator, topic: str) -> object:
-    found = cluster.state.topics.get(topic)
+    existing = cluster.state.topics.get(topic)
     run = Run(path="x", batches=1, records=1, size_bytes=1, min_timestamp_us=0, max_timestamp_us=0)
-    item = PartitionAppend(topic=topic, topic_id=found.topic_id if found else "", partition=0, run=run)
-    new = [TopicRequest(name=topic, topic_id=cluster.new_topic_id())] if not found else []
+    item = PartitionAppend(topic=topic, topic_id=existing.topic_id if existing else "", partition=0, run=run)
+    new = [TopicRequest(name=topic, topic_id=cluster.new_topic_id())] if not existing else []
     return cluster.append(AppendRequest(appends=[item], new_topics=new))
 
 
@@ -90,7 +90,7 @@ def test_an_internal_topic_is_refused_at_every_entry(
         entry(cluster, topic)
 
 
-def test_a_cluster_in_which_one_became_real_is_read_and_it_can_be_deleted(cluster: Coordinator) -> None:
+def test_a_cluster_with_a_real_internal_topic_is_usable_and_can_delete_it(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     send(cluster, "t")
     if NAME in cluster.state.topics:

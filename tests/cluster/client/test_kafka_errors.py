@@ -1,4 +1,4 @@
-"""Errors and results that programs for kafka-python catch and read: their classes and attributes."""
+"""Classes and attributes of errors and results, as programs for kafka-python use them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparklog.errors import (
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 UNKNOWN = [TopicPartition("unknown", 0), TopicPartition("t", 7)]
 
 
@@ -34,30 +34,30 @@ def cluster(request: pytest.FixtureRequest) -> Coordinator:
     return cluster
 
 
-ASKS: list[Callable[[Consumer, TopicPartition], object]] = [
-    lambda consumer, place: consumer.beginning_offsets([place]),
-    lambda consumer, place: consumer.end_offsets([place]),
-    lambda consumer, place: consumer.offsets_for_times({place: 0}),
-    lambda consumer, place: consumer.commit({place: OffsetAndMetadata(1)}),
+QUERIES: list[Callable[[Consumer, TopicPartition], object]] = [
+    lambda consumer, partition: consumer.beginning_offsets([partition]),
+    lambda consumer, partition: consumer.end_offsets([partition]),
+    lambda consumer, partition: consumer.offsets_for_times({partition: 0}),
+    lambda consumer, partition: consumer.commit({partition: OffsetAndMetadata(1)}),
 ]
 
 
-@pytest.mark.parametrize("ask", ASKS)
-@pytest.mark.parametrize("place", UNKNOWN)
-def test_what_a_consumer_asks_of_an_unknown_partition_times_out(
-    cluster: Coordinator, ask: Callable[[Consumer, TopicPartition], object], place: TopicPartition
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("partition", UNKNOWN)
+def test_a_consumers_query_of_an_unknown_partition_times_out(
+    cluster: Coordinator, query: Callable[[Consumer, TopicPartition], object], partition: TopicPartition
 ) -> None:
     with Consumer(cluster=cluster, group_id="g") as consumer, pytest.raises(KafkaTimeoutError) as caught:
-        ask(consumer, place)
+        query(consumer, partition)
     assert isinstance(caught.value, UnknownTopicOrPartitionError)
-    assert caught.value.topic == place.topic
+    assert caught.value.topic == partition.topic
 
 
 @pytest.mark.parametrize(
     "config",
     [{"batch_size": "1"}, {"linger_ms": None}, {"key_serializer": 5}, {"value_serializer": "utf-8"}],
 )
-def test_an_argument_of_the_wrong_type_is_a_type_error(cluster: Coordinator, config: dict[str, Any]) -> None:
+def test_a_producer_argument_of_the_wrong_type_is_a_type_error(cluster: Coordinator, config: dict[str, Any]) -> None:
     with pytest.raises(TypeError) as caught:
         Producer(cluster=cluster, **config)
     assert isinstance(caught.value, KafkaConfigurationError)
@@ -65,19 +65,19 @@ def test_an_argument_of_the_wrong_type_is_a_type_error(cluster: Coordinator, con
 
 
 @pytest.mark.parametrize("config", [{"key_deserializer": 5}, {"default_offset_commit_callback": 5}])
-def test_so_it_is_of_a_consumer(cluster: Coordinator, config: dict[str, Any]) -> None:
+def test_a_consumer_argument_of_the_wrong_type_is_a_type_error(cluster: Coordinator, config: dict[str, Any]) -> None:
     with pytest.raises(TypeError) as caught:
         Consumer(cluster=cluster, **config)
     assert isinstance(caught.value, KafkaConfigurationError)
 
 
-def test_a_number_out_of_bounds_is_no_type_error(cluster: Coordinator) -> None:
+def test_a_number_out_of_bounds_is_not_a_type_error(cluster: Coordinator) -> None:
     with pytest.raises(KafkaConfigurationError) as caught:
         Producer(cluster=cluster, batch_size=-1)
     assert not isinstance(caught.value, TypeError)
 
 
-def test_a_text_as_a_timestamp_is_a_type_error(cluster: Coordinator) -> None:
+def test_a_string_as_a_timestamp_is_a_type_error(cluster: Coordinator) -> None:
     with Producer(cluster=cluster) as producer:
         with pytest.raises(TypeError, match="timestamp_ms='now'"):
             producer.send("t", b"v", timestamp_ms="now")  # type: ignore[arg-type]
@@ -87,18 +87,18 @@ def test_a_text_as_a_timestamp_is_a_type_error(cluster: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("acks", [2, "2", True, 1.0, None])
-def test_acks_that_cannot_be_have_kafkas_number(cluster: Coordinator, acks: Any) -> None:
+def test_invalid_acks_have_kafkas_error_code(cluster: Coordinator, acks: Any) -> None:
     with pytest.raises(InvalidRequiredAcksError) as caught:
         Producer(cluster=cluster, acks=acks)
     assert isinstance(caught.value, KafkaConfigurationError)
     assert caught.value.errno == 21
 
 
-def test_a_group_is_named_by_text_or_its_bytes(cluster: Coordinator) -> None:
+def test_a_group_id_may_be_a_string_or_bytes(cluster: Coordinator) -> None:
     group: Any = "gé".encode()
     with Consumer(cluster=cluster, group_id=group) as consumer:
-        consumer.assign([PLACE])
-        consumer.commit({PLACE: OffsetAndMetadata(0)})
+        consumer.assign([PARTITION])
+        consumer.commit({PARTITION: OffsetAndMetadata(0)})
         assert consumer.group_metadata().group_id == "gé"
     assert set(cluster.refresh().groups) == {"gé"}
     for wrong in (b"\xff", 5, ""):
@@ -109,16 +109,16 @@ def test_a_group_is_named_by_text_or_its_bytes(cluster: Coordinator) -> None:
 
 def test_results_of_partitions_are_read_as_attributes_and_as_a_dict(cluster: Coordinator) -> None:
     with AdminClient(cluster=cluster) as admin:
-        found = admin.create_partitions({"t": 2, "unknown": 2}, raise_errors=False)
-        assert [(one.name, one.error_code) for one in found.results] == [("t", 0), ("unknown", 3)]
-        assert found["results"][0]["error_message"] is None
-        assert (found.results[1][0], found.results[1][1]) == ("unknown", 3)
+        result = admin.create_partitions({"t": 2, "unknown": 2}, raise_errors=False)
+        assert [(topic.name, topic.error_code) for topic in result.results] == [("t", 0), ("unknown", 3)]
+        assert result["results"][0]["error_message"] is None
+        assert (result.results[1][0], result.results[1][1]) == ("unknown", 3)
         with pytest.raises(KeyError):
-            found["nothing"]
-        assert found.to_dict()["results"][0] == {"name": "t", "error_code": 0, "error_message": None}
-        assert type(found.to_dict()["results"][0]) is dict
+            result["nothing"]
+        assert result.to_dict()["results"][0] == {"name": "t", "error_code": 0, "error_message": None}
+        assert type(result.to_dict()["results"][0]) is dict
         with pytest.raises(AttributeError):
-            found.nothing  # noqa: B018
+            result.nothing  # noqa: B018
 
 
 def test_results_of_elections_are_read_as_attributes(cluster: Coordinator) -> None:
@@ -132,7 +132,7 @@ def test_partitions_on_unknown_brokers_are_an_invalid_assignment(cluster: Coordi
         admin.create_partitions({"t": NewPartitions(2, [[77]])})
 
 
-def test_an_error_of_a_wrong_type_survives_a_process(cluster: Coordinator) -> None:
+def test_a_configuration_error_can_be_pickled(cluster: Coordinator) -> None:
     import pickle
 
     with pytest.raises(KafkaError) as caught:
@@ -141,7 +141,7 @@ def test_an_error_of_a_wrong_type_survives_a_process(cluster: Coordinator) -> No
     assert (type(again), again.args, again.config) == (type(caught.value), caught.value.args, "acks")
 
 
-def test_without_acknowledgements_a_producer_says_that_it_is_not_idempotent(cluster: Coordinator) -> None:
+def test_acks_0_disables_idempotence(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, acks=0) as producer:
         assert producer.config["enable_idempotence"] is False
     with pytest.raises(KafkaConfigurationError, match="acks"):

@@ -11,7 +11,7 @@ from sparklog.client.consumer.subscription_state import ConsumerRebalanceListene
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import Cluster, at, read, together, until
 
-EVERYTHING = {at(n) for n in range(4)}
+ALL_PARTITIONS = {at(n) for n in range(4)}
 
 
 @pytest.fixture
@@ -20,24 +20,24 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 class Calling(ConsumerRebalanceListener):
-    """Calls ``action`` the first time that it is told ``what`` of partitions."""
+    """Calls ``action`` the first time that partitions are assigned or revoked, as ``what`` says."""
 
     def __init__(self, what: str, action: Callable[[], object]) -> None:
         self._what = what
         self._action = action
         self.calls = 0
 
-    def _told(self, what: str, partitions: set[TopicPartition]) -> None:
+    def _handle(self, what: str, partitions: set[TopicPartition]) -> None:
         if what == self._what and partitions:
             self.calls += 1
             if self.calls == 1:
                 self._action()
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        self._told("revoked", revoked)
+        self._handle("revoked", revoked)
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        self._told("assigned", assigned)
+        self._handle("assigned", assigned)
 
 
 def leave(consumer: Consumer, by: str) -> None:
@@ -50,7 +50,7 @@ def leave(consumer: Consumer, by: str) -> None:
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("by", ["unsubscribe", "assign"])
 @pytest.mark.parametrize("what", ["assigned", "revoked"])
-def test_a_listener_may_unsubscribe_and_the_member_is_gone_for_good(
+def test_a_listener_may_unsubscribe_and_the_member_does_not_rejoin(
     cluster: Cluster, what: str, by: str, strategy: str
 ) -> None:
     for partition in range(4):
@@ -59,7 +59,7 @@ def test_a_listener_may_unsubscribe_and_the_member_is_gone_for_good(
     with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
         listener = Calling(what, lambda: leave(first, by))
         first.subscribe(["orders"], listener=listener)
-        until(lambda: second.assignment() == EVERYTHING and listener.calls, together(first, second))
+        until(lambda: second.assignment() == ALL_PARTITIONS and listener.calls, together(first, second))
         assert first.subscription() is None
         assert first.assignment() == set()
         assert len(cluster.admin.refresh().groups["g"].members) == 1
@@ -68,17 +68,17 @@ def test_a_listener_may_unsubscribe_and_the_member_is_gone_for_good(
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("what", ["assigned", "revoked"])
-def test_a_poll_within_a_listener_leaves_the_rebalance_alone(cluster: Cluster, what: str, strategy: str) -> None:
+def test_a_poll_within_a_listener_does_not_disturb_the_rebalance(cluster: Cluster, what: str, strategy: str) -> None:
     settings = {"group_id": "g", "partition_assignment_strategy": strategy}
     with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
         first.subscribe(["orders"], listener=Calling(what, first.poll))
-        until(lambda: first.assignment() == EVERYTHING, together(first))
+        until(lambda: first.assignment() == ALL_PARTITIONS, together(first))
         until(lambda: len(first.assignment()) == len(second.assignment()) == 2, together(first, second))
-        assert first.assignment() | second.assignment() == EVERYTHING
+        assert first.assignment() | second.assignment() == ALL_PARTITIONS
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_what_an_interrupted_listener_was_told_of_is_given_up_all_the_same(cluster: Cluster, strategy: str) -> None:
+def test_partitions_are_revoked_even_if_the_listener_is_interrupted(cluster: Cluster, strategy: str) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -93,10 +93,10 @@ def test_what_an_interrupted_listener_was_told_of_is_given_up_all_the_same(clust
     settings = {"group_id": "g", "partition_assignment_strategy": strategy}
     with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
         first.subscribe(["orders"], listener=Calling("revoked", interrupt))
-        until(lambda: first.assignment() == EVERYTHING, together(first))
+        until(lambda: first.assignment() == ALL_PARTITIONS, together(first))
         until(lambda: interrupts and len(second.assignment()) == 2, step)
         until(lambda: len(first.assignment()) == 2, step)
-        assert first.assignment() | second.assignment() == EVERYTHING
+        assert first.assignment() | second.assignment() == ALL_PARTITIONS
         assert interrupts == [set() if strategy == "range" else first.assignment()]
 
 
@@ -113,4 +113,4 @@ def test_the_last_offsets_are_committed_after_an_asynchronous_commit_of_earlier_
             first.commit_async({at(0): OffsetAndMetadata(1)}, commit_again).get(20)
             until(lambda: len(second.assignment()) == 2, together(first, second))
             offsets = cluster.admin.refresh().groups["g"].offsets.values()
-            assert {one.offset for one in offsets if one.partition == 0} == {2}
+            assert {committed.offset for committed in offsets if committed.partition == 0} == {2}

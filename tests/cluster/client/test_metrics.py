@@ -1,4 +1,4 @@
-"""The metrics of clients: kafka-python's groups and names, with values that say what happened."""
+"""The metrics of clients: kafka-python's groups and names, and their values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TOTALS = {
     "record-error-total", "record-retry-total", "record-send-total", "records-consumed-total", "request-total",
     "response-total", "waiting-threads",
 }  # fmt: skip
-"""What Java's clients have, or this one alone."""
+"""Metrics that only Java's clients have, or only this one."""
 
 
 @pytest.fixture
@@ -72,12 +72,12 @@ def cluster() -> Cluster:
     return Cluster(uuid.uuid4().hex)
 
 
-def check_names(found: dict[str, dict[str, float]], expected: dict[str, set[str]]) -> None:
-    assert found.keys() == expected.keys()
+def check_names(stats: dict[str, dict[str, float]], expected: dict[str, set[str]]) -> None:
+    assert stats.keys() == expected.keys()
     for group, names in expected.items():
-        assert names <= found[group].keys()
-        assert found[group].keys() - names <= TOTALS
-        assert all(math.isfinite(value) for value in found[group].values())
+        assert names <= stats[group].keys()
+        assert stats[group].keys() - names <= TOTALS
+        assert all(math.isfinite(value) for value in stats[group].values())
 
 
 def test_a_producer_has_the_groups_and_names_of_kafka_python(cluster: Cluster) -> None:
@@ -99,7 +99,7 @@ def test_a_consumer_has_the_groups_and_names_of_kafka_python(cluster: Cluster) -
     check_names(consumer.metrics(), CONSUMER_NAMES)  # closed
 
 
-# -- what a producer measures
+# -- metrics of a producer
 
 
 def test_a_producer_counts_records_batches_and_bytes(cluster: Cluster) -> None:
@@ -108,18 +108,18 @@ def test_a_producer_counts_records_batches_and_bytes(cluster: Cluster) -> None:
             producer.send("orders", b"v" * (number + 1), key=b"key", partition=0)
         producer.send("orders", b"w", partition=1)
         producer.flush(30)
-        found = producer.metrics()["producer-metrics"]
-    assert (found["record-send-total"], found["commit-total"], found["records-per-request-avg"]) == (11, 1, 11)
-    assert found["record-size-max"] == 13
-    assert found["record-size-avg"] == (13 + 1) / 2
-    assert 0 < found["batch-size-avg"] < found["batch-size-max"]
-    assert found["byte-total"] == pytest.approx(found["batch-size-avg"] * 2)
-    assert found["byte-total"] == pytest.approx(producer.metrics()["producer-node-metrics.node-0"]["request-size-max"])
-    assert 0 < found["record-queue-time-avg"] <= found["record-queue-time-max"]
-    assert found["record-send-rate"] > 0
-    assert (found["record-error-total"], found["record-retry-total"], found["throttle-time-max"]) == (0, 0, 0)
-    assert found["connection-count"] == 2
-    assert found["request-total"] == found["response-total"] >= 3  # an id, a file, a commit
+        stats = producer.metrics()["producer-metrics"]
+    assert (stats["record-send-total"], stats["commit-total"], stats["records-per-request-avg"]) == (11, 1, 11)
+    assert stats["record-size-max"] == 13
+    assert stats["record-size-avg"] == (13 + 1) / 2
+    assert 0 < stats["batch-size-avg"] < stats["batch-size-max"]
+    assert stats["byte-total"] == pytest.approx(stats["batch-size-avg"] * 2)
+    assert stats["byte-total"] == pytest.approx(producer.metrics()["producer-node-metrics.node-0"]["request-size-max"])
+    assert 0 < stats["record-queue-time-avg"] <= stats["record-queue-time-max"]
+    assert stats["record-send-rate"] > 0
+    assert (stats["record-error-total"], stats["record-retry-total"], stats["throttle-time-max"]) == (0, 0, 0)
+    assert stats["connection-count"] == 2
+    assert stats["request-total"] == stats["response-total"] >= 3  # an id, a file, a commit
 
 
 def test_compressible_records_have_a_compression_rate_below_one(cluster: Cluster) -> None:
@@ -131,19 +131,19 @@ def test_compressible_records_have_a_compression_rate_below_one(cluster: Cluster
         assert 0 < producer.metrics()["producer-metrics"]["compression-rate-avg"] < 0.5
 
 
-def test_a_transaction_is_measured_as_what_is_sent_without_one(cluster: Cluster) -> None:
+def test_transactional_records_are_measured_like_others(cluster: Cluster) -> None:
     with Producer(cluster=cluster.admin, transactional_id="t") as producer:
         producer.init_transactions()
         producer.begin_transaction()
         for _ in range(7):
             producer.send("orders", b"1234567890", partition=0)
         producer.commit_transaction()
-        found = producer.metrics()["producer-metrics"]
-    assert (found["record-send-total"], found["records-per-request-avg"], found["record-size-max"]) == (7, 7, 10)
-    assert found["byte-total"] > 70
+        stats = producer.metrics()["producer-metrics"]
+    assert (stats["record-send-total"], stats["records-per-request-avg"], stats["record-size-max"]) == (7, 7, 10)
+    assert stats["byte-total"] > 70
 
 
-def test_records_that_fail_and_are_tried_again_are_counted() -> None:
+def test_failed_and_retried_records_are_counted() -> None:
     store = FaultyStore(MemoryStore(uuid.uuid4().hex))
     create_cluster(store).create_topic("orders")
     broken = threading.Event()
@@ -160,10 +160,10 @@ def test_records_that_fail_and_are_tried_again_are_counted() -> None:
         with pytest.raises(SparklogError):
             future.get(timeout=30)
         broken.clear()
-        found = producer.metrics()["producer-metrics"]
-    assert (found["record-send-total"], found["record-error-total"]) == (1, 1)
-    assert found["record-retry-total"] >= 1
-    assert found["record-error-rate"] > 0
+        stats = producer.metrics()["producer-metrics"]
+    assert (stats["record-send-total"], stats["record-error-total"]) == (1, 1)
+    assert stats["record-retry-total"] >= 1
+    assert stats["record-error-rate"] > 0
 
 
 def test_the_largest_record_counts_key_and_value() -> None:
@@ -175,27 +175,27 @@ def test_the_largest_record_counts_key_and_value() -> None:
     assert largest_record(pa.record_batch({"timestamp": pa.array([1])})) == 0
 
 
-def test_the_locations_of_replicas_are_nodes_of_their_own(tmp_path: Path) -> None:
+def test_each_location_of_a_replica_is_a_node(tmp_path: Path) -> None:
     with brokers(tmp_path, 2) as replicated, Producer(cluster=replicated.coordinator) as producer:
         producer.send("t", b"to both").get(timeout=30)
-        found = producer.metrics()
+        stats = producer.metrics()
     for node in ("producer-node-metrics.node-0", "producer-node-metrics.node-1"):
-        assert found[node]["request-size-max"] == found["producer-metrics"]["byte-total"] > 0
-    assert found["producer-metrics"]["connection-count"] == 3
+        assert stats[node]["request-size-max"] == stats["producer-metrics"]["byte-total"] > 0
+    assert stats["producer-metrics"]["connection-count"] == 3
 
 
-# -- what a consumer measures
+# -- metrics of a consumer
 
 
-def test_a_consumer_counts_what_it_fetches_and_hands_out(cluster: Cluster) -> None:
+def test_a_consumer_counts_fetched_and_returned_records(cluster: Cluster) -> None:
     cluster.write(0, *[b"x" * 100] * 10)
     with cluster.consumer("orders", group_id="g", enable_auto_commit=False, max_poll_records=4) as consumer:
         first = read(consumer, 1)
         assert len(first) == 4
-        found = consumer.metrics()["consumer-fetch-manager-metrics"]
-        assert (found["records-consumed-total"], found["fetch-total"], found["records-per-request-avg"]) == (4, 1, 10)
-        assert found["records-lag-max"] == 6
-        assert found["fetch-size-max"] > 1_000
+        stats = consumer.metrics()["consumer-fetch-manager-metrics"]
+        assert (stats["records-consumed-total"], stats["fetch-total"], stats["records-per-request-avg"]) == (4, 1, 10)
+        assert stats["records-lag-max"] == 6
+        assert stats["fetch-size-max"] > 1_000
         read(consumer, 6)
         consumer.commit()
         values = consumer.metrics()
@@ -211,11 +211,11 @@ def test_a_consumer_counts_what_it_fetches_and_hands_out(cluster: Cluster) -> No
 
 
 def heartbeats(consumer: Consumer) -> float:
-    found: float = consumer.metrics()["consumer-coordinator-metrics"]["heartbeat-rate"]
-    return found
+    rate: float = consumer.metrics()["consumer-coordinator-metrics"]["heartbeat-rate"]
+    return rate
 
 
-def test_iterating_is_measured_as_polling(cluster: Cluster) -> None:
+def test_iterated_records_are_counted(cluster: Cluster) -> None:
     cluster.write(0, b"a", b"b", b"c")
     with cluster.consumer("orders", consumer_timeout_ms=20_000) as consumer:
         for _ in range(3):
@@ -226,11 +226,11 @@ def test_iterating_is_measured_as_polling(cluster: Cluster) -> None:
 def test_a_consumer_without_a_group_has_had_no_heartbeat(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         consumer.assign([at(0)])
-        found = consumer.metrics()["consumer-coordinator-metrics"]
-        assert (found["last-heartbeat-seconds-ago"], found["assigned-partitions"]) == (-1, 1)
+        stats = consumer.metrics()["consumer-coordinator-metrics"]
+        assert (stats["last-heartbeat-seconds-ago"], stats["assigned-partitions"]) == (-1, 1)
 
 
-def test_single_topics_are_told_apart_by_tags_in_raw_metrics(cluster: Cluster) -> None:
+def test_raw_metrics_distinguish_topics_by_tag(cluster: Cluster) -> None:
     cluster.admin.create_topic("a.b", 1)
     cluster.write(0, b"a", b"b")
     cluster.write(0, b"c", topic="a.b")
@@ -243,25 +243,25 @@ def test_single_topics_are_told_apart_by_tags_in_raw_metrics(cluster: Cluster) -
     assert {name.tags["client-id"] for name in raw} == {"me"}
 
 
-def test_another_prefix_names_the_groups(cluster: Cluster) -> None:
+def test_metric_group_prefix_names_the_groups(cluster: Cluster) -> None:
     with cluster.consumer("orders", metric_group_prefix="billing") as consumer:
         assert "billing-fetch-manager-metrics" in consumer.metrics()
 
 
 def test_metrics_can_be_read_while_another_thread_polls(cluster: Cluster) -> None:
     with cluster.consumer("orders") as consumer:
-        found: list[dict[Any, Any]] = []
-        thread = threading.Thread(target=lambda: found.append(consumer.metrics()))
+        stats: list[dict[Any, Any]] = []
+        thread = threading.Thread(target=lambda: stats.append(consumer.metrics()))
         with consumer._thread_guard:  # as if in a poll
             thread.start()
             thread.join(30)
-        assert found
+        assert stats
 
 
 # -- requests, with a clock that stands still
 
 
-def test_requests_are_counted_by_node_and_together() -> None:
+def test_requests_are_counted_by_node_and_in_total() -> None:
     clock = ManualClock()
     metrics = Metrics(clock, metric_settings("Producer", {}), "me")
     requests = StorageRequests(metrics, clock, "producer")
@@ -274,14 +274,14 @@ def test_requests_are_counted_by_node_and_together() -> None:
         _ = 1 / 0
     assert requests.in_flight == 0
     clock.advance(9.75)
-    found = metrics.values()
-    everything, root = found["producer-metrics"], found["producer-node-metrics.node-bootstrap-0"]
+    stats = metrics.values()
+    everything, root = stats["producer-metrics"], stats["producer-node-metrics.node-bootstrap-0"]
     assert (everything["request-total"], everything["response-total"]) == (3, 2)
     assert everything["network-io-rate"] == 5 / 20
     assert (everything["request-latency-avg"], everything["request-latency-max"]) == (375, 500)
     assert (everything["outgoing-byte-rate"], everything["request-size-max"]) == (50, 1_000)
     assert (root["request-rate"], root["response-rate"], root["request-latency-max"]) == (0.1, 0.05, 250)
-    assert found["producer-node-metrics.node-3"]["request-size-avg"] == 1_000
+    assert stats["producer-node-metrics.node-3"]["request-size-avg"] == 1_000
     assert everything["connection-count"] == 2
     requests.close()
     assert metrics.values()["producer-metrics"]["connection-count"] == 0
@@ -292,37 +292,37 @@ def test_requests_are_counted_by_node_and_together() -> None:
 
 
 class Reporter:
-    made: list[Reporter]
+    instances: list[Reporter]
 
     def __init__(self) -> None:
-        self.said: list[str] = []
-        type(self).made.append(self)
+        self.calls: list[str] = []
+        type(self).instances.append(self)
 
     def init(self, metrics: list[Metric]) -> None:
-        self.said.append(f"init {metrics}")
+        self.calls.append(f"init {metrics}")
 
     def metric_change(self, metric: Metric) -> None:
-        self.said.append(metric.metric_name.name)
+        self.calls.append(metric.metric_name.name)
         if threading.current_thread() is threading.main_thread():
             raise RuntimeError("reporters may fail")
         raise SystemExit
 
     def close(self) -> None:
-        self.said.append("close")
+        self.calls.append("close")
 
 
-def test_reporters_are_told_of_every_metric_and_of_the_end(cluster: Cluster) -> None:
-    Reporter.made = []
+def test_reporters_receive_every_metric_and_the_close(cluster: Cluster) -> None:
+    Reporter.instances = []
     with Producer(cluster=cluster.admin, metric_reporters=[Reporter]) as producer:
         producer.send("orders", b"x").get(timeout=30)
         producer.send("orders", b"x").get(timeout=30)
-    said = Reporter.made[0].said
-    assert said[0] == "init []"
-    assert said[-1] == "close"
-    assert said.count("request-latency-avg") == 3  # the producer's, and those of two nodes
+    calls = Reporter.instances[0].calls
+    assert calls[0] == "init []"
+    assert calls[-1] == "close"
+    assert calls.count("request-latency-avg") == 3  # the producer's, and those of two nodes
 
 
-def test_metrics_that_are_off_are_empty(cluster: Cluster) -> None:
+def test_disabled_metrics_are_empty(cluster: Cluster) -> None:
     with Producer(cluster=cluster.admin, metrics_enabled=False) as producer:
         assert producer.metrics() == {} == producer.metrics(raw=True)
 
@@ -336,12 +336,12 @@ def test_metrics_that_are_off_are_empty(cluster: Cluster) -> None:
         ("metric_reporters", [5]),
     ],
 )
-def test_settings_that_cannot_be_are_refused(cluster: Cluster, name: str, value: object) -> None:
+def test_invalid_settings_are_refused(cluster: Cluster, name: str, value: object) -> None:
     with pytest.raises(InvalidConfigurationError, match=name):
         Producer(cluster=cluster.admin, **{name: value})  # type: ignore[arg-type]
 
 
-def test_windows_are_as_long_as_the_client_says() -> None:
+def test_the_length_of_windows_follows_the_settings() -> None:
     clock = ManualClock()
     settings = metric_settings("Producer", {"metrics_num_samples": 3, "metrics_sample_window_ms": 2_000})
     metrics = Metrics(clock, settings, "me")
@@ -364,7 +364,7 @@ def test_a_raw_metric_has_a_name_with_tags_and_a_value_that_moves() -> None:
     assert metric.value() == 2
 
 
-def test_a_metric_that_cannot_be_measured_is_no_exception() -> None:
+def test_a_failing_measurement_is_nan() -> None:
     metrics = Metrics(ManualClock(), metric_settings("Producer", {}), "me")
     metrics.add("g", "n", "", lambda: 1 / 0)
     assert math.isnan(metrics.values()["g"]["n"])

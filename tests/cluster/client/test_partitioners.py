@@ -1,4 +1,4 @@
-"""Partitioners as objects: what they are asked with, what is done with the answer, and the two that exist."""
+"""Partitioners as objects: their arguments, the use of their result, and the two built-in ones."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def cluster() -> Coordinator:
     return coordinator
 
 
-class Asked(Partitioner):
-    """Answers with a number, and keeps what it was asked."""
+class RecordingPartitioner(Partitioner):
+    """Returns a fixed partition and records its calls."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -41,23 +41,23 @@ class Asked(Partitioner):
         return self.answer
 
 
-def test_a_partitioner_is_asked_with_key_and_value_before_and_after_they_are_serialized(cluster: Coordinator) -> None:
-    asked = Asked(2)
-    with Producer(cluster=cluster, partitioner=asked, value_serializer=JsonSerializer()) as producer:
+def test_a_partitioner_gets_key_and_value_before_and_after_serialization(cluster: Coordinator) -> None:
+    partitioner = RecordingPartitioner(2)
+    with Producer(cluster=cluster, partitioner=partitioner, value_serializer=JsonSerializer()) as producer:
         assert producer.send("orders", {"country": 2}, key=b"k").get(WAIT).partition == 2
-    [(topic, key, key_bytes, value, value_bytes, metadata)] = asked.calls
+    [(topic, key, key_bytes, value, value_bytes, metadata)] = partitioner.calls
     assert (topic, key, key_bytes, value, value_bytes) == ("orders", b"k", b"k", {"country": 2}, b'{"country": 2}')
     assert metadata.partitions_for_topic("orders") == {0, 1, 2, 3}
 
 
-def test_a_record_that_names_its_partition_asks_no_partitioner(cluster: Coordinator) -> None:
-    asked = Asked(2)
-    with Producer(cluster=cluster, partitioner=asked) as producer:
+def test_an_explicit_partition_bypasses_the_partitioner(cluster: Coordinator) -> None:
+    partitioner = RecordingPartitioner(2)
+    with Producer(cluster=cluster, partitioner=partitioner) as producer:
         assert producer.send("orders", b"v", partition=1).get(WAIT).partition == 1
-    assert asked.calls == []
+    assert partitioner.calls == []
 
 
-def test_an_object_with_the_older_interface_is_asked_with_the_key_and_the_cluster(cluster: Coordinator) -> None:
+def test_a_partitioner_with_the_older_interface_gets_the_key_and_the_cluster(cluster: Coordinator) -> None:
     class Older:
         def partition(self, topic: str, key: bytes | None, metadata: ClusterMetadata) -> int:
             return max(metadata.available_partitions_for_topic(topic) or ())
@@ -67,11 +67,14 @@ def test_an_object_with_the_older_interface_is_asked_with_the_key_and_the_cluste
 
 
 def test_a_partition_that_does_not_exist_is_refused(cluster: Coordinator) -> None:
-    with Producer(cluster=cluster, partitioner=Asked(4)) as producer, pytest.raises(UnknownTopicOrPartitionError):
+    with (
+        Producer(cluster=cluster, partitioner=RecordingPartitioner(4)) as producer,
+        pytest.raises(UnknownTopicOrPartitionError),
+    ):
         producer.send("orders", b"v")
 
 
-def test_what_a_partitioner_raises_comes_out_of_send(cluster: Coordinator) -> None:
+def test_an_error_of_a_partitioner_is_raised_by_send(cluster: Coordinator) -> None:
     class Broken(Partitioner):
         def partition(self, *given: Any) -> int:
             raise ZeroDivisionError
@@ -80,7 +83,7 @@ def test_what_a_partitioner_raises_comes_out_of_send(cluster: Coordinator) -> No
         producer.send("orders", b"v")
 
 
-def test_both_partitioners_put_keys_where_kafka_does(cluster: Coordinator) -> None:
+def test_both_partitioners_place_keys_as_kafka_does(cluster: Coordinator) -> None:
     keys = [b"a", b"key", b"other", b"\x00\xff"]
     for partitioner in (DefaultPartitioner(), StickyPartitioner()):
         with Producer(cluster=cluster, partitioner=partitioner) as producer:
@@ -89,7 +92,7 @@ def test_both_partitioners_put_keys_where_kafka_does(cluster: Coordinator) -> No
         assert chosen == [partitioner(key, [0, 1, 2, 3], [0]) for key in keys]
 
 
-def test_the_hash_is_a_number_without_a_sign() -> None:
+def test_the_hash_is_unsigned() -> None:
     assert murmur2(b"key") & 0x7FFFFFFF == murmur2(b"key") % 2**31
     assert {murmur2(bytes([number])) >= 2**31 for number in range(20)} == {True, False}
 
@@ -102,7 +105,7 @@ def test_the_default_partitioner_spreads_records_without_a_key(cluster: Coordina
     assert DefaultPartitioner(SeededIds(1))(None, [0, 1], [1]) == 1
 
 
-def test_the_sticky_partitioner_stays_until_a_batch_begins(cluster: Coordinator) -> None:
+def test_the_sticky_partitioner_keeps_its_partition_until_a_batch_begins(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, partitioner=StickyPartitioner(SeededIds(1)), linger_ms=60_000) as producer:
         batches = []
         for _ in range(4):
@@ -110,11 +113,11 @@ def test_the_sticky_partitioner_stays_until_a_batch_begins(cluster: Coordinator)
             producer.flush()
             batches.append({future.get(WAIT).partition for future in futures})
     assert [len(batch) for batch in batches] == [1, 1, 1, 1]
-    assert all(one != other for one, other in pairwise(batches))
+    assert all(batch != following for batch, following in pairwise(batches))
 
 
-def test_on_new_batch_is_called_once_for_a_record_without_a_key_that_begins_a_batch(cluster: Coordinator) -> None:
-    class Rotating(Asked):
+def test_on_new_batch_is_called_once_per_batch_for_records_without_a_key(cluster: Coordinator) -> None:
+    class Rotating(RecordingPartitioner):
         rotations = 0
 
         def on_new_batch(self, topic: str, metadata: ClusterMetadata, previous: int) -> None:
@@ -142,10 +145,10 @@ def test_a_topic_that_does_not_exist_is_a_value_error(
         partitioner.partition("nowhere", key, key, b"v", b"v", ClusterMetadata(cluster))
 
 
-# -- the cluster as they see it
+# -- cluster metadata
 
 
-def test_the_cluster_is_shown_as_kafka_python_does(cluster: Coordinator) -> None:
+def test_cluster_metadata_has_kafka_pythons_interface(cluster: Coordinator) -> None:
     metadata = ClusterMetadata(cluster)
     root = cluster.store.root
     assert metadata.topics() == {"orders"}

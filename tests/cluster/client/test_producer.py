@@ -1,4 +1,4 @@
-"""The producer: what is sent is in the log once, where Kafka would put it, and its future says where."""
+"""The producer: each record is in the log once, in the partition Kafka would choose, and its future has its offset."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition
 
 WAIT = 30
-"""seconds. No test waits that long unless something is broken."""
+"""Seconds. Only a broken test waits this long."""
 
 LONG_MS = 60_000
-"""A linger that ends no test: what is sent then waits for a flush."""
+"""A linger longer than any test, so that records wait for a flush."""
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ def values(cluster: Coordinator, topic: str, partition: int = 0) -> list[bytes |
 
 
 def metric(producer: Producer, name: str) -> float:
-    found: float = producer.metrics()["producer-metrics"][name]
-    return found
+    number: float = producer.metrics()["producer-metrics"][name]
+    return number
 
 
-# -- what is sent is what is there
+# -- sending
 
 
 def test_a_record_is_in_the_log_once_its_future_is_resolved(cluster: Coordinator, producer: Producer) -> None:
@@ -83,9 +83,7 @@ def test_a_record_is_in_the_log_once_its_future_is_resolved(cluster: Coordinator
     assert record == ConsumerRecord("t", 0, 0, 1_700_000_000_123_000, 0, b"key", b"value", headers, 0)
 
 
-def test_records_without_key_value_or_headers_are_mixed_with_others_in_one_batch(
-    cluster: Coordinator, producer: Producer
-) -> None:
+def test_records_with_and_without_key_value_and_headers_share_a_batch(cluster: Coordinator, producer: Producer) -> None:
     sent = [(None, b"a", None), (b"k", None, None), (None, b"c", [("h", b"1")]), (b"", b"", None)]
     futures = [producer.send("t", value, key=key, headers=headers) for key, value, headers in sent]
     producer.flush()
@@ -94,7 +92,7 @@ def test_records_without_key_value_or_headers_are_mixed_with_others_in_one_batch
     assert sizes == [(-1, 1, -1), (1, -1, -1), (-1, 1, 2), (0, 0, -1)]
 
 
-def test_every_record_of_a_large_batch_knows_its_offset_stamp_and_sizes(cluster: Coordinator) -> None:
+def test_each_record_of_a_large_batch_has_its_offset_timestamp_and_sizes(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, linger_ms=LONG_MS, batch_size=2**30) as producer:
         futures = [
             producer.send("t", bytes(number % 7) if number % 5 else None, key=b"k", timestamp_ms=number)
@@ -108,14 +106,14 @@ def test_every_record_of_a_large_batch_knows_its_offset_stamp_and_sizes(cluster:
     assert [record.timestamp_us for record in read(cluster, "t")] == [number * 1000 for number in range(20_000)]
 
 
-def test_a_topic_that_stamps_on_append_gives_the_time_of_the_commit(cluster: Coordinator, producer: Producer) -> None:
+def test_a_log_append_time_topic_returns_the_time_of_the_commit(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
     metadata = producer.send("t", b"v", timestamp_ms=5).get(WAIT)
     assert metadata.timestamp == cluster.refresh().timestamp_ms
     assert read(cluster, "t")[0].timestamp_us == metadata.timestamp * 1000
 
 
-def test_all_that_waits_goes_up_with_one_commit_and_one_file_for_a_topic(cluster: Coordinator) -> None:
+def test_buffered_records_share_one_commit_and_one_file_per_topic(cluster: Coordinator) -> None:
     cluster.create_topic("a", 3)
     cluster.create_topic("b", 2)
     with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
@@ -138,7 +136,7 @@ def test_records_wait_for_linger_unless_a_batch_is_full(cluster: Coordinator) ->
         assert first.get(WAIT).offset == 0
 
 
-def test_records_go_without_a_flush_when_linger_has_passed(cluster: Coordinator) -> None:
+def test_records_are_sent_without_a_flush_after_linger_ms(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, linger_ms=5) as producer:
         assert producer.send("t", b"x").get(WAIT).offset == 0
 
@@ -153,26 +151,28 @@ def test_records_go_without_a_flush_when_linger_has_passed(cluster: Coordinator)
         ("zstd", {"compression_zstd_level": 9}),
     ],
 )
-def test_records_are_compressed_as_asked(cluster: Coordinator, codec: Any, more: dict[str, Any]) -> None:
+def test_records_are_compressed_with_the_configured_codec(
+    cluster: Coordinator, codec: Any, more: dict[str, Any]
+) -> None:
     with Producer(cluster=cluster, compression_type=codec, **more) as producer:
         producer.send("t", bytes(100_000))
     assert values(cluster, "t") == [bytes(100_000)]
     assert (cluster.refresh().partition("t", 0).size_bytes < 10_000) == (codec is not None)
 
 
-def test_the_topics_codec_comes_before_the_producers(cluster: Coordinator, producer: Producer) -> None:
+def test_the_topics_codec_overrides_the_producers(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", configs={"compression.type": "zstd"})
     producer.send("t", bytes(100_000)).get(WAIT)
     assert cluster.refresh().partition("t", 0).size_bytes < 10_000
 
 
 @pytest.mark.parametrize("acks", [1, -1, "all"])
-def test_every_ack_is_the_commit(cluster: Coordinator, acks: Any) -> None:
+def test_acks_1_and_all_wait_for_the_commit(cluster: Coordinator, acks: Any) -> None:
     with Producer(cluster=cluster, acks=acks) as producer:
         assert producer.send("t", b"x").get(WAIT).offset == 0
 
 
-def test_with_acks_0_nobody_waits_for_the_commit_and_offsets_are_not_known(cluster: Coordinator) -> None:
+def test_with_acks_0_offsets_are_unknown(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, acks=0) as producer:
         assert producer.send("t", b"x").get(WAIT).offset == -1
     assert cluster.refresh().partition("t", 0).log_end_offset == 1
@@ -184,7 +184,7 @@ def test_a_producer_that_is_not_idempotent_has_no_producer_id(cluster: Coordinat
     assert cluster.refresh().next_producer_id == 0
 
 
-def test_records_of_several_threads_are_all_there_in_the_order_of_each(cluster: Coordinator) -> None:
+def test_records_of_several_threads_keep_the_order_of_each_thread(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, batch_size=500) as producer:
 
         def send(name: int) -> None:
@@ -196,15 +196,15 @@ def test_records_of_several_threads_are_all_there_in_the_order_of_each(cluster: 
             thread.start()
         for thread in threads:
             thread.join(WAIT)
-    found = [value.split(b"-") for value in values(cluster, "t") if value is not None]
+    sent = [value.split(b"-") for value in values(cluster, "t") if value is not None]
     for name in range(4):
-        assert [int(number) for who, number in found if int(who) == name] == list(range(2_000))
+        assert [int(number) for thread_name, number in sent if int(thread_name) == name] == list(range(2_000))
 
 
-# -- where records go
+# -- partitions
 
 
-def test_a_key_goes_where_murmur2_says(cluster: Coordinator, producer: Producer) -> None:
+def test_the_partition_of_a_key_is_chosen_by_murmur2(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", 7)
     keys = [b"key-%d" % number for number in range(50)]
     futures = [producer.send("t", b"v", key=key) for key in keys]
@@ -222,26 +222,26 @@ def test_records_without_a_key_stay_together_for_batch_size_bytes(cluster: Coord
     assert len(changes) >= 7
 
 
-def test_an_explicit_partition_comes_before_the_key(cluster: Coordinator, producer: Producer) -> None:
+def test_an_explicit_partition_overrides_the_key(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", 7)
     for partition in range(7):
         assert producer.send("t", b"v", key=b"k", partition=partition).get(WAIT).partition == partition
 
 
-def test_a_partitioner_of_the_users_is_asked_with_the_key_and_the_partitions(cluster: Coordinator) -> None:
+def test_a_custom_partitioner_gets_the_key_and_the_partitions(cluster: Coordinator) -> None:
     cluster.create_topic("t", 3)
-    asked: list[object] = []
+    calls: list[object] = []
 
     def last(key: bytes | None, partitions: list[int], available: list[int]) -> int:
-        asked.append((key, partitions, available))
+        calls.append((key, partitions, available))
         return partitions[-1]
 
     with Producer(cluster=cluster, partitioner=last) as producer:
         assert producer.send("t", b"v", key=b"k").get(WAIT).partition == 2
-    assert asked == [(b"k", [0, 1, 2], [0, 1, 2])]
+    assert calls == [(b"k", [0, 1, 2], [0, 1, 2])]
 
 
-def test_partitions_that_are_added_get_records_too(cluster: Coordinator, producer: Producer) -> None:
+def test_added_partitions_get_records(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", 1)
     producer.send("t", b"v").get(WAIT)
     cluster.submit(partial(create_partitions, topic="t", total=20))
@@ -261,7 +261,7 @@ def test_the_first_record_creates_a_topic_with_the_clusters_defaults(cluster: Co
     assert producer.partitions_for("other") == {0, 1, 2}
 
 
-def test_a_topic_that_is_not_to_be_created_is_refused_and_says_by_which_setting(cluster: Coordinator) -> None:
+def test_the_error_for_a_missing_topic_names_the_setting_that_forbids_creating_it(cluster: Coordinator) -> None:
     with (
         Producer(cluster=cluster, allow_auto_create_topics=False, max_block_ms=1) as producer,
         pytest.raises(UnknownTopicOrPartitionError, match="allow_auto_create_topics"),
@@ -276,7 +276,7 @@ def test_a_topic_that_is_not_to_be_created_is_refused_and_says_by_which_setting(
     assert "new" not in cluster.refresh().topics
 
 
-def test_records_for_a_topic_that_is_deleted_fail_and_those_of_others_do_not(cluster: Coordinator) -> None:
+def test_only_the_records_of_a_deleted_topic_fail(cluster: Coordinator) -> None:
     cluster.create_topic("gone")
     cluster.create_topic("kept")
     with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
@@ -291,7 +291,7 @@ def test_records_for_a_topic_that_is_deleted_fail_and_those_of_others_do_not(clu
     assert values(cluster, "kept") == [b"v", b"w"]
 
 
-def test_records_for_a_topic_that_another_process_deleted_and_created_again_fail_once(tmp_path: Path) -> None:
+def test_records_for_a_topic_that_another_process_recreated_fail_once(tmp_path: Path) -> None:
     here, there = create_cluster(str(tmp_path)), None
     from sparklog.coordinator import open_cluster
 
@@ -315,7 +315,7 @@ def test_records_for_a_topic_that_another_process_deleted_and_created_again_fail
 
 
 class Upper:
-    """As kafka-python 3 has them."""
+    """A serializer with the interface of kafka-python 3."""
 
     closed = False
 
@@ -327,7 +327,7 @@ class Upper:
 
 
 class Older:
-    """As kafka-python 2 has them."""
+    """A serializer with the interface of kafka-python 2."""
 
     def serialize(self, topic: str, value: str | None) -> bytes | None:
         return None if value is None else f"{topic} {value}".encode()
@@ -352,7 +352,7 @@ def test_bytes_like_values_are_copied(cluster: Coordinator, producer: Producer) 
     assert (record.key, record.value, list(record.headers)) == (b"k", b"ab", [("h", b"1")])
 
 
-# -- what is refused
+# -- refusals
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_bytes_like_values_are_copied(cluster: Coordinator, producer: Producer) 
         ({"value": b"v", "key": bytes(2**20)}, MessageSizeTooLargeError, "max_request_size"),
     ],
 )
-def test_what_cannot_be_a_record_is_refused_at_send(
+def test_send_refuses_invalid_records(
     cluster: Coordinator, producer: Producer, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     cluster.create_topic("t")
@@ -390,7 +390,7 @@ def test_what_cannot_be_a_record_is_refused_at_send(
 
 
 @pytest.mark.parametrize("topic", ["", "a/b", ".", "x" * 250, None, 5, b"t"])
-def test_a_name_that_no_topic_can_have_is_refused(producer: Producer, topic: object) -> None:
+def test_invalid_topic_names_are_refused(producer: Producer, topic: object) -> None:
     with pytest.raises(InvalidTopicError):
         producer.send(topic, b"v")  # type: ignore[arg-type]
 
@@ -427,12 +427,12 @@ def test_timestamps_out_of_the_topics_bounds_are_refused(cluster: Coordinator, p
         {"no_such": 1},
     ],
 )
-def test_arguments_that_cannot_be_are_refused(cluster: Coordinator, arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(cluster: Coordinator, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfigurationError, match=next(iter(arguments))):
         Producer(cluster=cluster, **arguments)
 
 
-def test_every_argument_of_kafka_python_is_taken(cluster: Coordinator) -> None:
+def test_every_argument_of_kafka_python_is_accepted(cluster: Coordinator) -> None:
     assert not DEFAULTS.keys() & SOCKET_ARGUMENTS
     arguments: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name != "cluster"}
     Producer(cluster=cluster, **arguments, **dict.fromkeys(SOCKET_ARGUMENTS)).close()  # type: ignore[arg-type]
@@ -458,7 +458,7 @@ def test_a_record_larger_than_the_buffer_is_refused(cluster: Coordinator) -> Non
         producer.send("t", bytes(200))
 
 
-def test_metrics_count_under_kafkas_names(producer: Producer) -> None:
+def test_metrics_have_kafkas_names(producer: Producer) -> None:
     for _ in range(5):
         producer.send("t", bytes(10))
     producer.flush()
@@ -468,11 +468,11 @@ def test_metrics_count_under_kafkas_names(producer: Producer) -> None:
     assert ("producer-metrics", "record-send-total") in names
 
 
-def test_a_cluster_that_can_be_read_is_connected(producer: Producer) -> None:
+def test_a_readable_cluster_counts_as_connected(producer: Producer) -> None:
     assert producer.bootstrap_connected()
 
 
-def test_closing_sends_what_is_there_and_then_everything_is_refused(cluster: Coordinator) -> None:
+def test_closing_sends_buffered_records_and_later_calls_are_refused(cluster: Coordinator) -> None:
     producer = Producer(cluster=cluster, linger_ms=LONG_MS)
     future = producer.send("t", b"v")
     producer.close()
@@ -539,7 +539,7 @@ def test_a_callback_may_close_the_producer(cluster: Coordinator) -> None:
     assert closed.wait(WAIT)
 
 
-def test_a_producer_that_nobody_holds_ends_its_thread(cluster: Coordinator) -> None:
+def test_the_thread_of_an_unreferenced_producer_ends(cluster: Coordinator) -> None:
     producer = Producer(cluster=cluster)
     producer.send("t", b"v").get(WAIT)
     thread = producer._sender.thread
@@ -549,33 +549,33 @@ def test_a_producer_that_nobody_holds_ends_its_thread(cluster: Coordinator) -> N
     assert not thread.is_alive()
 
 
-def test_the_garbage_collector_may_drop_a_producer_in_a_thread_that_waits_for_its_records(cluster: Coordinator) -> None:
+def test_a_producer_may_be_garbage_collected_in_a_thread_that_holds_its_lock(cluster: Coordinator) -> None:
     producer = Producer(cluster=cluster, linger_ms=LONG_MS)
     future = producer.send("t", b"v")
     lock = producer._accumulator.lock
     cycle: list[object] = [producer]
     cycle.append(cycle)
     del producer, cycle
-    with lock:  # as within ``future.get()``, which holds it while it looks
+    with lock:  # as within ``future.get()``, which holds it while it checks
         gc.collect()
     assert future.get(WAIT).offset == 0
 
 
-def test_a_forked_child_may_not_use_it(cluster: Coordinator) -> None:
+def test_a_forked_child_may_not_use_the_producer(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
         future = producer.send("t", b"v")
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
-            found = []
+            outcomes = []
             for action in (lambda: producer.send("t", b"v"), producer.flush, lambda: future.get()):
                 try:
                     action()
                 except IllegalStateError:
-                    found.append(b"refused")
+                    outcomes.append(b"refused")
                 except BaseException as error:
-                    found.append(repr(error).encode())
-            os.write(write_end, b" ".join(found))
+                    outcomes.append(repr(error).encode())
+            os.write(write_end, b" ".join(outcomes))
             os._exit(0)
         os.close(write_end)
         with os.fdopen(read_end, "rb") as file:
@@ -584,17 +584,17 @@ def test_a_forked_child_may_not_use_it(cluster: Coordinator) -> None:
     assert values(cluster, "t") == [b"v"]
 
 
-def test_infinity_is_no_limit_of_time(cluster: Coordinator) -> None:
+def test_timeouts_may_be_infinite(cluster: Coordinator) -> None:
     producer = Producer(cluster=cluster)
     assert producer.send("t", b"v").get(math.inf).offset == 0
     producer.flush(math.inf)
     producer.close(math.inf)
 
 
-def test_a_flush_that_takes_too_long_says_so(cluster: Coordinator) -> None:
-    held = threading.Event()
+def test_a_flush_raises_after_its_timeout(cluster: Coordinator) -> None:
+    release = threading.Event()
     with Producer(cluster=cluster, value_serializer=None) as producer:
-        producer.send("t", b"first").add_callback(lambda _: held.wait(WAIT))  # the thread is busy with a callback
+        producer.send("t", b"first").add_callback(lambda _: release.wait(WAIT))  # the thread is busy with a callback
         second = producer.send("t", b"second", partition=0)
         try:
             if not second.is_done:
@@ -603,4 +603,4 @@ def test_a_flush_that_takes_too_long_says_so(cluster: Coordinator) -> None:
                 with pytest.raises(KafkaTimeoutError):
                     second.get(timeout=0)
         finally:
-            held.set()
+            release.set()

@@ -1,4 +1,4 @@
-"""A producer on storage that fails: what passes is overcome, what does not is told, and the order stays."""
+"""A producer on storage that fails: transient errors are retried, others raised, and the order is kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sparklog.testing.faulty_store import CRASH_BEFORE, ERROR, LOST_ANSWER, PERM
 from tests.cluster.client.flaky_store import FlakyStore
 
 WAIT = 30
-"""seconds. No test waits that long unless something is broken."""
+"""Seconds. Only a broken test waits this long."""
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def cluster(store: FlakyStore, clock: ManualClock) -> Coordinator:
     return coordinator
 
 
-def make(cluster: Coordinator, **more: Any) -> Producer:
-    """What is sent waits for a flush; what fails is tried again at once."""
+def new_producer(cluster: Coordinator, **more: Any) -> Producer:
+    """A producer whose records wait for a flush and whose retries are immediate."""
     return Producer(cluster=cluster, **{"linger_ms": 60_000, "retry_backoff_ms": 0, **more})
 
 
@@ -68,17 +68,17 @@ def send(producer: Producer, value: bytes, partition: int = 0) -> FutureRecordMe
 
 
 def producer_ids(cluster: Coordinator) -> list[int]:
-    """Of each append in the log, in order."""
+    """The producer id of each append in the log, in order."""
     commits = cluster.log.commits(0, cluster.refresh().version)
     return [action.producer_id for commit in commits for action in commit.actions if isinstance(action, Append)]
 
 
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, LOST_ANSWER])
-def test_a_commit_that_storage_did_not_take_or_not_answer_is_tried_again(
+def test_a_commit_that_failed_or_has_an_unknown_outcome_is_retried(
     cluster: Coordinator, store: FlakyStore, kind: str, silent: bool
 ) -> None:
-    with make(cluster) as producer:
+    with new_producer(cluster) as producer:
         send(producer, b"0")
         store.commits, store.silent = [kind, kind], silent
         future = producer.send("t", b"1", partition=0)
@@ -91,10 +91,8 @@ def test_a_commit_that_storage_did_not_take_or_not_answer_is_tried_again(
     assert len(set(producer_ids(cluster))) == 1
 
 
-def test_records_that_could_not_be_written_in_time_fail_and_later_ones_go_on(
-    cluster: Coordinator, store: FlakyStore
-) -> None:
-    with make(cluster, delivery_timeout_ms=90_000) as producer:
+def test_records_past_the_delivery_timeout_fail_and_later_ones_succeed(cluster: Coordinator, store: FlakyStore) -> None:
+    with new_producer(cluster, delivery_timeout_ms=90_000) as producer:
         send(producer, b"0")
         store.down = True
         lost = send(producer, b"1")
@@ -109,13 +107,13 @@ def test_records_that_could_not_be_written_in_time_fail_and_later_ones_go_on(
     assert len(set(producer_ids(cluster))) == 1
 
 
-@pytest.mark.parametrize("happened", [False, True])
-def test_after_records_whose_fate_is_unknown_the_producer_goes_on_under_a_new_id(
-    cluster: Coordinator, store: FlakyStore, happened: bool
+@pytest.mark.parametrize("stored", [False, True])
+def test_after_an_unknown_outcome_the_producer_continues_with_a_new_id(
+    cluster: Coordinator, store: FlakyStore, stored: bool
 ) -> None:
-    with make(cluster) as producer:
+    with new_producer(cluster) as producer:
         send(producer, b"0")
-        store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
+        store.commits, store.silent = [LOST_ANSWER if stored else UNAVAILABLE], True
         store.before_retry = lambda: setattr(store, "down", True)
         lost = send(producer, b"1")
         assert isinstance(lost.exception, KafkaTimeoutError)
@@ -123,13 +121,13 @@ def test_after_records_whose_fate_is_unknown_the_producer_goes_on_under_a_new_id
         store.down = False
         for value in (b"2", b"3"):
             assert send(producer, value).succeeded()
-    found = values(cluster)
-    assert found == ([b"0", b"1", b"2", b"3"] if happened else [b"0", b"2", b"3"])
+    records = values(cluster)
+    assert records == ([b"0", b"1", b"2", b"3"] if stored else [b"0", b"2", b"3"])
     assert len(set(producer_ids(cluster))) == 2
 
 
-def test_what_waits_behind_a_commit_that_hangs_fails_in_time_too(cluster: Coordinator, store: FlakyStore) -> None:
-    with make(cluster) as producer:
+def test_records_behind_a_hanging_commit_time_out_too(cluster: Coordinator, store: FlakyStore) -> None:
+    with new_producer(cluster) as producer:
         send(producer, b"0")
         store.down = True
         waiting: list[FutureRecordMetadata] = []
@@ -144,13 +142,13 @@ def test_what_waits_behind_a_commit_that_hangs_fails_in_time_too(cluster: Coordi
 
 
 def test_retries_may_be_limited(cluster: Coordinator, store: FlakyStore) -> None:
-    with make(cluster, retries=1) as producer:
+    with new_producer(cluster, retries=1) as producer:
         send(producer, b"0")
         store.commits = [ERROR, ERROR]
         assert isinstance(send(producer, b"1").exception, IndeterminateCommitError)
         store.commits = [ERROR]
         assert send(producer, b"2").get().offset == 1
-    with make(cluster, retries=0) as producer:
+    with new_producer(cluster, retries=0) as producer:
         send(producer, b"3")
         store.commits, store.silent = [LOST_ANSWER], True
         assert isinstance(send(producer, b"4").exception, IndeterminateCommitError)
@@ -158,8 +156,8 @@ def test_retries_may_be_limited(cluster: Coordinator, store: FlakyStore) -> None
     assert values(cluster) == [b"0", b"2", b"3", b"4", b"5"]
 
 
-def test_an_error_that_does_not_pass_is_told_at_once(cluster: Coordinator, store: FlakyStore) -> None:
-    with make(cluster) as producer:
+def test_a_permanent_error_is_raised_immediately(cluster: Coordinator, store: FlakyStore) -> None:
+    with new_producer(cluster) as producer:
         send(producer, b"0")
         store.commits = ["none+permission!"]
         assert isinstance(send(producer, b"1").exception, StoragePermissionError)
@@ -168,8 +166,8 @@ def test_an_error_that_does_not_pass_is_told_at_once(cluster: Coordinator, store
         assert send(producer, b"3").get().offset == 1
 
 
-def test_a_producer_whose_sequences_somebody_else_used_goes_on_under_a_new_id(cluster: Coordinator) -> None:
-    with make(cluster) as producer:
+def test_a_producer_with_out_of_order_sequences_continues_with_a_new_id(cluster: Coordinator) -> None:
+    with new_producer(cluster) as producer:
         send(producer, b"0")
         producer._sender._sequences.clear()
         lost = send(producer, b"1")
@@ -180,9 +178,9 @@ def test_a_producer_whose_sequences_somebody_else_used_goes_on_under_a_new_id(cl
     assert values(cluster) == [b"0", b"3"]
 
 
-def test_one_topic_that_cannot_be_written_does_not_hold_up_the_others(cluster: Coordinator) -> None:
+def test_a_topic_that_cannot_be_written_does_not_delay_the_others(cluster: Coordinator) -> None:
     cluster.create_topic("gone")
-    with make(cluster) as producer:
+    with new_producer(cluster) as producer:
         lost = producer.send("gone", b"x")
         kept = [producer.send("t", b"%d" % number, partition=number) for number in range(2)]
         delete_topic(open_cluster(cluster.store), "gone")
@@ -191,21 +189,21 @@ def test_one_topic_that_cannot_be_written_does_not_hold_up_the_others(cluster: C
         assert [future.get().offset for future in kept] == [0, 0]
 
 
-def test_records_of_more_partitions_than_a_commit_can_name_go_up_with_several(
+def test_records_of_too_many_partitions_for_one_commit_use_several(
     cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic("wide", 50)
     monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 1_000)
     monkeypatch.setattr(limits, "MAX_SPILLED_ACTIONS_BYTES", 6_000)
-    with make(cluster) as producer:
+    with new_producer(cluster) as producer:
         futures = [producer.send("wide", b"v", partition=partition) for partition in range(50)]
         producer.flush(WAIT)
         assert [future.get().offset for future in futures] == [0] * 50
         assert producer.metrics()["producer-metrics"]["commit-total"] > 2
 
 
-def test_who_sends_waits_for_memory_no_longer_than_max_block_ms(cluster: Coordinator, store: FlakyStore) -> None:
-    with make(cluster, buffer_memory=1_000, max_block_ms=20, delivery_timeout_ms=10**9) as producer:
+def test_send_waits_for_memory_no_longer_than_max_block_ms(cluster: Coordinator, store: FlakyStore) -> None:
+    with new_producer(cluster, buffer_memory=1_000, max_block_ms=20, delivery_timeout_ms=10**9) as producer:
         send(producer, b"0")
         store.down = True
         for _ in range(5):
@@ -216,8 +214,8 @@ def test_who_sends_waits_for_memory_no_longer_than_max_block_ms(cluster: Coordin
         store.down = False
 
 
-def test_closing_without_patience_fails_what_is_not_committed(cluster: Coordinator, store: FlakyStore) -> None:
-    producer = make(cluster, delivery_timeout_ms=10**9)
+def test_closing_with_timeout_0_fails_uncommitted_records(cluster: Coordinator, store: FlakyStore) -> None:
+    producer = new_producer(cluster, delivery_timeout_ms=10**9)
     send(producer, b"0")
     store.down = True
     future = producer.send("t", b"1", partition=0)
@@ -230,10 +228,8 @@ def test_closing_without_patience_fails_what_is_not_committed(cluster: Coordinat
     assert values(cluster) in ([b"0"], [b"0", b"1"])
 
 
-def test_a_thread_that_dies_fails_everything_instead_of_letting_it_wait(
-    cluster: Coordinator, store: FlakyStore
-) -> None:
-    producer = make(cluster)
+def test_records_fail_if_the_sender_thread_dies(cluster: Coordinator, store: FlakyStore) -> None:
+    producer = new_producer(cluster)
     send(producer, b"0")
     store.inject(Fault(len(store.calls), CRASH_BEFORE))
     lost = send(producer, b"1")
@@ -245,14 +241,14 @@ def test_a_thread_that_dies_fails_everything_instead_of_letting_it_wait(
     store.reopen()
 
 
-def test_a_producer_id_that_could_not_be_had_is_asked_for_again(cluster: Coordinator, store: FlakyStore) -> None:
-    with make(cluster) as producer:
+def test_a_failed_request_for_a_producer_id_is_retried(cluster: Coordinator, store: FlakyStore) -> None:
+    with new_producer(cluster) as producer:
         store.commits = [ERROR, UNAVAILABLE]
         assert send(producer, b"0").get().offset == 0
 
 
-def test_a_file_that_could_not_be_written_is_written_again(cluster: Coordinator, store: FlakyStore) -> None:
-    with make(cluster) as producer:
+def test_a_failed_write_of_a_file_is_retried(cluster: Coordinator, store: FlakyStore) -> None:
+    with new_producer(cluster) as producer:
         send(producer, b"0")
         start = len(store.calls)
         for step in range(start, start + 3):
@@ -261,38 +257,38 @@ def test_a_file_that_could_not_be_written_is_written_again(cluster: Coordinator,
     assert values(cluster) == [b"0", b"1"]
 
 
-def let_forget(cluster: Coordinator) -> None:
-    """Partitions forget their producers, after a while in which others wrote."""
+def expire_producers(cluster: Coordinator) -> None:
+    """Let time pass, commit from another client, and expire the producers of all partitions."""
     cluster.log.clock.sleep(60)
     other = open_cluster(cluster.store, clock=cluster.log.clock)
     other.create_topic("others")
     assert other.submit(lambda state: decide_expiry.expire_partition_producers(state, state.timestamp_ms)) == 1
 
 
-@pytest.mark.parametrize("happened", [False, True])
-def test_records_of_a_producer_that_was_forgotten_before_their_repetition_are_not_stored_twice(
-    cluster: Coordinator, store: FlakyStore, happened: bool
+@pytest.mark.parametrize("stored", [False, True])
+def test_records_retried_after_their_producer_expired_are_not_stored_twice(
+    cluster: Coordinator, store: FlakyStore, stored: bool
 ) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"producer.id.expiration.ms": "1"}))
-    with make(cluster, delivery_timeout_ms=2**31 - 1) as producer:
+    with new_producer(cluster, delivery_timeout_ms=2**31 - 1) as producer:
         send(producer, b"0")
-        store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
-        store.before_retry = lambda: let_forget(cluster)
+        store.commits, store.silent = [LOST_ANSWER if stored else UNAVAILABLE], True
+        store.before_retry = lambda: expire_producers(cluster)
         lost = send(producer, b"1")
         assert isinstance(lost.exception, IndeterminateCommitError)
         assert isinstance(lost.exception.__cause__, UnknownProducerIdError)
         assert send(producer, b"2").succeeded()
-    assert values(cluster) == ([b"0", b"1", b"2"] if happened else [b"0", b"2"])
+    assert values(cluster) == ([b"0", b"1", b"2"] if stored else [b"0", b"2"])
     assert len(set(producer_ids(cluster))) == 2
 
 
-def test_a_producer_that_was_forgotten_while_it_had_nothing_to_send_goes_on_under_a_new_id(
+def test_an_idle_producer_that_expired_continues_with_a_new_id(
     cluster: Coordinator,
 ) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"producer.id.expiration.ms": "1"}))
-    with make(cluster) as producer:
+    with new_producer(cluster) as producer:
         send(producer, b"0")
-        let_forget(cluster)
+        expire_producers(cluster)
         assert [send(producer, value).get(WAIT).offset for value in (b"1", b"2")] == [1, 2]
     assert values(cluster) == [b"0", b"1", b"2"]
     assert len(set(producer_ids(cluster))) == 2

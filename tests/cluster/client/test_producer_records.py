@@ -1,4 +1,4 @@
-"""What a producer does with a record as kafka-python's does: where it waits, what fails, and where it goes."""
+"""A producer treats records as kafka-python's does: when send waits, which records fail, and their partitions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 
 WAIT = 30
-"""seconds. No test waits that long unless something is broken."""
+"""Seconds. Only a broken test waits this long."""
 
 LONG_MS = 60_000
-"""A linger that ends no test: what is sent then waits for a flush."""
+"""A linger longer than any test, so that records wait for a flush."""
 
 
 @pytest.fixture
@@ -45,15 +45,15 @@ def values(cluster: Coordinator, topic: str, partition: int = 0) -> list[bytes |
         return [record.value for record in reader.records(topic, partition, 0, end)]
 
 
-def test_send_waits_for_a_topic_that_somebody_is_about_to_create(
-    cluster: Coordinator, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_send_waits_until_the_topic_is_created(cluster: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     sent: list[RecordMetadata] = []
     with Producer(cluster=cluster, max_block_ms=WAIT * 1000, retry_backoff_ms=5) as producer:
         sender = threading.Thread(target=lambda: sent.append(producer.send("new", b"v").get(WAIT)))
         sender.start()
-        while not any("waiting for at most 30 s: topic 'new' does not exist" in one.message for one in caplog.records):
+        while not any(
+            "waiting for at most 30 s: topic 'new' does not exist" in record.message for record in caplog.records
+        ):
             assert sender.is_alive()
         assert not sent
         cluster.create_topic("new")
@@ -61,9 +61,7 @@ def test_send_waits_for_a_topic_that_somebody_is_about_to_create(
         assert [record.offset for record in sent] == [0]
 
 
-def test_a_producer_that_is_closed_waits_no_longer_for_a_topic(
-    cluster: Coordinator, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_closing_a_producer_ends_its_wait_for_a_topic(cluster: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     raised: list[Exception] = []
 
@@ -76,7 +74,7 @@ def test_a_producer_that_is_closed_waits_no_longer_for_a_topic(
     with Producer(cluster=cluster, max_block_ms=WAIT * 1000, retry_backoff_ms=5) as producer:
         sender = threading.Thread(target=send)
         sender.start()
-        while not any("waiting for at most" in one.message for one in caplog.records):
+        while not any("waiting for at most" in record.message for record in caplog.records):
             assert sender.is_alive()
     sender.join(WAIT)
     assert len(raised) == 1
@@ -84,12 +82,12 @@ def test_a_producer_that_is_closed_waits_no_longer_for_a_topic(
 
 def test_a_record_over_the_topics_limit_fails_its_future_and_the_others_are_written(cluster: Coordinator) -> None:
     cluster.create_topic("t", 2, configs={"max.message.bytes": "1000"})
-    heard: list[object] = []
+    errors: list[object] = []
     with Producer(cluster=cluster) as producer:
-        lost = producer.send("t", bytes(989), partition=1).add_errback(heard.append)
+        lost = producer.send("t", bytes(989), partition=1).add_errback(errors.append)
         kept = producer.send("t", bytes(988), partition=1)
         assert lost.failed()
-        assert heard == [lost.exception]
+        assert errors == [lost.exception]
         with pytest.raises(
             MessageSizeTooLargeError, match=r"1,001 bytes, and the topic's max\.message\.bytes is 1,000"
         ):
@@ -116,7 +114,7 @@ def test_a_record_over_the_topics_limit_fails_its_future_and_the_others_are_writ
         (lambda p: p.close(-1), ValueError),
     ],
 )
-def test_wrong_arguments_raise_what_kafka_python_raises_and_a_kafka_error(
+def test_invalid_arguments_raise_kafka_pythons_class_and_a_kafka_error(
     cluster: Coordinator, call: Callable[[Any], object], kind: type[Exception]
 ) -> None:
     cluster.create_topic("t")
@@ -145,7 +143,7 @@ def test_arguments_of_the_constructor_are_refused_with_kafka_pythons_errors(
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("of_topic", [True, False])
-def test_the_topics_limit_is_for_compressed_bytes(cluster: Coordinator, codec: str, of_topic: bool) -> None:
+def test_the_topics_limit_applies_to_compressed_bytes(cluster: Coordinator, codec: str, of_topic: bool) -> None:
     configs = {"max.message.bytes": "1000"} | ({"compression.type": codec} if of_topic else {})
     cluster.create_topic("t", configs=configs)
     random = os.urandom(2000)
@@ -170,7 +168,7 @@ def test_records_without_a_key_that_are_sent_one_by_one_reach_every_partition(cl
     assert reached == {0, 1, 2, 3}
 
 
-def test_records_without_a_key_that_are_sent_together_make_one_batch(cluster: Coordinator) -> None:
+def test_records_without_a_key_that_are_sent_together_share_a_batch(cluster: Coordinator) -> None:
     cluster.create_topic("t", 4)
     with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
         futures = [producer.send("t", b"v") for _ in range(50)]
@@ -179,7 +177,7 @@ def test_records_without_a_key_that_are_sent_together_make_one_batch(cluster: Co
 
 
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_what_a_serializer_raises_comes_out_as_it_is_and_nothing_is_sent(cluster: Coordinator, part: str) -> None:
+def test_an_error_of_a_serializer_is_raised_unchanged_and_nothing_is_sent(cluster: Coordinator, part: str) -> None:
     def refuse(value: object) -> bytes:
         raise ZeroDivisionError(value)
 
@@ -192,7 +190,7 @@ def test_what_a_serializer_raises_comes_out_as_it_is_and_nothing_is_sent(cluster
     assert not cluster.refresh().topics
 
 
-def test_what_a_partitioner_raises_comes_out_as_it_is_and_nothing_is_sent(cluster: Coordinator) -> None:
+def test_an_error_of_a_partitioner_is_raised_unchanged_and_nothing_is_sent(cluster: Coordinator) -> None:
     def refuse(*_: object) -> int:
         raise LookupError("no partition for this")
 
@@ -201,7 +199,7 @@ def test_what_a_partitioner_raises_comes_out_as_it_is_and_nothing_is_sent(cluste
     assert values(cluster, "t") == []
 
 
-def test_send_waits_for_a_topic_for_all_of_max_block_ms() -> None:
+def test_send_waits_for_a_missing_topic_for_max_block_ms() -> None:
     clock = ManualClock()
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex), clock=clock)
     cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))

@@ -1,4 +1,4 @@
-"""What a producer does after an error that no storage should raise."""
+"""A producer after an unexpected error of the storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.testing.faulty_store import FaultyStore
 
 
 class BrokenStore(FaultyStore):
-    """A driver with a mistake: it stores, and then fails in a way of its own."""
+    """A faulty driver: it stores the object, and then raises an unexpected error."""
 
     armed = False
 
@@ -24,7 +24,7 @@ class BrokenStore(FaultyStore):
             raise RuntimeError("a mistake of the driver")
 
 
-def test_records_that_follow_an_error_of_no_known_kind_are_not_taken_for_a_repetition() -> None:
+def test_records_after_an_unexpected_error_are_not_mistaken_for_a_repetition() -> None:
     store = BrokenStore(MemoryStore(uuid.uuid4().hex))
     cluster = create_cluster(store)
     cluster.create_topic("orders")

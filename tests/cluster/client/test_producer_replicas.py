@@ -1,4 +1,4 @@
-"""Producers and replicas: where records go by acks, what a lost location changes, and what is refused in between."""
+"""Producers and replicas: acks, failed locations, too few replicas, and changes between a file and its commit."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from sparklog.testing.records import Record, append_records
 from tests.replicated import Brokers, brokers, prepare
 
 WAIT = 30
-"""seconds. No test waits that long unless something is broken."""
+"""Seconds. Only a broken test waits this long."""
 
 FOREVER = range(1000)
 
 
-def producer(cluster: Brokers, **more: Any) -> Producer:
+def new_producer(cluster: Brokers, **more: Any) -> Producer:
     return Producer(cluster=cluster.coordinator, **{"retry_backoff_ms": 1, **more})
 
 
 def send(cluster: Brokers, *values: bytes, **more: Any) -> list[int]:
-    """Send with a producer of its own; the offsets."""
-    with producer(cluster, **more) as one:
-        return [future.get(WAIT).offset for future in [one.send("t", value) for value in values]]
+    """Send with a new producer; return the offsets."""
+    with new_producer(cluster, **more) as producer:
+        return [future.get(WAIT).offset for future in [producer.send("t", value) for value in values]]
 
 
 def down(cluster: Brokers, broker: int, kind: str = ERROR) -> None:
-    """From now on the broker's location fails whatever is asked of it."""
+    """Let every call to the location of the broker fail from now on."""
     store = cluster.stores[broker]
     store.reset_counts()
     store.inject(*(Fault(step, kind) for step in FOREVER))
@@ -72,7 +72,7 @@ def test_with_acks_all_every_replica_has_the_records(tmp_path: Path, acks: objec
         assert cluster.partition().isr == (0, 1)
 
 
-def test_with_acks_1_the_leader_alone_has_them_and_the_others_are_behind(tmp_path: Path) -> None:
+def test_with_acks_1_only_the_leader_gets_the_records_and_others_leave_the_isr(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         assert send(cluster, b"a", acks=1) == [0]
         assert cluster.values(0) == [b"a"]
@@ -80,46 +80,46 @@ def test_with_acks_1_the_leader_alone_has_them_and_the_others_are_behind(tmp_pat
         assert cluster.partition().isr == (0,)
 
 
-def test_with_acks_0_offsets_are_not_known_and_failures_are_not_told(tmp_path: Path) -> None:
+def test_with_acks_0_offsets_are_unknown_and_failures_are_not_reported(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         assert send(cluster, b"a", acks=0) == [-1]
         assert cluster.values(0) == [b"a"]
-        with producer(cluster, acks=0) as one:
-            one.send("t", b"b").get(WAIT)
+        with new_producer(cluster, acks=0) as producer:
+            producer.send("t", b"b").get(WAIT)
             delete_topic(cluster.coordinator, "t")
-            future = one.send("t", b"c")
-            one.flush(WAIT)
+            future = producer.send("t", b"c")
+            producer.flush(WAIT)
         assert future.is_done
 
 
-def test_the_topic_with_one_replica_goes_to_its_broker(tmp_path: Path) -> None:
-    with brokers(tmp_path, factor=1, partitions=2) as cluster, producer(cluster) as one:
+def test_a_partition_with_one_replica_is_written_to_its_broker(tmp_path: Path) -> None:
+    with brokers(tmp_path, factor=1, partitions=2) as cluster, new_producer(cluster) as producer:
         leaders = [cluster.partition("t", number).leader for number in range(2)]
         assert sorted(leaders) == [0, 1]
         for number in range(2):
-            assert one.send("t", b"%d" % number, partition=number).get(WAIT).offset == 0
+            assert producer.send("t", b"%d" % number, partition=number).get(WAIT).offset == 0
         for number, leader in enumerate(leaders):
             assert cluster.values(leader, partition=number) == [b"%d" % number]
             assert len(cluster.files(leader)) == 2
 
 
-def test_files_at_one_broker_are_deleted_if_those_of_the_same_write_at_another_fail(tmp_path: Path) -> None:
-    with brokers(tmp_path) as cluster, producer(cluster, linger_ms=60_000, retries=0) as one:
+def test_files_at_one_broker_are_deleted_if_the_write_fails_at_another(tmp_path: Path) -> None:
+    with brokers(tmp_path) as cluster, new_producer(cluster, linger_ms=60_000, retries=0) as producer:
         cluster.coordinator.create_topic("u", assignment=[[0], [1]])
         down(cluster, 1)
-        futures = [one.send("u", b"%d" % number, partition=number) for number in (0, 1)]
-        one.flush(WAIT)
+        futures = [producer.send("u", b"%d" % number, partition=number) for number in (0, 1)]
+        producer.flush(WAIT)
         for future in futures:
             with pytest.raises(StorageError):
                 future.get(WAIT)
         assert cluster.files(0) == []
 
 
-def test_partitions_share_a_file_where_they_have_the_same_brokers(tmp_path: Path) -> None:
-    with brokers(tmp_path, 3, factor=2, partitions=6) as cluster, producer(cluster, linger_ms=60_000) as one:
+def test_partitions_with_the_same_brokers_share_a_file(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3, factor=2, partitions=6) as cluster, new_producer(cluster, linger_ms=60_000) as producer:
         for number in range(6):
-            one.send("t", b"%d" % number, partition=number)
-        one.flush(WAIT)
+            producer.send("t", b"%d" % number, partition=number)
+        producer.flush(WAIT)
         for number in range(6):
             for broker in cluster.partition("t", number).replicas:
                 assert cluster.values(broker, partition=number) == [b"%d" % number]
@@ -128,14 +128,14 @@ def test_partitions_share_a_file_where_they_have_the_same_brokers(tmp_path: Path
 
 
 def test_a_replica_costs_one_more_copy_of_the_bytes(tmp_path: Path) -> None:
-    """Counted: what each location is given and asked for 200 records."""
+    """Counts the calls and bytes of each location for 200 records."""
     with brokers(tmp_path) as cluster:
-        with producer(cluster, linger_ms=60_000) as one:
+        with new_producer(cluster, linger_ms=60_000) as producer:
             for store in cluster.stores:
                 store.reset_counts()
             for number in range(200):
-                one.send("t", b"%d" % number * 100)
-            one.flush(WAIT)
+                producer.send("t", b"%d" % number * 100)
+            producer.flush(WAIT)
         follower = cluster.stores[1]
         size = sum(Path(follower.root, name).stat().st_size for name in cluster.files(1))
         assert follower.bytes_written == size
@@ -144,16 +144,16 @@ def test_a_replica_costs_one_more_copy_of_the_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_a_transaction_is_acknowledged_by_all(tmp_path: Path, acks: int) -> None:
+def test_a_transaction_requires_acks_all(tmp_path: Path, acks: int) -> None:
     with brokers(tmp_path) as cluster, pytest.raises(InvalidConfigurationError, match="acks"):
-        producer(cluster, transactional_id="tx", acks=acks)
+        new_producer(cluster, transactional_id="tx", acks=acks)
 
 
 # -- locations that fail
 
 
 @pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, FULL, PERMISSION])
-def test_a_follower_that_fails_leaves_the_isr_and_nothing_waits_for_it(tmp_path: Path, kind: str) -> None:
+def test_a_failed_follower_leaves_the_isr_and_does_not_block_the_producer(tmp_path: Path, kind: str) -> None:
     with brokers(tmp_path) as cluster:
         down(cluster, 1, kind)
         assert send(cluster, b"a") == [0]
@@ -161,7 +161,7 @@ def test_a_follower_that_fails_leaves_the_isr_and_nothing_waits_for_it(tmp_path:
         assert cluster.values(0) == [b"a"]
 
 
-def test_a_follower_that_failed_is_let_be_for_a_while(tmp_path: Path) -> None:
+def test_a_failed_follower_is_not_retried_immediately(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         down(cluster, 1)
         send(cluster, b"a")
@@ -170,7 +170,7 @@ def test_a_follower_that_failed_is_let_be_for_a_while(tmp_path: Path) -> None:
         assert len(cluster.stores[1].calls) == tried
 
 
-def test_a_follower_that_is_back_gets_records_before_it_is_in_sync_so_that_it_can_catch_up(tmp_path: Path) -> None:
+def test_a_returning_follower_gets_records_before_it_is_in_sync(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         cluster.lead(0, [0])
         assert send(cluster, b"a") == [0]
@@ -180,12 +180,12 @@ def test_a_follower_that_is_back_gets_records_before_it_is_in_sync_so_that_it_ca
 
 
 @pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, FULL, PERMISSION])
-def test_a_leader_that_fails_gives_way_to_a_follower_in_the_same_commit(tmp_path: Path, kind: str) -> None:
+def test_a_failed_leader_is_replaced_by_a_follower_in_the_same_commit(tmp_path: Path, kind: str) -> None:
     with brokers(tmp_path, factor=1, partitions=1) as cluster:
         cluster.coordinator.create_topic("r", assignment=[[1, 0]])
         down(cluster, 1, kind)
-        with producer(cluster) as one:
-            assert one.send("r", b"a").get(WAIT).offset == 0
+        with new_producer(cluster) as producer:
+            assert producer.send("r", b"a").get(WAIT).offset == 0
         now = cluster.partition("r")
         assert (now.leader, now.leader_epoch, now.isr, now.replicas) == (0, 1, (0,), (1, 0))
         assert cluster.values(0, "r") == [b"a"]
@@ -193,66 +193,64 @@ def test_a_leader_that_fails_gives_way_to_a_follower_in_the_same_commit(tmp_path
 
 @pytest.mark.parametrize("acks", [0, 1])
 @pytest.mark.parametrize("kind", [ERROR, FULL, PERMISSION])
-def test_with_acks_1_or_0_the_next_in_sync_leads_where_the_leaders_location_keeps_failing(
+def test_with_acks_1_or_0_a_leader_whose_location_keeps_failing_is_replaced(
     tmp_path: Path, acks: int, kind: str
 ) -> None:
     with brokers(tmp_path) as cluster:
         cluster.coordinator.create_topic("r", assignment=[[1, 0]])
         down(cluster, 1, kind)
-        with producer(cluster, acks=acks) as one:
-            one.send("r", b"a").get(WAIT)
+        with new_producer(cluster, acks=acks) as producer:
+            producer.send("r", b"a").get(WAIT)
         now = cluster.partition("r")
         assert (now.leader, now.isr) == (0, (0,))
         assert cluster.values(0, "r") == [b"a"]
 
 
-def test_records_that_no_replica_may_take_fail_with_what_forbids_it(tmp_path: Path) -> None:
-    with brokers(tmp_path, factor=1) as cluster, producer(cluster, acks=1) as one:
+def test_records_that_no_replica_may_store_fail_with_the_permission_error(tmp_path: Path) -> None:
+    with brokers(tmp_path, factor=1) as cluster, new_producer(cluster, acks=1) as producer:
         cluster.coordinator.create_topic("r", assignment=[[1]])
         down(cluster, 1, PERMISSION)
         with pytest.raises(StoragePermissionError):
-            one.send("r", b"a").get(WAIT)
+            producer.send("r", b"a").get(WAIT)
 
 
 def test_with_acks_1_a_leader_that_fails_once_stays_leader(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         cluster.coordinator.create_topic("r", assignment=[[1, 0]])
         cluster.stores[1].inject(Fault(0, UNAVAILABLE))
-        with producer(cluster, acks=1) as one:
-            one.send("r", b"a").get(WAIT)
+        with new_producer(cluster, acks=1) as producer:
+            producer.send("r", b"a").get(WAIT)
         assert (cluster.partition("r").leader, cluster.values(1, "r")) == (1, [b"a"])
 
 
-def test_what_was_acknowledged_by_all_is_there_after_either_location_is_lost(tmp_path: Path) -> None:
+def test_records_acknowledged_by_all_survive_the_loss_of_either_location(tmp_path: Path) -> None:
     for lost in (0, 1):
         with brokers(tmp_path / str(lost)) as cluster:
             send(cluster, b"a", b"b")
             assert cluster.values(1 - lost) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("lost", ["gone", "a file in its place", "not the folder that was registered"])
-def test_a_folder_that_is_lost_while_producing_costs_no_record_and_is_not_filled_anew(
-    tmp_path: Path, lost: str
-) -> None:
-    """With real folders, as they are registered; the leader of one partition and the follower of the other is lost."""
+@pytest.mark.parametrize("lost", ["missing", "replaced by a file", "replaced by another folder"])
+def test_losing_a_folder_while_producing_loses_no_record_and_does_not_refill_it(tmp_path: Path, lost: str) -> None:
+    """With real, registered folders; the lost one leads one partition and follows the other."""
     roots = prepare(tmp_path)
     cluster = open_cluster(roots[0])
     Path(roots[1]).mkdir()
     Path(roots[1], IDENTITY_KEY).write_bytes(encode_identity(cluster.state.cluster_id, 1))
     cluster.create_topic("t", assignment=[[0, 1], [1, 0]])
-    with Producer(bootstrap_servers=roots[0], retry_backoff_ms=1) as one:
+    with Producer(bootstrap_servers=roots[0], retry_backoff_ms=1) as producer:
         for number in range(6):
             for partition in (0, 1):
-                assert one.send("t", b"%d" % number, partition=partition).get(WAIT).offset == number
+                assert producer.send("t", b"%d" % number, partition=partition).get(WAIT).offset == number
             if number == 2:
                 Path(roots[1]).rename(tmp_path / "away")
-                if lost == "a file in its place":
+                if lost == "replaced by a file":
                     Path(roots[1]).write_bytes(b"")
-                elif lost != "gone":
+                elif lost != "missing":
                     Path(roots[1]).mkdir()
     state = cluster.refresh()
-    assert [(one.leader, one.isr) for one in state.topic("t").partitions] == [(0, (0,)), (0, (0,))]
-    assert [one.leader_epoch for one in state.topic("t").partitions] == [0, 1]
+    assert [(partition.leader, partition.isr) for partition in state.topic("t").partitions] == [(0, (0,)), (0, (0,))]
+    assert [partition.leader_epoch for partition in state.topic("t").partitions] == [0, 1]
     assert not Path(roots[1]).is_dir() or not list(Path(roots[1]).iterdir())
     for partition in (0, 1):
         with LogReader(cluster) as reader:
@@ -262,7 +260,7 @@ def test_a_folder_that_is_lost_while_producing_costs_no_record_and_is_not_filled
 # -- too few replicas
 
 
-def test_too_few_replicas_in_sync_fail_the_records_and_nothing_is_written(tmp_path: Path) -> None:
+def test_too_few_in_sync_replicas_fail_the_records_and_nothing_is_written(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0])
         with pytest.raises(NotEnoughReplicasError, match=r"min\.insync\.replicas"):
@@ -271,7 +269,7 @@ def test_too_few_replicas_in_sync_fail_the_records_and_nothing_is_written(tmp_pa
         assert send(cluster, b"b", acks=1) == [0]
 
 
-def test_a_follower_that_fails_is_not_taken_out_where_it_is_needed(tmp_path: Path) -> None:
+def test_a_failed_follower_stays_in_the_isr_if_min_insync_replicas_needs_it(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         down(cluster, 1)
         with pytest.raises(NotEnoughReplicasError):
@@ -285,80 +283,80 @@ def test_a_follower_that_fails_is_not_taken_out_where_it_is_needed(tmp_path: Pat
 def test_records_wait_until_enough_replicas_are_in_sync_again(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0])
-        with producer(cluster) as one:
-            future = one.send("t", b"a")
+        with new_producer(cluster) as producer:
+            future = producer.send("t", b"a")
             assert not future.is_done
             cluster.lead(0, [0, 1])
             assert future.get(WAIT).offset == 0
         assert cluster.values(0) == cluster.values(1) == [b"a"]
 
 
-def test_records_that_waited_too_long_for_replicas_fail_with_what_they_waited_for(tmp_path: Path) -> None:
+def test_records_that_time_out_waiting_for_replicas_fail_with_not_enough_replicas(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0])
         with pytest.raises(NotEnoughReplicasError):
             send(cluster, b"a", delivery_timeout_ms=50)
 
 
-def test_partitions_with_enough_replicas_do_not_wait_for_one_that_has_too_few(tmp_path: Path) -> None:
+def test_partitions_with_enough_replicas_do_not_wait_for_others(tmp_path: Path) -> None:
     with brokers(tmp_path, partitions=2, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0], partition=1)
-        with producer(cluster, linger_ms=60_000, retries=2) as one:
-            first, second = one.send("t", b"a", partition=0), one.send("t", b"b", partition=1)
-            one.flush(WAIT)
+        with new_producer(cluster, linger_ms=60_000, retries=2) as producer:
+            first, second = producer.send("t", b"a", partition=0), producer.send("t", b"b", partition=1)
+            producer.flush(WAIT)
         assert first.get(WAIT).offset == 0
         assert isinstance(second.exception, NotEnoughReplicasError)
 
 
-def test_records_sent_later_to_other_partitions_do_not_wait_either(tmp_path: Path) -> None:
+def test_later_records_of_other_partitions_do_not_wait(tmp_path: Path) -> None:
     with brokers(tmp_path, partitions=2, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0], partition=1)
-        with producer(cluster) as one:
-            held = [one.send("t", b"%d" % number, partition=1) for number in range(3)]
+        with new_producer(cluster) as producer:
+            blocked = [producer.send("t", b"%d" % number, partition=1) for number in range(3)]
             for number in range(20):
-                assert one.send("t", b"x", partition=0).get(WAIT).offset == number
-                held.append(one.send("t", b"%d" % (number + 3), partition=1))
-            assert not any(future.is_done for future in held)
+                assert producer.send("t", b"x", partition=0).get(WAIT).offset == number
+                blocked.append(producer.send("t", b"%d" % (number + 3), partition=1))
+            assert not any(future.is_done for future in blocked)
             cluster.lead(0, [0, 1], partition=1)
-            assert [future.get(WAIT).offset for future in held] == list(range(23))
+            assert [future.get(WAIT).offset for future in blocked] == list(range(23))
         assert cluster.values(1, partition=1) == [b"%d" % number for number in range(23)]
-        assert cluster.partition("t", 1).segments <= 4, "what has waited goes up together"
+        assert cluster.partition("t", 1).segments <= 4, "the waiting records are sent together"
 
 
-def test_closing_waits_for_what_is_held_back_and_so_does_flushing(tmp_path: Path) -> None:
+def test_flush_and_close_wait_for_records_that_wait_for_replicas(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         for ending in ("flush", "close"):
             cluster.lead(0, [0])
-            one = producer(cluster, retry_backoff_ms=20)
-            future = one.send("t", ending.encode())
+            producer = new_producer(cluster, retry_backoff_ms=20)
+            future = producer.send("t", ending.encode())
             with pytest.raises(KafkaTimeoutError):
-                one.flush(0.05)
-            waiting = threading.Thread(target=getattr(one, ending), args=(WAIT,))
+                producer.flush(0.05)
+            waiting = threading.Thread(target=getattr(producer, ending), args=(WAIT,))
             waiting.start()
             cluster.lead(0, [0, 1])
             waiting.join(WAIT)
             assert future.succeeded()
-            one.close()
+            producer.close()
         assert cluster.values(1) == [b"flush", b"close"]
 
 
-def test_closing_by_force_fails_what_is_held_back(tmp_path: Path) -> None:
+def test_closing_with_a_short_timeout_fails_records_that_wait_for_replicas(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0])
-        one = producer(cluster)
-        futures = [one.send("t", b"a"), one.send("t", b"b")]
-        one.close(timeout=0.05)
+        producer = new_producer(cluster)
+        futures = [producer.send("t", b"a"), producer.send("t", b"b")]
+        producer.close(timeout=0.05)
         assert all(isinstance(future.exception, KafkaTimeoutError) for future in futures)
 
 
-def test_what_waits_behind_records_that_are_too_late_goes_on_when_its_own_time_is_not_over(tmp_path: Path) -> None:
+def test_records_behind_expired_ones_are_sent_within_their_own_timeout(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0])
         clock = cluster.coordinator.log.clock
-        with producer(cluster, delivery_timeout_ms=300) as one:
-            first = one.send("t", b"first")
+        with new_producer(cluster, delivery_timeout_ms=300) as producer:
+            first = producer.send("t", b"first")
             clock.sleep(0.2)
-            second = one.send("t", b"second")
+            second = producer.send("t", b"second")
             with pytest.raises(NotEnoughReplicasError):
                 first.get(WAIT)
             assert not second.is_done
@@ -371,7 +369,7 @@ def test_what_waits_behind_records_that_are_too_late_goes_on_when_its_own_time_i
 
 
 def before_commit(cluster: Brokers, change: Callable[[], object]) -> None:
-    """Once, when the first file of a producer is durable and its commit is not there yet."""
+    """Call ``change`` once, when the first file of a producer is durable and not yet committed."""
     done: list[bool] = []
     follower = cluster.stores[1]
 
@@ -383,12 +381,12 @@ def before_commit(cluster: Brokers, change: Callable[[], object]) -> None:
     follower.before = step
 
 
-def test_records_on_brokers_that_are_no_longer_in_sync_are_written_again(tmp_path: Path) -> None:
+def test_records_on_brokers_that_left_the_isr_are_written_again(tmp_path: Path) -> None:
     with brokers(tmp_path, 3) as cluster:
         cluster.coordinator.create_topic("r", assignment=[[1]])
         before_commit(cluster, lambda: cluster.lead(2, [2], "r", replicas=[2]))
-        with producer(cluster) as one:
-            assert one.send("r", b"a").get(WAIT).offset == 0
+        with new_producer(cluster) as producer:
+            assert producer.send("r", b"a").get(WAIT).offset == 0
         assert cluster.values(2, "r") == [b"a"]
         assert cluster.partition("r").log_end_offset == 1
 
@@ -403,7 +401,7 @@ def test_a_file_begun_before_the_fence_is_written_again_under_a_newer_name(tmp_p
         assert len(cluster.files(0)) == 4
 
 
-def test_a_call_that_appends_writes_again_where_brokers_changed_and_leaves_no_file_behind(tmp_path: Path) -> None:
+def test_an_append_call_fenced_before_its_commit_writes_again_and_leaves_no_file(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         fence = cluster.coordinator.state.version
         before_commit(cluster, lambda: cluster.commit(FenceWriters(version=fence)))
@@ -412,10 +410,10 @@ def test_a_call_that_appends_writes_again_where_brokers_changed_and_leaves_no_fi
         assert len(cluster.files(0)) == len(cluster.files(1)) == 2
 
 
-# -- calls that append
+# -- append calls
 
 
-def test_a_call_that_appends_does_as_acks_says(tmp_path: Path) -> None:
+def test_an_append_call_respects_acks(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         append_records(cluster.coordinator, "t", [Record(value=b"a")])
         assert cluster.values(0) == cluster.values(1) == [b"a"]
@@ -425,7 +423,7 @@ def test_a_call_that_appends_does_as_acks_says(tmp_path: Path) -> None:
             append_records(cluster.coordinator, "t", [Record(value=b"c")])
 
 
-def test_a_topic_created_by_a_call_has_the_clusters_replication_factor(tmp_path: Path) -> None:
+def test_a_topic_created_by_an_append_call_has_the_clusters_replication_factor(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         cluster.coordinator.submit(
             partial(alter_configs, topic="", changes={"default.replication.factor": "2", "num.partitions": "3"})
@@ -437,9 +435,9 @@ def test_a_topic_created_by_a_call_has_the_clusters_replication_factor(tmp_path:
 
 
 def test_a_topic_created_by_a_record_has_the_clusters_replication_factor(tmp_path: Path) -> None:
-    with brokers(tmp_path) as cluster, producer(cluster) as one:
+    with brokers(tmp_path) as cluster, new_producer(cluster) as producer:
         cluster.coordinator.submit(partial(alter_configs, topic="", changes={"default.replication.factor": "2"}))
-        one.send("new", b"a").get(WAIT)
+        producer.send("new", b"a").get(WAIT)
         assert cluster.values(0, "new") == cluster.values(1, "new") == [b"a"]
 
 
@@ -447,83 +445,89 @@ def test_a_topic_created_by_a_record_has_the_clusters_replication_factor(tmp_pat
 
 
 def test_a_transaction_is_on_every_replica(tmp_path: Path) -> None:
-    with brokers(tmp_path) as cluster, producer(cluster, transactional_id="tx") as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send("t", b"a")
-        one.flush()
-        one.send("t", b"b")
-        one.commit_transaction()
+    with brokers(tmp_path) as cluster, new_producer(cluster, transactional_id="tx") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a")
+        producer.flush()
+        producer.send("t", b"b")
+        producer.commit_transaction()
         assert cluster.values(0) == cluster.values(1) == [b"a", b"b"]
 
 
-def test_a_transaction_goes_on_without_a_follower_that_fails_halfway(tmp_path: Path) -> None:
-    with brokers(tmp_path) as cluster, producer(cluster, transactional_id="tx") as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send("t", b"a")
-        one.flush()
+def test_a_transaction_continues_without_a_follower_that_fails(tmp_path: Path) -> None:
+    with brokers(tmp_path) as cluster, new_producer(cluster, transactional_id="tx") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a")
+        producer.flush()
         down(cluster, 1)
-        one.send("t", b"b")
-        one.commit_transaction()
+        producer.send("t", b"b")
+        producer.commit_transaction()
         assert (cluster.values(0), cluster.partition().isr) == ([b"a", b"b"], (0,))
 
 
-def test_a_transaction_writes_again_what_a_follower_that_is_needed_did_not_get(tmp_path: Path) -> None:
-    with brokers(tmp_path, min_insync_replicas="2") as cluster, producer(cluster, transactional_id="tx") as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send("t", b"a")
+def test_a_transaction_retries_failed_writes_to_a_required_follower(tmp_path: Path) -> None:
+    with (
+        brokers(tmp_path, min_insync_replicas="2") as cluster,
+        new_producer(cluster, transactional_id="tx") as producer,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a")
         cluster.stores[1].reset_counts()
         cluster.stores[1].inject(Fault(0, UNAVAILABLE), Fault(3, UNAVAILABLE))
-        one.flush()
-        one.commit_transaction()
+        producer.flush()
+        producer.commit_transaction()
         assert cluster.values(0) == cluster.values(1) == [b"a"]
         assert (len(cluster.files(0)), cluster.partition().isr) == (2, (0, 1))
 
 
-def test_a_transaction_whose_files_lost_their_brokers_is_aborted_and_done_again(tmp_path: Path) -> None:
-    with brokers(tmp_path, min_insync_replicas="2") as cluster, producer(cluster, transactional_id="tx") as one:
-        one.init_transactions()
-        one.begin_transaction()
-        future = one.send("t", b"a")
-        one.flush()
+def test_a_transaction_with_too_few_replicas_is_aborted_and_can_be_repeated(tmp_path: Path) -> None:
+    with (
+        brokers(tmp_path, min_insync_replicas="2") as cluster,
+        new_producer(cluster, transactional_id="tx") as producer,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        future = producer.send("t", b"a")
+        producer.flush()
         cluster.lead(0, [0])
         with pytest.raises(NotEnoughReplicasError):
-            one.commit_transaction()
+            producer.commit_transaction()
         assert isinstance(future.exception, NotEnoughReplicasError)
         with pytest.raises(InvalidTxnStateError):
-            one.send("t", b"b")
-        one.abort_transaction()
+            producer.send("t", b"b")
+        producer.abort_transaction()
         assert cluster.files(0) == cluster.files(1) == []
         cluster.lead(0, [0, 1])
-        one.begin_transaction()
-        one.send("t", b"a")
-        one.commit_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"a")
+        producer.commit_transaction()
         assert cluster.values(0) == cluster.values(1) == [b"a"]
 
 
-def test_a_transaction_that_is_too_old_for_the_fence_is_aborted(tmp_path: Path) -> None:
-    with brokers(tmp_path) as cluster, producer(cluster, transactional_id="tx") as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send("t", b"a")
-        one.flush()
+def test_a_transaction_older_than_the_fence_is_aborted(tmp_path: Path) -> None:
+    with brokers(tmp_path) as cluster, new_producer(cluster, transactional_id="tx") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a")
+        producer.flush()
         cluster.commit(FenceWriters(version=cluster.coordinator.state.version))
         with pytest.raises(StaleWriteError):
-            one.commit_transaction()
-        one.abort_transaction()
+            producer.commit_transaction()
+        producer.abort_transaction()
 
 
-def test_writing_records_of_a_transaction_waits_for_replicas_at_most_max_block_ms(tmp_path: Path) -> None:
+def test_a_flush_in_a_transaction_waits_for_replicas_at_most_max_block_ms(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster:
         cluster.lead(0, [0])
-        with producer(cluster, transactional_id="tx", max_block_ms=50) as one:
-            one.init_transactions()
-            one.begin_transaction()
-            one.send("t", b"a")
+        with new_producer(cluster, transactional_id="tx", max_block_ms=50) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"a")
             with pytest.raises(KafkaTimeoutError, match=r"min\.insync\.replicas"):
-                one.flush()
+                producer.flush()
 
 
 # -- without a leader
@@ -534,28 +538,28 @@ def test_records_without_a_key_go_to_partitions_that_have_a_leader(tmp_path: Pat
         for partition in (0, 2):
             cluster.lead(-1, [0], partition=partition)
         cluster.coordinator.refresh()
-        with producer(cluster, batch_size=1) as one:
+        with new_producer(cluster, batch_size=1) as producer:
             for _ in range(40):
-                assert one.send("t", b"x").get(WAIT).partition in (1, 3)
+                assert producer.send("t", b"x").get(WAIT).partition in (1, 3)
 
 
-def test_a_partitioner_is_told_which_partitions_have_a_leader(tmp_path: Path) -> None:
-    asked: list[list[int]] = []
+def test_a_partitioner_gets_the_partitions_that_have_a_leader(tmp_path: Path) -> None:
+    calls: list[list[int]] = []
 
     def partitioner(key: bytes | None, every: list[int], available: list[int]) -> int:
-        asked.append(available)
+        calls.append(available)
         assert every == [0, 1, 2]
         return available[0]
 
     with brokers(tmp_path, factor=1, partitions=3) as cluster:
         cluster.lead(-1, [0], partition=0)
         cluster.coordinator.refresh()
-        with producer(cluster, partitioner=partitioner) as one:
-            assert one.send("t", b"x").get(WAIT).partition == 1
-    assert asked == [[1, 2]]
+        with new_producer(cluster, partitioner=partitioner) as producer:
+            assert producer.send("t", b"x").get(WAIT).partition == 1
+    assert calls == [[1, 2]]
 
 
-def test_a_partition_without_a_leader_takes_records_once_it_has_one(tmp_path: Path) -> None:
+def test_a_partition_accepts_records_once_it_has_a_leader(tmp_path: Path) -> None:
     with brokers(tmp_path, factor=1) as cluster:
         cluster.commit(ChangeBroker(broker=0, online=False))
         cluster.lead(-1, [0])
@@ -571,37 +575,37 @@ def test_a_partition_without_a_leader_takes_records_once_it_has_one(tmp_path: Pa
 # -- compacted topics
 
 
-def test_a_compacted_topic_refuses_records_without_a_key_before_they_are_taken(tmp_path: Path) -> None:
+def test_a_compacted_topic_refuses_records_without_a_key(tmp_path: Path) -> None:
     for policy in ("compact", "compact,delete"):
-        with brokers(tmp_path / policy, 1, cleanup_policy=policy) as cluster, producer(cluster) as one:
+        with brokers(tmp_path / policy, 1, cleanup_policy=policy) as cluster, new_producer(cluster) as producer:
             with pytest.raises(InvalidRecordError, match="'t' is compacted"):
-                one.send("t", b"a")
+                producer.send("t", b"a")
             for table in (
                 pa.table({"value": [b"a"]}),
                 pa.table({"key": pa.array([b"k", None], pa.binary()), "value": [b"a", b"b"]}),
             ):
                 with pytest.raises(InvalidRecordError, match="'t' is compacted"):
-                    one.send_batch("t", table)
+                    producer.send_batch("t", table)
             with pytest.raises(InvalidRecordError, match="'t' is compacted") as raised:
                 append_records(cluster.coordinator, "t", [Record(key=b"k", value=b"a"), Record(value=b"b")])
             assert raised.value.index == 1
             assert cluster.files(0) == []
-            one.send("t", b"a", key=b"k").get(WAIT)
-            one.send("t", key=b"k").get(WAIT)
-            one.send_batch("t", pa.table({"key": [b"k"], "value": [b"b"]})).get(WAIT)
+            producer.send("t", b"a", key=b"k").get(WAIT)
+            producer.send("t", key=b"k").get(WAIT)
+            producer.send_batch("t", pa.table({"key": [b"k"], "value": [b"b"]})).get(WAIT)
             assert cluster.partition().log_end_offset == 3
 
 
-def test_a_topic_that_is_compacted_from_now_on_refuses_from_now_on(tmp_path: Path) -> None:
-    with brokers(tmp_path, 1) as cluster, producer(cluster) as one:
-        one.send("t", b"a").get(WAIT)
+def test_a_topic_that_becomes_compacted_refuses_records_without_a_key(tmp_path: Path) -> None:
+    with brokers(tmp_path, 1) as cluster, new_producer(cluster) as producer:
+        producer.send("t", b"a").get(WAIT)
         cluster.coordinator.submit(partial(alter_configs, topic="t", changes={"cleanup.policy": "compact"}))
-        one.send("t", b"b", key=b"k").get(WAIT)
+        producer.send("t", b"b", key=b"k").get(WAIT)
         with pytest.raises(InvalidRecordError):
-            one.send("t", b"c")
+            producer.send("t", b"c")
 
 
-def test_the_faults_of_these_tests_are_real(tmp_path: Path) -> None:
+def test_injected_faults_take_effect(tmp_path: Path) -> None:
     with brokers(tmp_path) as cluster:
         down(cluster, 1)
         send(cluster, b"a")

@@ -1,5 +1,5 @@
-"""A root that is restored from a copy under a producer, and goes on until the commits that the producer knows are
-removed: it reads on from a checkpoint, and must not take another producer's id and sequences there for its own."""
+"""A root is restored from a copy while a producer uses it, and the commits that the producer knows are removed. The
+producer continues from a checkpoint, and must not mistake another producer's id and sequences for its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.cluster.client.test_transactions_regressions import values
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
 
 WAIT = 30
-"""seconds. No test waits that long unless something is broken."""
+"""Seconds. Only a broken test waits this long."""
 
 
 def cluster_with_topic() -> tuple[MemoryStore, dict[str, bytes]]:
@@ -36,7 +36,7 @@ def cluster_with_topic() -> tuple[MemoryStore, dict[str, bytes]]:
     return store, take_snapshot(store)
 
 
-def make(cluster: Coordinator, **more: Any) -> Producer:
+def new_producer(cluster: Coordinator, **more: Any) -> Producer:
     return Producer(cluster=cluster, **{"linger_ms": 60_000, "retry_backoff_ms": 0, **more})
 
 
@@ -53,7 +53,7 @@ def commit(producer: Producer, message: bytes) -> None:
 
 
 def pass_by(store: Store, *readers: Coordinator) -> None:
-    """Others commit, and the commits that a client here knows are removed, but for these who read them in time."""
+    """Commit from another client, then remove the commits that clients know; ``readers`` read the new ones in time."""
     others = open_cluster(store)
     for number in range(200):
         others.submit(partial(alter_configs, topic="t", changes={"retention.ms": str(10**9 + number)}))
@@ -64,14 +64,14 @@ def pass_by(store: Store, *readers: Coordinator) -> None:
     assert read_boundary(store) > 50
 
 
-class Lost(FaultyStore):
-    """The next commit has no answer: it is stored or not, and nothing can be read for long enough to give up on it.
-    Then ``meanwhile`` happens."""
+class UnknownOutcome(FaultyStore):
+    """The outcome of the next commit is unknown: it is stored or not, and reading it back fails until the client gives
+    up. Then ``after_failure`` is called."""
 
-    def __init__(self, store: Store, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, store: Store, after_failure: Callable[[], None]) -> None:
         super().__init__(store)
         self.armed = ""
-        self._meanwhile = meanwhile
+        self._after_failure = after_failure
         self._unreadable = 0
 
     def _due(self, call: Call) -> str | None:
@@ -82,17 +82,17 @@ class Lost(FaultyStore):
             self._unreadable -= 1
             kind = "unavailable"
             if not self._unreadable:
-                self._meanwhile()
+                self._after_failure()
         return kind
 
 
-def test_a_record_is_not_answered_as_a_repetition_of_another_producers() -> None:
+def test_a_record_is_not_mistaken_for_a_repetition_of_another_producers() -> None:
     store, snapshot = cluster_with_topic()
-    a = make(open_cluster(store))
+    a = new_producer(open_cluster(store))
     send(a, b"A0", b"A1")
     restore(store, snapshot)
-    with make(open_cluster(store)) as b:
-        send(b, b"B0", b"B1", b"B2")  # with the id and the sequences that A has
+    with new_producer(open_cluster(store)) as b:
+        send(b, b"B0", b"B1", b"B2")  # with A's id and sequences
     pass_by(store)
     future = a.send("t", b"A2", partition=0)
     later = a.send("t", b"A3", partition=0)
@@ -101,19 +101,19 @@ def test_a_record_is_not_answered_as_a_repetition_of_another_producers() -> None
     assert (future.get(WAIT).offset, later.get(WAIT).offset) == (3, 4)
 
 
-def test_a_record_whose_commit_had_no_answer_before_the_root_was_restored_fails_as_unknown() -> None:
+def test_a_record_with_unknown_outcome_is_indeterminate_after_a_restore() -> None:
     store, snapshot = cluster_with_topic()
 
     def replace_root() -> None:
         restore(store, snapshot)
-        with make(open_cluster(store)) as b:
+        with new_producer(open_cluster(store)) as b:
             send(b, b"B0", b"B1")
         pass_by(store)
 
-    lost = Lost(store, replace_root)
-    a = make(open_cluster(lost, clock=ManualClock(int(time.time() * 1000))))
+    faulty = UnknownOutcome(store, replace_root)
+    a = new_producer(open_cluster(faulty, clock=ManualClock(int(time.time() * 1000))))
     send(a, b"A0")
-    lost.armed = LOST_ANSWER
+    faulty.armed = LOST_ANSWER
     future = a.send("t", b"A1", partition=0)
     a.flush(WAIT)
     assert isinstance(future.exception, IndeterminateCommitError)
@@ -122,10 +122,10 @@ def test_a_record_whose_commit_had_no_answer_before_the_root_was_restored_fails_
     assert values(open_cluster(store), "t") == [b"B0", b"B1", b"A2"]
 
 
-def test_a_producer_that_was_idle_while_commits_were_removed_goes_on() -> None:
+def test_an_idle_producer_continues_after_commits_were_removed() -> None:
     store, _ = cluster_with_topic()
     client = open_cluster(store)
-    with make(client) as producer:
+    with new_producer(client) as producer:
         send(producer, b"0")
         pass_by(store)
         send(producer, b"1", b"2")
@@ -133,7 +133,7 @@ def test_a_producer_that_was_idle_while_commits_were_removed_goes_on() -> None:
     assert values(client, "t") == [b"0", b"1", b"2"]
 
 
-def test_a_reader_of_every_commit_makes_no_unlinked_jump() -> None:
+def test_reading_every_commit_makes_no_unlinked_jump() -> None:
     store, _ = cluster_with_topic()
     client = open_cluster(store)
     others = open_cluster(store)
@@ -147,15 +147,15 @@ def test_a_reader_of_every_commit_makes_no_unlinked_jump() -> None:
 # -- transactions
 
 
-def test_a_transaction_under_way_is_aborted_and_the_next_one_has_another_identity() -> None:
+def test_a_restore_aborts_the_open_transaction_and_the_next_has_a_new_producer_id() -> None:
     store, snapshot = cluster_with_topic()
-    a = make(open_cluster(store), transactional_id="a")
+    a = new_producer(open_cluster(store), transactional_id="a")
     a.init_transactions()
     a.begin_transaction()
     future = a.send("t", b"A0", partition=0)
     restore(store, snapshot)
     reader = open_cluster(store)
-    b = make(reader, transactional_id="b")  # with the id and epoch that A has
+    b = new_producer(reader, transactional_id="b")  # with A's id and epoch
     b.init_transactions()
     commit(b, b"B0")
     pass_by(store, reader)
@@ -164,20 +164,20 @@ def test_a_transaction_under_way_is_aborted_and_the_next_one_has_another_identit
     assert future.failed()
     a.abort_transaction()
     commit(a, b"A1")
-    commit(b, b"B1")  # nobody took its id
+    commit(b, b"B1")  # its id was not taken over
     for producer in (a, b):
         producer.close()
     assert values(open_cluster(store), "t") == [b"B0", b"A1", b"B1"]
 
 
-def test_a_transaction_whose_commit_had_no_answer_is_told_as_unknown_and_keeps_its_files() -> None:
+def test_a_transaction_with_unknown_outcome_is_indeterminate_and_keeps_its_files() -> None:
     store, _ = cluster_with_topic()
-    lost = Lost(store, lambda: pass_by(store))  # the same history, which this client cannot tell
-    a = make(open_cluster(lost, clock=ManualClock(int(time.time() * 1000))), transactional_id="a")
+    faulty = UnknownOutcome(store, lambda: pass_by(store))  # the same history, but this client cannot know that
+    a = new_producer(open_cluster(faulty, clock=ManualClock(int(time.time() * 1000))), transactional_id="a")
     a.init_transactions()
     a.begin_transaction()
     future = a.send("t", b"A0", partition=0)
-    lost.armed = LOST_ANSWER
+    faulty.armed = LOST_ANSWER
     with pytest.raises(IndeterminateCommitError, match="look for its records"):
         a.commit_transaction()
     assert isinstance(future.exception, IndeterminateCommitError)
@@ -187,13 +187,13 @@ def test_a_transaction_whose_commit_had_no_answer_is_told_as_unknown_and_keeps_i
     assert values(open_cluster(store), "t") == [b"A0", b"A1"]
 
 
-def test_a_transactional_producer_does_not_fence_who_has_taken_over_while_it_was_idle() -> None:
+def test_an_idle_transactional_producer_does_not_fence_its_newer_instance() -> None:
     store, _ = cluster_with_topic()
     client = open_cluster(store)
-    older = make(client, transactional_id="a")
+    older = new_producer(client, transactional_id="a")
     older.init_transactions()
     reader = open_cluster(store)
-    newer = make(reader, transactional_id="a")
+    newer = new_producer(reader, transactional_id="a")
     newer.init_transactions()
     commit(newer, b"0")
     pass_by(store, reader)

@@ -1,4 +1,4 @@
-"""Whole tables through the producer: the same records, places and errors as one by one."""
+"""Whole tables through the producer: the same records, partitions and errors as one by one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_all(cluster: Coordinator, topic: str) -> list[list[ConsumerRecord]]:
     return [read(cluster, topic, number) for number in range(len(cluster.refresh().topic(topic).partitions))]
 
 
-def test_all_columns_come_back_as_they_were(cluster: Coordinator, producer: Producer) -> None:
+def test_all_columns_are_read_back_unchanged(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", 3)
     headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
     table = pa.table(
@@ -80,7 +80,7 @@ def test_all_columns_come_back_as_they_were(cluster: Coordinator, producer: Prod
     st.lists(st.tuples(st.none() | st.binary(max_size=6), st.none() | st.integers(0, 2)), max_size=60),
     st.integers(1, 20),
 )
-def test_rows_go_where_single_records_go_in_their_order(
+def test_rows_have_the_partitions_and_order_of_single_records(
     rows: list[tuple[bytes | None, int | None]], chunk: int
 ) -> None:
     cluster = new_cluster()
@@ -91,19 +91,17 @@ def test_rows_go_where_single_records_go_in_their_order(
     table = pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
     with Producer(cluster=cluster) as producer:
         ranges = producer.send_batch("t", pa.Table.from_batches(table.to_batches(chunk), schema)).get(WAIT)
-    found = [[record.value for record in part] for part in read_all(cluster, "t")]
-    assert sorted(value for part in found for value in part if value) == values
-    assert {(one.partition, one.start, one.end) for one in ranges} == {
-        (number, 0, len(part)) for number, part in enumerate(found) if part
+    stored = [[record.value for record in part] for part in read_all(cluster, "t")]
+    assert sorted(value for part in stored for value in part if value) == values
+    assert {(offsets.partition, offsets.start, offsets.end) for offsets in ranges} == {
+        (number, 0, len(part)) for number, part in enumerate(stored) if part
     }
-    placed: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     for (key, partition), value in zip(rows, values, strict=True):
         if partition is not None or key is not None:
-            placed[partition_for_key(key or b"", 3) if partition is None else partition].append(value)
-    anywhere = {
-        value for (key, partition), value in zip(rows, values, strict=True) if key is None and partition is None
-    }
-    assert [[value for value in part if value not in anywhere] for part in found] == list(placed.values())
+            expected[partition_for_key(key or b"", 3) if partition is None else partition].append(value)
+    keyless = {value for (key, partition), value in zip(rows, values, strict=True) if key is None and partition is None}
+    assert [[value for value in part if value not in keyless] for part in stored] == list(expected.values())
 
 
 def test_one_partition_may_be_given_for_all_rows(cluster: Coordinator, producer: Producer) -> None:
@@ -113,7 +111,7 @@ def test_one_partition_may_be_given_for_all_rows(cluster: Coordinator, producer:
     ]
 
 
-def test_a_record_batch_a_table_of_keys_alone_and_an_empty_one_are_taken(
+def test_a_record_batch_a_table_of_keys_and_an_empty_table_are_accepted(
     cluster: Coordinator, producer: Producer
 ) -> None:
     cluster.create_topic("t")
@@ -132,31 +130,31 @@ def test_tables_and_single_records_keep_the_order_in_which_they_were_sent(cluste
         last = producer.send("t", b"4")
         before = cluster.refresh().version
         producer.flush()
-        assert cluster.refresh().version == before + 2  # the producer id, then all of it
+        assert cluster.refresh().version == before + 2  # the producer id, then all records
     assert [record.value for record in read(cluster, "t")] == [b"1", b"2", b"3", b"4"]
     assert (first.get(0).offset, table.get(0), last.get(0).offset) == (0, [OffsetRange("t", 0, 1, 3)], 3)
 
 
-def test_a_table_larger_than_the_memory_goes_up_in_parts(cluster: Coordinator) -> None:
+def test_a_table_larger_than_the_buffer_is_sent_in_parts(cluster: Coordinator) -> None:
     cluster.create_topic("t", 2)
     values = [b"%06d" % number for number in range(50_000)]
     with Producer(cluster=cluster, buffer_memory=100_000) as producer:
         ranges = producer.send_batch("t", pa.table({"value": values, "key": values})).get(WAIT)
         assert producer.metrics()["producer-metrics"]["commit-total"] > 2
-    assert [(one.partition, one.start) for one in ranges] == [(0, 0), (1, 0)]
+    assert [(offsets.partition, offsets.start) for offsets in ranges] == [(0, 0), (1, 0)]
     for part in read_all(cluster, "t"):
-        found = [record.value for record in part]
-        assert found == [value for value in values if partition_for_key(value, 2) == part[0].partition]
+        stored = [record.value for record in part]
+        assert stored == [value for value in values if partition_for_key(value, 2) == part[0].partition]
 
 
-def test_a_few_large_rows_among_many_small_ones_fit_the_memory(cluster: Coordinator) -> None:
+def test_a_few_large_rows_among_many_small_ones_fit_the_buffer(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     values = [b""] * 10_000 + [bytes(100_000)] * 30 + [b""] * 10_000
     with Producer(cluster=cluster, buffer_memory=500_000) as producer:
         assert producer.send_batch("t", pa.table({"value": values})).get(WAIT) == [OffsetRange("t", 0, 0, 20_030)]
 
 
-def test_columns_of_kindred_types_are_taken(cluster: Coordinator, producer: Producer) -> None:
+def test_columns_of_related_types_are_accepted(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t")
     kinds = [pa.string(), pa.large_string(), pa.binary_view(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
     for kind in kinds:
@@ -164,9 +162,9 @@ def test_columns_of_kindred_types_are_taken(cluster: Coordinator, producer: Prod
     headers = pa.array([[("h", b"1")], None], pa.map_(pa.string(), pa.binary()))
     producer.send_batch("t", pa.table({"value": ["m", "n"], "headers": headers}))
     producer.flush()
-    found = read(cluster, "t")
-    assert [record.value for record in found] == [b"a", None] * len(kinds) + [b"m", b"n"]
-    assert [list(record.headers) for record in found[-2:]] == [[("h", b"1")], []]
+    records = read(cluster, "t")
+    assert [record.value for record in records] == [b"a", None] * len(kinds) + [b"m", b"n"]
+    assert [list(record.headers) for record in records[-2:]] == [[("h", b"1")], []]
 
 
 def test_rows_without_a_key_are_spread_over_the_partitions(cluster: Coordinator, producer: Producer) -> None:
@@ -234,7 +232,7 @@ def test_one_failed_part_fails_the_future_of_the_table(cluster: Coordinator) -> 
         ({"value": [b"a"], "timestamp": pa.array([-1], pa.timestamp("us"))}, InvalidTimestampError, "since 1970"),
     ],
 )
-def test_a_table_that_is_refused_leaves_nothing(
+def test_a_refused_table_stores_nothing(
     cluster: Coordinator, producer: Producer, table: dict[str, object], error: type[Exception], message: str
 ) -> None:
     cluster.create_topic("t", 2)
@@ -244,14 +242,14 @@ def test_a_table_that_is_refused_leaves_nothing(
     assert read_all(cluster, "t") == [[], []]
 
 
-def test_what_is_no_table_is_refused(producer: Producer) -> None:
+def test_invalid_tables_and_arguments_are_refused(producer: Producer) -> None:
     with pytest.raises(SerializationError, match="Table or RecordBatch, not dict"):
         producer.send_batch("t", {"value": [b"a"]})
     with pytest.raises(InvalidRecordError, match="omit one of them"):
         producer.send_batch("t", pa.table({"value": [b"a"], "partition": [0]}), partition=0)
 
 
-def test_a_large_record_among_headers_is_counted_row_by_row(cluster: Coordinator, producer: Producer) -> None:
+def test_large_headers_are_counted_row_by_row(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t")
     headers = [None, [{"key": "h", "value": bytes(600_000)}], [{"key": "h", "value": bytes(600_000)}]]
     table = pa.table({"value": [bytes(600_000), b"b", b"c"], "headers": headers})

@@ -1,4 +1,4 @@
-"""Transactions of a producer: everything at once or nothing, once, by one instance, and nothing that hangs."""
+"""Transactions of a producer: atomic, committed once, by one instance, and never hanging."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.flaky_store import FlakyStore
 
 WAIT = 30
-"""seconds. No test waits that long unless something is broken."""
+"""Seconds. Only a broken test waits this long."""
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def cluster(store: FlakyStore, clock: ManualClock) -> Coordinator:
 
 @pytest.fixture
 def producer(cluster: Coordinator) -> Iterator[Producer]:
-    with make(cluster) as producer:
+    with new_producer(cluster) as producer:
         producer.init_transactions()
         yield producer
 
 
-def make(cluster: Coordinator, **more: Any) -> Producer:
+def new_producer(cluster: Coordinator, **more: Any) -> Producer:
     return Producer(cluster=cluster, transactional_id="tx", retry_backoff_ms=0, **more)
 
 
@@ -84,8 +84,8 @@ def test_records_of_many_topics_and_offsets_of_a_group_become_visible_with_one_c
 ) -> None:
     producer.begin_transaction()
     futures = [producer.send("orders", b"a", partition=1), producer.send("audit", b"b")]
-    place, position = TopicPartition("orders", 0), OffsetAndMetadata(0, "note", 0)
-    producer.send_offsets_to_transaction({place: position}, "group")
+    partition, position = TopicPartition("orders", 0), OffsetAndMetadata(0, "note", 0)
+    producer.send_offsets_to_transaction({partition: position}, "group")
     before = cluster.refresh().version
     assert values(cluster, "orders", 1) == []
     producer.commit_transaction()
@@ -112,7 +112,7 @@ def test_an_empty_transaction_commits_nothing(cluster: Coordinator, producer: Pr
     assert cluster.refresh().version == before
 
 
-def test_offsets_of_a_group_come_together_from_several_calls(cluster: Coordinator, producer: Producer) -> None:
+def test_offsets_of_several_calls_are_committed_together(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("in", 3)
     producer.begin_transaction()
     producer.send_offsets_to_transaction({TopicPartition("in", 0): OffsetAndMetadata(0)}, "g")
@@ -120,7 +120,7 @@ def test_offsets_of_a_group_come_together_from_several_calls(cluster: Coordinato
     producer.send_offsets_to_transaction({}, "other")
     producer.commit_transaction()
     offsets = cluster.refresh().groups["g"].offsets.values()
-    assert {(one.partition, one.metadata) for one in offsets} == {(0, "last"), (1, "")}
+    assert {(committed.partition, committed.metadata) for committed in offsets} == {(0, "last"), (1, "")}
     assert "other" not in cluster.state.groups
 
 
@@ -131,9 +131,7 @@ class Metadata(NamedTuple):
     group_instance_id: str | None
 
 
-def test_offsets_of_a_member_that_the_group_does_not_have_abort_the_transaction(
-    cluster: Coordinator, producer: Producer
-) -> None:
+def test_offsets_of_an_unknown_member_abort_the_transaction(cluster: Coordinator, producer: Producer) -> None:
     producer.begin_transaction()
     future = producer.send("audit", b"a")
     metadata = Metadata("g", 3, "gone", None)
@@ -150,7 +148,7 @@ def test_offsets_of_a_member_that_the_group_does_not_have_abort_the_transaction(
 
 
 @pytest.mark.parametrize("offsets", [[("orders", 0)], {"orders": 1}, {("orders", 0): "1"}, {("orders", 0): True}])
-def test_what_are_no_offsets_is_refused(producer: Producer, offsets: object) -> None:
+def test_invalid_offsets_are_refused(producer: Producer, offsets: object) -> None:
     producer.begin_transaction()
     with pytest.raises(InvalidRequestError, match="TopicPartition"):
         producer.send_offsets_to_transaction(offsets, "g")  # type: ignore[arg-type]
@@ -178,7 +176,7 @@ def test_an_aborted_transaction_leaves_nothing_visible_and_no_files(
 
 
 def test_closing_a_producer_aborts_its_transaction(cluster: Coordinator, store: FlakyStore) -> None:
-    producer = make(cluster)
+    producer = new_producer(cluster)
     producer.init_transactions()
     producer.begin_transaction()
     future = producer.send("audit", b"a")
@@ -190,7 +188,7 @@ def test_closing_a_producer_aborts_its_transaction(cluster: Coordinator, store: 
         producer.begin_transaction()
 
 
-def test_a_transaction_that_took_too_long_is_aborted_by_its_commit(
+def test_a_commit_after_the_transaction_timeout_aborts_the_transaction(
     cluster: Coordinator, producer: Producer, clock: ManualClock
 ) -> None:
     producer.begin_transaction()
@@ -205,7 +203,7 @@ def test_a_transaction_that_took_too_long_is_aborted_by_its_commit(
     assert values(cluster, "audit") == []
 
 
-def test_a_transaction_for_a_topic_that_was_deleted_is_aborted_and_heals(
+def test_a_transaction_for_a_deleted_topic_is_aborted_and_the_next_one_succeeds(
     cluster: Coordinator, producer: Producer
 ) -> None:
     producer.begin_transaction()
@@ -228,8 +226,8 @@ def test_a_transaction_for_a_topic_that_was_deleted_is_aborted_and_heals(
 # -- memory
 
 
-def test_a_transaction_may_be_larger_than_the_memory(cluster: Coordinator) -> None:
-    with make(cluster, buffer_memory=4_000) as producer:
+def test_a_transaction_may_be_larger_than_the_buffer(cluster: Coordinator) -> None:
+    with new_producer(cluster, buffer_memory=4_000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         futures = [producer.send("orders", b"%04d" % number, partition=number % 2) for number in range(400)]
@@ -239,7 +237,7 @@ def test_a_transaction_may_be_larger_than_the_memory(cluster: Coordinator) -> No
     assert [future.get(WAIT).offset for future in futures] == [number // 2 for number in range(400)]
 
 
-def test_waiting_without_end_for_a_record_of_an_open_transaction_is_refused(producer: Producer) -> None:
+def test_waiting_without_a_timeout_for_a_record_of_an_open_transaction_is_refused(producer: Producer) -> None:
     producer.begin_transaction()
     future = producer.send("audit", b"a")
     with pytest.raises(IllegalStateError, match="commit_transaction"):
@@ -253,8 +251,8 @@ def test_waiting_without_end_for_a_record_of_an_open_transaction_is_refused(prod
 # -- states
 
 
-def test_every_step_out_of_turn_is_refused_and_says_what_comes_first(cluster: Coordinator) -> None:
-    with make(cluster) as producer:
+def test_calls_in_the_wrong_state_are_refused_and_the_required_call_is_named(cluster: Coordinator) -> None:
+    with new_producer(cluster) as producer:
         with pytest.raises(InvalidTxnStateError, match=r"init_transactions\(\) first"):
             producer.begin_transaction()
         with pytest.raises(InvalidTxnStateError, match=r"init_transactions\(\) first"):
@@ -277,9 +275,7 @@ def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: Coor
         producer.init_transactions()
 
 
-def test_a_transaction_with_a_record_that_its_topic_does_not_take_can_only_be_aborted(
-    cluster: Coordinator, producer: Producer
-) -> None:
+def test_a_transaction_with_a_refused_record_can_only_be_aborted(cluster: Coordinator, producer: Producer) -> None:
     cluster.submit(partial(alter_configs, topic="orders", changes={"max.message.bytes": "100"}))
     producer.begin_transaction()
     kept = producer.send("orders", b"a", partition=0)
@@ -308,7 +304,7 @@ def test_a_transaction_with_a_record_that_its_topic_does_not_take_can_only_be_ab
         ({TopicPartition("orders", 0): 1}, ConsumerGroupMetadata(None), TypeError),
     ],
 )
-def test_offsets_that_are_none_are_refused_as_kafka_python_does(
+def test_invalid_offsets_are_refused_with_kafka_pythons_errors(
     producer: Producer, offsets: Any, member: Any, kind: type[Exception]
 ) -> None:
     producer.begin_transaction()
@@ -318,7 +314,7 @@ def test_offsets_that_are_none_are_refused_as_kafka_python_does(
 
 
 def test_sending_outside_of_a_transaction_is_an_illegal_state(cluster: Coordinator) -> None:
-    with make(cluster) as producer:
+    with new_producer(cluster) as producer:
         with pytest.raises(IllegalStateError):
             producer.send("orders", b"a")
         producer.init_transactions()
@@ -329,7 +325,7 @@ def test_sending_outside_of_a_transaction_is_an_illegal_state(cluster: Coordinat
 def test_a_timeout_over_the_clusters_limit_is_refused(cluster: Coordinator) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"transaction.max.timeout.ms": "1000"}))
     with (
-        make(cluster) as producer,
+        new_producer(cluster) as producer,
         pytest.raises(InvalidTransactionTimeoutError, match=r"transaction\.max\.timeout\.ms"),
     ):
         producer.init_transactions()
@@ -341,7 +337,7 @@ def test_a_timeout_over_the_clusters_limit_is_refused(cluster: Coordinator) -> N
 def test_a_newer_instance_fences_the_older_one(cluster: Coordinator, producer: Producer, store: FlakyStore) -> None:
     producer.begin_transaction()
     future = producer.send("audit", b"old")
-    with make(cluster) as newer:
+    with new_producer(cluster) as newer:
         newer.init_transactions()
         newer.begin_transaction()
         newer.send("audit", b"new")
@@ -365,7 +361,7 @@ def test_a_newer_instance_fences_the_older_one(cluster: Coordinator, producer: P
 
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, LOST_ANSWER])
-def test_a_commit_that_storage_did_not_take_or_not_answer_is_tried_again(
+def test_a_commit_that_failed_or_has_an_unknown_outcome_is_retried(
     cluster: Coordinator, producer: Producer, store: FlakyStore, kind: str, silent: bool
 ) -> None:
     producer.begin_transaction()
@@ -381,14 +377,14 @@ def test_a_commit_that_storage_did_not_take_or_not_answer_is_tried_again(
     assert values(cluster, "audit") == [b"a", b"c"]
 
 
-@pytest.mark.parametrize("happened", [False, True])
-def test_a_commit_without_an_answer_can_be_repeated(
-    cluster: Coordinator, producer: Producer, store: FlakyStore, happened: bool
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_commit_with_unknown_outcome_can_be_repeated(
+    cluster: Coordinator, producer: Producer, store: FlakyStore, stored: bool
 ) -> None:
     producer.begin_transaction()
     future = producer.send("audit", b"a")
     producer.flush()
-    store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
+    store.commits, store.silent = [LOST_ANSWER if stored else UNAVAILABLE], True
     store.before_retry = lambda: setattr(store, "down", True)
     with pytest.raises(KafkaTimeoutError, match="its outcome is unknown"):
         producer.commit_transaction()
@@ -401,10 +397,8 @@ def test_a_commit_without_an_answer_can_be_repeated(
     assert future.get(WAIT).offset == 0
 
 
-def test_files_of_a_commit_without_an_answer_stay_when_the_producer_is_closed(
-    cluster: Coordinator, store: FlakyStore
-) -> None:
-    producer = make(cluster)
+def test_closing_keeps_the_files_of_a_commit_with_unknown_outcome(cluster: Coordinator, store: FlakyStore) -> None:
+    producer = new_producer(cluster)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("audit", b"a")
@@ -417,24 +411,24 @@ def test_files_of_a_commit_without_an_answer_stay_when_the_producer_is_closed(
     assert values(open_cluster(store), "audit") == [b"a"]
 
 
-@pytest.mark.parametrize("happened", [False, True])
-def test_a_commit_without_an_answer_whose_repetition_is_refused_is_settled_first(
-    cluster: Coordinator, producer: Producer, store: FlakyStore, happened: bool
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_unknown_outcome_is_resolved_if_the_retry_is_refused(
+    cluster: Coordinator, producer: Producer, store: FlakyStore, stored: bool
 ) -> None:
-    """The group's topic goes away between the two tries: what the first one did decides."""
+    """The group's topic is deleted between the two attempts; the outcome of the first decides."""
     producer.begin_transaction()
     future = producer.send("audit", b"a")
     producer.send_offsets_to_transaction({("orders", 0): 0}, "g")
-    store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
+    store.commits, store.silent = [LOST_ANSWER if stored else UNAVAILABLE], True
     store.before_retry = lambda: delete_topic(open_cluster(store), "orders")
-    if happened:
+    if stored:
         producer.commit_transaction()
     else:
         with pytest.raises(UnknownTopicOrPartitionError):
             producer.commit_transaction()
         producer.abort_transaction()
-    assert future.succeeded() == happened
-    assert values(cluster, "audit") == ([b"a"] if happened else [])
+    assert future.succeeded() == stored
+    assert values(cluster, "audit") == ([b"a"] if stored else [])
     producer.begin_transaction()
     producer.send("audit", b"b")
     producer.commit_transaction()
@@ -458,10 +452,8 @@ def test_a_transaction_that_cannot_be_written_is_aborted(
     assert values(cluster, "audit") == [b"b"]
 
 
-def test_an_initialisation_without_an_answer_times_out_and_can_be_repeated(
-    cluster: Coordinator, store: FlakyStore
-) -> None:
-    with make(cluster) as producer:
+def test_init_transactions_times_out_and_can_be_repeated(cluster: Coordinator, store: FlakyStore) -> None:
+    with new_producer(cluster) as producer:
         store.down = True
         with pytest.raises(KafkaTimeoutError, match=r"init_transactions\(\)"):
             producer.init_transactions()
@@ -469,7 +461,7 @@ def test_an_initialisation_without_an_answer_times_out_and_can_be_repeated(
         producer.init_transactions()
 
 
-def test_threads_send_into_one_transaction(cluster: Coordinator, producer: Producer) -> None:
+def test_several_threads_can_send_in_one_transaction(cluster: Coordinator, producer: Producer) -> None:
     producer.begin_transaction()
     threads = [
         threading.Thread(target=lambda: [producer.send("audit", b"%d" % number) for number in range(500)])

@@ -1,4 +1,4 @@
-"""Whatever is rolled, compacted or deleted between two steps of a read: in order, nothing twice, nothing left out."""
+"""Reads that race with rolls, compactions and deletions return records in order, none twice and none missing."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ changes = st.one_of(
 
 
 class Log:
-    """Offsets 0 to 15 of t-0 in four files, and what is left of them."""
+    """Offsets 0 to 15 of t-0 in four files, and those that remain."""
 
     def __init__(self) -> None:
         self.admin: Coordinator = create_cluster(MemoryStore(uuid.uuid4().hex))
         self.admin.create_topic("t")
-        self.left: set[int] = set()
+        self.remaining: set[int] = set()
         for _ in range(4):
             self.append()
 
@@ -45,47 +45,49 @@ class Log:
     def append(self) -> None:
         first = self.end
         append_file(self.admin, {0: [[first, first + 1], [first + 2, first + 3]]})
-        self.left |= set(range(first, first + 4))
+        self.remaining |= set(range(first, first + 4))
 
-    def change(self, what: str, first: int, count: int, gone: set[int]) -> None:
-        held = self.admin.segments("t", self.admin.refresh()).partition(0)
+    def change(self, what: str, first: int, count: int, removed: set[int]) -> None:
+        segments = self.admin.segments("t", self.admin.refresh()).partition(0)
         if what == "append":
             self.append()
-        elif what == "delete" and len(held) > 1:
-            self.left -= set(range(held[0].end_offset))
+        elif what == "delete" and len(segments) > 1:
+            self.remaining -= set(range(segments[0].end_offset))
             delete_files(self.admin.store, drop_segments(self.admin, 1))
-        elif what in ("roll", "compact") and first < len(held):
-            self.left -= {o for o in gone if any(s.base_offset <= o < s.end_offset for s in held[first:][:count])}
-            delete_files(self.admin.store, rewrite(self.admin, first, count, keep=self.left.__contains__))
+        elif what in ("roll", "compact") and first < len(segments):
+            self.remaining -= {
+                o for o in removed if any(s.base_offset <= o < s.end_offset for s in segments[first:][:count])
+            }
+            delete_files(self.admin.store, rewrite(self.admin, first, count, keep=self.remaining.__contains__))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(changes, max_size=8), st.integers(0, 15))
-def test_a_range_that_is_read_while_the_log_changes(script: Any, start: int) -> None:
+def test_a_range_is_read_correctly_while_the_log_changes(script: Any, start: int) -> None:
     log = Log()
-    found: list[Any] = []
-    end, before = log.end, set(log.left)
+    offsets: list[Any] = []
+    end, before = log.end, set(log.remaining)
     with LogReader(open_cluster(log.admin.store)) as reader:
         reading = reader.fetch("t", 0, start, end, ["value"])
         try:
             for fetched in reading:
-                found += fetched.records.all_offsets()
+                offsets += fetched.records.all_offsets()
                 values = fetched.records.batch.column(0).to_pylist()
                 assert values == [b"value-%d" % offset for offset in fetched.records.all_offsets()]
                 if script:
                     log.change(*script.pop(0))
         except OffsetOutOfRangeError as error:
             end = error.offset
-    assert found == sorted(set(found))
-    assert set(found) <= {offset for offset in before if start <= offset < end}
-    assert {offset for offset in log.left if start <= offset < end} <= set(found)
+    assert offsets == sorted(set(offsets))
+    assert set(offsets) <= {offset for offset in before if start <= offset < end}
+    assert {offset for offset in log.remaining if start <= offset < end} <= set(offsets)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(changes, max_size=6))
-def test_a_consumer_while_the_log_changes(script: Any) -> None:
+def test_a_consumer_reads_correctly_while_the_log_changes(script: Any) -> None:
     log = Log()
-    found: list[int] = []
+    offsets: list[int] = []
     settings: dict[str, Any] = {
         "auto_offset_reset": "earliest",
         "tail_backoff_max_ms": 2,
@@ -95,28 +97,28 @@ def test_a_consumer_while_the_log_changes(script: Any) -> None:
         consumer.assign([at(0, "t")])
 
         def step() -> None:
-            found.extend(record.offset for records in consumer.poll(5).values() for record in records)
+            offsets.extend(record.offset for records in consumer.poll(5).values() for record in records)
             if script:
                 log.change(*script.pop(0))
 
         until(lambda: not script and consumer.position(at(0, "t")) == log.end, step)
-    assert found == sorted(set(found))
-    assert log.left <= set(found)
+    assert offsets == sorted(set(offsets))
+    assert log.remaining <= set(offsets)
 
 
 @pytest.mark.parametrize("lost", [(0,), (0, 1), (1, 2)])
-def test_a_consumer_reads_on_from_the_replicas_that_are_left(tmp_path: Path, lost: tuple[int, ...]) -> None:
+def test_a_consumer_continues_from_the_remaining_replicas(tmp_path: Path, lost: tuple[int, ...]) -> None:
     admin = replicated_cluster(tmp_path)
     paths = [append_copies(admin, [first, first + 1]) for first in range(0, 20, 2)]
     stores = dict(copies(admin))
     with Consumer(bootstrap_servers=str(tmp_path / "root"), auto_offset_reset="earliest") as consumer:
         consumer.assign([at(0, "t")])
-        found: list[int] = []
+        offsets: list[int] = []
         for broker in lost:
             delete_files(stores[broker], paths)
 
         def step() -> None:
-            found.extend(record.offset for records in consumer.poll(20).values() for record in records)
+            offsets.extend(record.offset for records in consumer.poll(20).values() for record in records)
 
-        until(lambda: len(found) == 20, step)
-    assert found == list(range(20))
+        until(lambda: len(offsets) == 20, step)
+    assert offsets == list(range(20))

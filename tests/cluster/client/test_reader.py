@@ -1,4 +1,4 @@
-"""Reading from Python: offsets by name and by time, ranges, snapshots, waiting."""
+"""Reading from Python: offsets by name and by time, ranges, snapshots and waiting."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_offsets_by_name_and_by_time(cluster: Coordinator) -> None:
         assert [reader.offset("t", 0, ms) for ms in (0, 100, 101, 301, 500, 501)] == [0, 0, 1, 3, 3, None]
 
 
-def test_largest_timestamp_is_found_where_it_is_first(cluster: Coordinator) -> None:
+def test_largest_timestamp_has_the_offset_of_its_first_record(cluster: Coordinator) -> None:
     append(cluster, 100, 500)
     append(cluster, 500, 400)
     with LogReader(cluster) as reader:
@@ -94,24 +94,24 @@ def test_missing_file_is_data_loss_that_names_it(cluster: Coordinator) -> None:
         list(reader.records("t", 0, 0, 1))
 
 
-def test_waiting_ends_with_the_time_and_polls_ever_more_rarely(cluster: Coordinator) -> None:
-    naps: list[float] = []
+def test_waiting_ends_after_its_timeout_and_polls_with_back_off(cluster: Coordinator) -> None:
+    sleeps: list[float] = []
 
     class CountingClock(ManualClock):
         def sleep(self, seconds: float) -> None:
-            naps.append(seconds)
+            sleeps.append(seconds)
             super().sleep(seconds)
 
     reader = LogReader(open_cluster(cluster.store, clock=CountingClock()))
     before = reader.state
     assert reader.wait(before, 60.0) is before
-    assert sum(naps) == pytest.approx(60.0)
-    assert naps == sorted(naps[:-1]) + naps[-1:]
-    assert max(naps) == LONGEST_POLL_SECONDS
-    assert len(naps) < 80
+    assert sum(sleeps) == pytest.approx(60.0)
+    assert sleeps == sorted(sleeps[:-1]) + sleeps[-1:]
+    assert max(sleeps) == LONGEST_POLL_SECONDS
+    assert len(sleeps) < 80
 
 
-def test_waiting_does_not_sleep_where_there_is_something_new(cluster: Coordinator) -> None:
+def test_waiting_does_not_sleep_if_there_is_a_new_commit(cluster: Coordinator) -> None:
     reader = LogReader(open_cluster(cluster.store, clock=ManualClock()))
     before = reader.state
     append(cluster, 1)

@@ -1,4 +1,4 @@
-"""What clients, clusters, batches and futures show of themselves: short, without a request, and never an exception."""
+"""Representations of clients, clusters, batches and futures: short, made without requests, and never raising."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster(store: FaultyStore) -> Cluster:
     return Cluster(open_cluster(store))
 
 
-def test_a_producer_shows_its_cluster_its_ids_and_that_it_is_closed(cluster: Cluster) -> None:
+def test_a_producer_shows_its_cluster_ids_and_closed_state(cluster: Cluster) -> None:
     producer = cluster.producer(client_id="shop", transactional_id="orders-1")
     assert repr(producer) == f"<Producer root={cluster.root} client_id=shop transactional_id=orders-1>"
     assert repr(producer) == str(producer)
@@ -61,7 +61,7 @@ def test_a_consumer_shows_its_group_topics_and_partitions(cluster: Cluster) -> N
         assert "pattern=^ord.*" in repr(by_pattern)
 
 
-def test_an_admin_client_and_a_cluster_show_where_they_are(cluster: Cluster) -> None:
+def test_an_admin_client_and_a_cluster_show_their_root(cluster: Cluster) -> None:
     admin = cluster.admin(client_id="ops")
     assert repr(admin) == f"<AdminClient root={cluster.root} client_id=ops>"
     admin.close()
@@ -69,7 +69,7 @@ def test_an_admin_client_and_a_cluster_show_where_they_are(cluster: Cluster) -> 
     assert repr(cluster) == f"<Cluster root={cluster.root} id={cluster.cluster_id} topics=orders>"
 
 
-def test_nothing_is_asked_of_the_storage(store: FaultyStore, cluster: Cluster) -> None:
+def test_a_representation_makes_no_storage_requests(store: FaultyStore, cluster: Cluster) -> None:
     with cluster.producer() as producer, cluster.consumer("orders") as consumer, cluster.admin() as admin:
         before = len(store.calls)
         for shown in (producer, consumer, admin, cluster):
@@ -81,23 +81,23 @@ def test_nothing_is_asked_of_the_storage(store: FaultyStore, cluster: Cluster) -
 @pytest.mark.parametrize(
     "kind", [Producer, Consumer, AdminClient, Cluster, FutureRecordMetadata, FutureOffsets, CommitFuture]
 )
-def test_half_built_objects_show_that_they_are_not_ready(kind: type[Shown]) -> None:
+def test_uninitialised_objects_show_that_they_are_not_ready(kind: type[Shown]) -> None:
     half = kind.__new__(kind)
     assert repr(half) == f"<{kind.__name__} not ready>"
     assert kind.__name__ in half._repr_html_()
 
 
-def test_an_argument_that_was_refused_leaves_an_object_that_can_be_shown() -> None:
-    made: list[Producer] = []
+def test_an_object_whose_constructor_failed_can_be_shown() -> None:
+    producers: list[Producer] = []
 
     class Kept(Producer):
         def __init__(self, **configs: Any) -> None:
-            made.append(self)
+            producers.append(self)
             super().__init__(**configs)
 
     with pytest.raises(Exception, match="no_such_argument"):
         Kept(no_such_argument=1)
-    assert repr(made[0]) == "<Kept not ready>"
+    assert repr(producers[0]) == "<Kept not ready>"
 
 
 # -- futures
@@ -142,7 +142,7 @@ def batches(*rows: tuple[bytes | None, bytes | None]) -> RecordBatches:
     return RecordBatches("orders", 0, 10, pa.record_batch(columns), 0, -1)
 
 
-def test_record_batches_show_their_place_and_size_and_not_their_bytes() -> None:
+def test_record_batches_show_their_offsets_and_size_but_not_their_bytes() -> None:
     shown = repr(batches((b"k", b"v" * 5_000), (b"k", None)))
     assert shown.startswith("<RecordBatches orders-0 offsets=[10,12) records=2 bytes=")
     assert len(shown) < 100
@@ -156,7 +156,7 @@ def test_record_batches_in_a_notebook_show_their_first_records_escaped() -> None
     assert r"b&#x27;\xff\xfe&#x27;" in html
 
 
-def test_record_batches_that_cannot_be_read_are_shown_without_records() -> None:
+def test_unreadable_record_batches_are_shown_without_records() -> None:
     broken = batches((b"k", b"v"))._replace(batch=None)
     assert repr(broken) == "<RecordBatches orders-0>"
     assert "orders-0" in broken._repr_html_()
@@ -184,7 +184,7 @@ def test_a_cluster_in_a_notebook_lists_its_topics(cluster: Cluster) -> None:
     assert cluster.root in html
 
 
-def test_long_values_and_long_lists_are_cut() -> None:
+def test_long_values_and_lists_are_shortened() -> None:
     assert len(shorten("x" * 5_000)) == 100
     assert len(shorten(b"\xff" * 5_000)) == 100
     assert join_names(f"t{number}" for number in range(9)) == "t0,t1,t2,t3,t4,…(9)"
@@ -196,7 +196,7 @@ def fails() -> object:
 
 
 @pytest.mark.parametrize("show", [repr, Shown._repr_html_])
-def test_what_changes_while_it_is_shown_is_no_exception(show: Callable[[Shown], str]) -> None:
+def test_a_concurrent_change_does_not_make_a_representation_raise(show: Callable[[Shown], str]) -> None:
     class Racing(Shown):
         def _facts(self) -> dict[str, object]:
             return {"value": fails()}
@@ -204,7 +204,7 @@ def test_what_changes_while_it_is_shown_is_no_exception(show: Callable[[Shown], 
     assert "not ready" in show(Racing())
 
 
-def test_a_value_whose_own_repr_fails_is_no_exception() -> None:
+def test_a_failing_repr_of_a_value_is_not_raised() -> None:
     class Bad:
         def __repr__(self) -> str:
             raise RuntimeError("no")

@@ -1,4 +1,4 @@
-"""A topic as Arrow without Spark: what is committed, once, whatever lies in the folders; ranges, columns, memory."""
+"""Scanning a topic into Arrow without Spark: only committed records, each once; ranges, columns and memory."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def scan(c: Cluster, topic: str = "orders", **more: Any) -> sparklog.Scan:
     return sparklog.scan(topic, c.bootstrap_servers, **more)
 
 
-def values(found: sparklog.Scan) -> list[bytes | None]:
-    return found.to_arrow()["value"].to_pylist()
+def values(scanned: sparklog.Scan) -> list[bytes | None]:
+    return scanned.to_arrow()["value"].to_pylist()
 
 
-# -- what is live
+# -- live records
 
 
-def test_every_append_is_there_once(orders: Cluster) -> None:
+def test_every_appended_record_is_scanned_once(orders: Cluster) -> None:
     for number in range(12):
         append(orders, *[b"%d-%d" % (number, row) for row in range(100)], partition=number % 2)
-    found = scan(orders).to_arrow()
-    assert found.num_rows == len(set(found["value"].to_pylist())) == 1_200
-    assert found["partition"].to_pylist() == [0] * 600 + [1] * 600
-    assert found["offset"].to_pylist() == [*range(600), *range(600)]
+    table = scan(orders).to_arrow()
+    assert table.num_rows == len(set(table["value"].to_pylist())) == 1_200
+    assert table["partition"].to_pylist() == [0] * 600 + [1] * 600
+    assert table["offset"].to_pylist() == [*range(600), *range(600)]
 
 
-def test_records_of_an_open_transaction_are_not_there_and_those_of_a_committed_one_are(orders: Cluster) -> None:
+def test_only_committed_transactions_are_scanned(orders: Cluster) -> None:
     append(orders, b"before")
     with sparklog.Producer(bootstrap_servers=orders.bootstrap_servers, transactional_id="t") as producer:
         producer.init_transactions()
@@ -72,7 +72,7 @@ def test_records_of_an_open_transaction_are_not_there_and_those_of_a_committed_o
     assert values(scan(orders)) == [b"before"] + [b"within"] * 50
 
 
-def test_records_are_there_once_while_files_that_were_rolled_are_still_in_the_folder(tmp_path: Path) -> None:
+def test_rolled_files_still_in_the_folder_are_not_scanned(tmp_path: Path) -> None:
     with cluster(folder=tmp_path / "log") as c:
         c.create_topic("orders", configs={"file.delete.delay.ms": "3600000"})
         for number in range(12):
@@ -83,7 +83,7 @@ def test_records_are_there_once_while_files_that_were_rolled_are_still_in_the_fo
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_appends_are_read_with_the_others(orders: Cluster, codec: Any) -> None:
+def test_compressed_and_plain_appends_are_read_together(orders: Cluster, codec: Any) -> None:
     append(orders, b"plain")
     with sparklog.Producer(bootstrap_servers=orders.bootstrap_servers, compression_type=codec) as producer:
         for number in range(100):
@@ -91,7 +91,7 @@ def test_compressed_appends_are_read_with_the_others(orders: Cluster, codec: Any
     assert values(scan(orders)) == [b"plain", *[b"%d" % number for number in range(100)]]
 
 
-def test_files_that_are_rolled_while_a_scan_reads_them_lose_and_double_nothing(orders: Cluster) -> None:
+def test_rolling_files_during_a_scan_neither_loses_nor_duplicates_records(orders: Cluster) -> None:
     for number in range(20):
         append(orders, b"%d" % number * 100_000)
     reading = scan(orders).batches()
@@ -102,36 +102,36 @@ def test_files_that_are_rolled_while_a_scan_reads_them_lose_and_double_nothing(o
     assert read + sum(batch.num_rows for batch in reading) == 20
 
 
-def test_a_scan_reads_the_same_twice_whatever_is_appended_meanwhile(orders: Cluster) -> None:
+def test_a_scan_is_repeatable_despite_later_appends(orders: Cluster) -> None:
     append(orders, b"a")
-    found = scan(orders)
+    scanned = scan(orders)
     append(orders, b"b")
-    assert (values(found), values(found), values(scan(orders))) == ([b"a"], [b"a"], [b"a", b"b"])
+    assert (values(scanned), values(scanned), values(scan(orders))) == ([b"a"], [b"a"], [b"a", b"b"])
 
 
 def test_a_scan_stores_nothing(orders: Cluster) -> None:
     append(orders, b"a")
-    before = sorted(held.key for held in orders.coordinator.store.list(""))
+    before = sorted(info.key for info in orders.coordinator.store.list(""))
     values(scan(orders, start=datetime(2020, 1, 1, tzinfo=timezone.utc)))
-    assert sorted(held.key for held in orders.coordinator.store.list("")) == before
+    assert sorted(info.key for info in orders.coordinator.store.list("")) == before
 
 
 @pytest.mark.parametrize("columns", [["offset"], ["offset", "value"], ["partition"]])
-def test_what_compaction_took_out_is_not_there_and_the_rest_keeps_its_offsets(columns: list[str]) -> None:
+def test_compacted_records_are_skipped_and_the_rest_keep_their_offsets(columns: list[str]) -> None:
     with cluster(topics={"t": 1}) as c:
         for number in range(10):
             append(c, b"%d" % number, topic="t")
         rewrite(c.coordinator, keep=lambda offset: offset % 3 == 0)
         append(c, b"10", topic="t")
-        found = scan(c, "t", columns=columns).to_arrow()
-        assert found.num_rows == 5
+        table = scan(c, "t", columns=columns).to_arrow()
+        assert table.num_rows == 5
         if "offset" in columns:
-            assert found["offset"].to_pylist() == [0, 3, 6, 9, 10]
+            assert table["offset"].to_pylist() == [0, 3, 6, 9, 10]
         within = scan(c, "t", columns=columns, start={0: 1}, end={0: 9}).to_arrow()
         assert within.num_rows == 2
 
 
-def test_a_scan_whose_files_are_compacted_and_deleted_meanwhile_reads_on_in_the_new_ones() -> None:
+def test_a_scan_continues_in_the_new_files_after_a_compaction() -> None:
     with cluster(topics={"t": 1}) as c:
         for number in range(30):
             append(c, b"%d" % number * 100_000, topic="t")
@@ -144,7 +144,7 @@ def test_a_scan_whose_files_are_compacted_and_deleted_meanwhile_reads_on_in_the_
         assert set(rest) >= {offset for offset in range(len(first), 30) if offset % 2 == 0}
 
 
-def test_records_that_are_deleted_while_a_scan_reads_end_it_with_an_error() -> None:
+def test_deleting_records_during_a_scan_raises_an_error() -> None:
     with cluster(topics={"t": 1}) as c:
         for number in range(30):
             append(c, b"%d" % number * 100_000, topic="t")
@@ -155,23 +155,23 @@ def test_records_that_are_deleted_while_a_scan_reads_end_it_with_an_error() -> N
             list(reading)
 
 
-def test_a_topic_that_is_made_again_meanwhile_is_not_taken_for_the_old_one(orders: Cluster) -> None:
+def test_a_scan_of_a_deleted_topic_does_not_read_its_successor(orders: Cluster) -> None:
     append(orders, b"old")
-    held = scan(orders)
+    old_scan = scan(orders)
     delete_topic(orders.coordinator, "orders")
     orders.create_topic("orders", 2)
     append(orders, b"new")
-    for key in [found.key for found in orders.coordinator.store.list("orders-0/") if "-v1-" in found.key]:
+    for key in [info.key for info in orders.coordinator.store.list("orders-0/") if "-v1-" in info.key]:
         orders.coordinator.store.delete(key)
     with pytest.raises(SparklogError):
-        values(held)
+        values(old_scan)
     assert values(scan(orders)) == [b"new"]
 
 
 # -- columns
 
 
-def test_a_topic_that_stamps_on_append_says_so(orders: Cluster) -> None:
+def test_a_log_append_time_topic_has_that_timestamp_type(orders: Cluster) -> None:
     orders.create_topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
     append(orders, b"a", topic="stamped", timestamp_us=1_000)
     for columns in (["timestampType", "timestamp"], ["timestampType"]):
@@ -180,18 +180,18 @@ def test_a_topic_that_stamps_on_append_says_so(orders: Cluster) -> None:
         assert row.get("timestamp", datetime.now(timezone.utc)).year > 2000
 
 
-def test_columns_are_those_of_sparks_rows() -> None:
+def test_columns_match_the_spark_source() -> None:
     rows = pytest.importorskip("sparklog.spark.source.rows", reason="Spark is not installed")
     with cluster(topics={"orders": 1}) as c:
-        found = scan(c).schema
+        schema = scan(c).schema
         expected = rows.arrow_schema(rows.read_schema(include_headers=True))
-        assert found.names == expected.names
+        assert schema.names == expected.names
         for field in expected:
-            if field.name != "headers":  # Spark wants its lists of structs with nullable names of its own
-                assert found.field(field.name).type == field.type, field.name
+            if field.name != "headers":  # Spark's list of structs has its own field names and nullability
+                assert schema.field(field.name).type == field.type, field.name
 
 
-def test_a_row_has_all_that_a_record_has(orders: Cluster) -> None:
+def test_a_row_has_every_field_of_a_record(orders: Cluster) -> None:
     append(orders, None, partition=1, key=b"k", timestamp_us=1_700_000_000_000_001, headers=[("h", b"1"), ("h", None)])
     (row,) = scan(orders).to_arrow().to_pylist()
     assert row == {
@@ -207,21 +207,21 @@ def test_a_row_has_all_that_a_record_has(orders: Cluster) -> None:
 
 
 @pytest.mark.parametrize("columns", [["offset"], ["value", "offset"], ["topic", "partition"], ["timestamp", "key"]])
-def test_columns_come_in_the_order_asked_for(orders: Cluster, columns: list[str]) -> None:
+def test_columns_are_in_the_requested_order(orders: Cluster, columns: list[str]) -> None:
     append(orders, b"a", b"b")
-    found = scan(orders, columns=columns).to_arrow()
-    assert (found.column_names, found.num_rows) == (columns, 2)
+    table = scan(orders, columns=columns).to_arrow()
+    assert (table.column_names, table.num_rows) == (columns, 2)
 
 
 def test_an_empty_topic_is_an_empty_table_with_all_columns(orders: Cluster) -> None:
-    found = scan(orders)
-    assert (found.to_arrow().num_rows, found.to_reader().read_all().schema) == (0, found.schema)
+    scanned = scan(orders)
+    assert (scanned.to_arrow().num_rows, scanned.to_reader().read_all().schema) == (0, scanned.schema)
 
 
 # -- ranges
 
 
-def test_offsets_of_one_scan_start_the_next(orders: Cluster) -> None:
+def test_end_offsets_of_a_scan_can_start_the_next(orders: Cluster) -> None:
     append(orders, b"a", b"b")
     append(orders, b"c", partition=1)
     first = scan(orders)
@@ -232,7 +232,7 @@ def test_offsets_of_one_scan_start_the_next(orders: Cluster) -> None:
     assert values(scan(orders, start=second.end_offsets)) == []
 
 
-def test_partitions_that_a_dict_leaves_out_are_read_whole(orders: Cluster) -> None:
+def test_partitions_missing_from_a_dict_are_read_in_full(orders: Cluster) -> None:
     append(orders, b"a", b"b")
     append(orders, b"c", b"d", partition=1)
     assert values(scan(orders, start={0: 1})) == [b"b", b"c", b"d"]
@@ -254,22 +254,22 @@ def test_times_start_and_end_a_scan_at_the_first_record_at_or_after_them(orders:
     assert values(scan(orders, start=at(31))) == []
 
 
-def test_a_range_begins_and_ends_within_a_file(orders: Cluster) -> None:
+def test_a_range_may_begin_and_end_within_a_file(orders: Cluster) -> None:
     append(orders, *[b"%d" % number for number in range(100)])
     assert values(scan(orders, start={0: 10}, end={0: 13})) == [b"10", b"11", b"12"]
 
 
-def test_records_that_were_deleted_are_no_empty_answer(orders: Cluster) -> None:
+def test_a_start_in_deleted_records_raises_an_error(orders: Cluster) -> None:
     append(orders, b"a", b"b")
-    held = scan(orders)
+    earlier = scan(orders)
     with sparklog.AdminClient(bootstrap_servers=orders.bootstrap_servers) as admin:
         admin.delete_records({sparklog.TopicPartition("orders", 0): 1})
     with pytest.raises(OffsetOutOfRangeError, match="the log has offsets from 1"):
-        scan(orders, start=held.start_offsets)
+        scan(orders, start=earlier.start_offsets)
     assert values(scan(orders)) == [b"b"]
 
 
-# -- mistakes
+# -- errors
 
 
 @pytest.mark.parametrize(
@@ -286,12 +286,12 @@ def test_records_that_were_deleted_are_no_empty_answer(orders: Cluster) -> None:
         ({"start": {0: -1}}, "'earliest', 'latest'"),
     ],
 )
-def test_a_wrong_argument_is_named(orders: Cluster, arguments: dict[str, Any], words: str) -> None:
+def test_an_invalid_argument_is_named_in_the_error(orders: Cluster, arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=words):
         scan(orders, **arguments)
 
 
-def test_what_is_not_there_is_named(orders: Cluster, tmp_path: Path) -> None:
+def test_missing_topics_partitions_and_offsets_are_named_in_the_error(orders: Cluster, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="nope"):
         scan(orders, "nope")
     with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 1, not 2"):
@@ -302,10 +302,10 @@ def test_what_is_not_there_is_named(orders: Cluster, tmp_path: Path) -> None:
         sparklog.scan("orders", tmp_path)
 
 
-# -- memory, and what takes Arrow
+# -- memory and Arrow consumers
 
 
-def test_batches_stay_small_however_small_or_large_the_appends_were(orders: Cluster) -> None:
+def test_batches_stay_small_for_appends_of_any_size(orders: Cluster) -> None:
     for _ in range(60):
         append(orders, b"x" * 100_000)
     sizes = [batch.nbytes for batch in scan(orders, columns=["value"]).batches()]
@@ -313,25 +313,25 @@ def test_batches_stay_small_however_small_or_large_the_appends_were(orders: Clus
     assert max(sizes) < 4 * 1024 * 1024
 
 
-def test_what_takes_arrow_streams_takes_a_scan(orders: Cluster) -> None:
+def test_a_scan_is_an_arrow_stream(orders: Cluster) -> None:
     append(orders, b"a", b"b")
     assert pa.RecordBatchReader.from_stream(scan(orders)).read_all()["value"].to_pylist() == [b"a", b"b"]
     assert pa.table(scan(orders)).num_rows == 2
 
 
-def test_a_data_frame_of_pandas_has_the_rows(orders: Cluster) -> None:
+def test_to_pandas_returns_the_rows(orders: Cluster) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
     append(orders, b"a", b"b")
     assert list(scan(orders, columns=["offset", "value"]).to_pandas()["value"]) == [b"a", b"b"]
 
 
-def test_polars_takes_a_scan(orders: Cluster) -> None:
+def test_polars_reads_a_scan(orders: Cluster) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     append(orders, b"a", b"b")
     assert polars.DataFrame(scan(orders))["value"].to_list() == [b"a", b"b"]
 
 
-def test_duckdb_takes_a_scan(orders: Cluster) -> None:
+def test_duckdb_reads_a_scan(orders: Cluster) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     append(orders, b"a", b"b")
     log = scan(orders)
@@ -366,7 +366,7 @@ except ModuleNotFoundError as error:
 """
 
 
-def test_to_pandas_says_what_to_install_before_anything_is_read(tmp_path: Path) -> None:
+def test_to_pandas_without_pandas_fails_before_reading(tmp_path: Path) -> None:
     with cluster(folder=tmp_path / "log", topics={"orders": 1}) as c:
         append(c, b"a")
     done = subprocess.run([sys.executable, "-c", NO_PANDAS, str(tmp_path / "log")], capture_output=True, text=True)
@@ -380,7 +380,7 @@ def test_a_scan_needs_neither_spark_nor_pandas(tmp_path: Path) -> None:
     assert done.stdout.strip() == "1", done.stderr
 
 
-def test_the_offsets_of_groups_are_read_as_a_topic(orders: Cluster) -> None:
+def test_consumer_offsets_can_be_scanned(orders: Cluster) -> None:
     append(orders, b"a")
     with sparklog.Consumer(bootstrap_servers=orders.bootstrap_servers, group_id="g") as consumer:
         consumer.assign([sparklog.TopicPartition("orders", 0)])

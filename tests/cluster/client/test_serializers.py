@@ -1,4 +1,4 @@
-"""Serializers and deserializers as objects: they see the topic and the headers, and are closed with their client."""
+"""Serializers and deserializers as objects: they get the topic and the headers, and are closed with their client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster() -> Cluster:
 
 
 class Versioned(Serializer, Deserializer):
-    """Text or a number, as a header of the record says: what registries of schemas do."""
+    """Text or a number, according to a header of the record, as in schema registries."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -46,7 +46,7 @@ class Versioned(Serializer, Deserializer):
         self.closed += 1
 
 
-def test_a_deserializer_decodes_by_the_headers_that_a_serializer_has_added(cluster: Cluster) -> None:
+def test_a_deserializer_decodes_by_the_headers_that_a_serializer_added(cluster: Cluster) -> None:
     codec = Versioned()
     with Producer(cluster=cluster.coordinator(), value_serializer=codec) as producer:
         producer.send("orders", 7, headers=[("mine", b"1")])
@@ -60,21 +60,21 @@ def test_a_deserializer_decodes_by_the_headers_that_a_serializer_has_added(clust
 
 
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_iteration_hands_the_headers_to_the_deserializer_of_each_part(cluster: Cluster, part: str) -> None:
+def test_iteration_passes_the_headers_to_each_deserializer(cluster: Cluster, part: str) -> None:
     cluster.write(0, b"5", key=b"5", headers=[("schema", b"int")])
     cluster.write(0, b"5", key=b"5")
     with cluster.consumer("orders", consumer_timeout_ms=20_000, **{f"{part}_deserializer": Versioned()}) as consumer:
         assert [getattr(next(consumer), part) for _ in range(2)] == [5, "5"]
 
 
-def test_headers_that_a_serializer_adds_go_into_the_list_that_was_given(cluster: Cluster) -> None:
+def test_a_serializer_adds_headers_to_the_callers_list(cluster: Cluster) -> None:
     headers: Headers = []
     with Producer(cluster=cluster.coordinator(), value_serializer=Versioned()) as producer:
         producer.send("orders", 7, headers=headers)
     assert headers == [("schema", b"int")]
 
 
-def test_json_goes_there_and_back_and_none_stays_a_tombstone(cluster: Cluster) -> None:
+def test_json_round_trips_and_none_stays_a_tombstone(cluster: Cluster) -> None:
     values = [{"a": [1, None]}, "text", 3, True]
     with Producer(cluster=cluster.coordinator(), value_serializer=JsonSerializer()) as producer:
         for value in [*values, None]:
@@ -84,13 +84,13 @@ def test_json_goes_there_and_back_and_none_stays_a_tombstone(cluster: Cluster) -
         assert [record.value for record in read(parsed, 5)] == [*values, None]
 
 
-def test_what_is_not_json_is_a_value_error() -> None:
+def test_invalid_json_is_a_value_error() -> None:
     with pytest.raises(json.JSONDecodeError):
         JsonSerializer().deserialize("orders", [], b"{")
 
 
 @pytest.mark.parametrize(("encoding", "stored"), [("utf-8", "é".encode()), ("latin-1", b"\xe9")])
-def test_text_is_stored_in_the_encoding_and_bytes_as_they_are(encoding: str, stored: bytes) -> None:
+def test_text_is_encoded_and_bytes_are_stored_unchanged(encoding: str, stored: bytes) -> None:
     text = DefaultSerializer(encoding)
     assert text.serialize("orders", [], "é") == stored
     assert text.serialize("orders", [], b"\xff") == b"\xff"
@@ -106,6 +106,6 @@ def test_functions_can_be_wrapped() -> None:
     assert DeserializeWrapper(None).deserialize("orders", [], b"7") == b"7"
 
 
-def test_an_abstract_serializer_cannot_be_made() -> None:
+def test_an_abstract_serializer_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError):
         Serializer()  # type: ignore[abstract]

@@ -1,4 +1,4 @@
-"""Rows appended in the caller's thread: what is refused, where they go, and that a call is one file and one commit."""
+"""Rows appended in the caller's thread: refusals, partitions, and one file and one commit per call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def files(cluster: Coordinator, suffix: str) -> list[str]:
     return [info.key for info in cluster.store.list("") if info.key.endswith(suffix)]
 
 
-def test_record_comes_back_as_it_was_appended(cluster: Coordinator) -> None:
+def test_record_is_read_back_unchanged(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     headers = [("a", b"1"), ("a", None), ("", b"")]
     append_records(cluster, "t", [Record(b"k", b"v", headers, timestamp_us=NOW_MS * 1000 - 7)])
@@ -51,7 +51,7 @@ def test_record_comes_back_as_it_was_appended(cluster: Coordinator) -> None:
     assert record == ConsumerRecord("t", 0, 0, NOW_MS * 1000 - 7, 0, b"k", b"v", headers, 0)
 
 
-def test_null_and_empty_keys_and_values_stay_apart(cluster: Coordinator) -> None:
+def test_null_and_empty_keys_and_values_stay_distinct(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     pairs = [(None, None), (b"", b""), (None, b""), (b"", None)]
     append_records(cluster, "t", [Record(key, value) for key, value in pairs])
@@ -72,7 +72,7 @@ def test_call_that_writes_to_many_partitions_is_one_file_and_one_commit(cluster:
     assert [record.value for record in read(cluster, "t", 3)] == [b"%d" % n for n in range(3, 80, 8)]
 
 
-def test_explicit_partition_comes_before_the_key(cluster: Coordinator) -> None:
+def test_explicit_partition_overrides_the_key(cluster: Coordinator) -> None:
     cluster.create_topic("t", partitions=8)
     key = b"customer-7"
     other = (partition_for_key(key, 8) + 1) % 8
@@ -94,7 +94,7 @@ def test_missing_topic_is_created(cluster: Coordinator) -> None:
     assert len(cluster.refresh().topic("new").partitions) == 3
 
 
-def test_missing_topic_is_refused_where_the_cluster_does_not_create_topics(cluster: Coordinator) -> None:
+def test_missing_topic_is_refused_if_automatic_creation_is_disabled(cluster: Coordinator) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable is false"):
         append_records(cluster, "new", [Record(value=b"v")])
@@ -123,7 +123,7 @@ def test_record_over_max_message_bytes_refuses_the_whole_call_and_names_it(clust
     assert not files(cluster, ".log")
 
 
-def test_record_of_exactly_max_message_bytes_is_taken(cluster: Coordinator) -> None:
+def test_record_of_exactly_max_message_bytes_is_accepted(cluster: Coordinator) -> None:
     cluster.create_topic("t", configs={"max.message.bytes": "100"})
     record = Record(b"key", b"v" * 80, [("h", b"hhhh")])
     append_records(cluster, "t", [record])
@@ -148,7 +148,7 @@ def test_timestamp_out_of_bounds_is_refused(
     append_records(cluster, "t", [Record(value=b"v", timestamp_us=inside)])
 
 
-def test_log_append_time_replaces_the_producers_timestamps_whatever_they_are(cluster: Coordinator) -> None:
+def test_log_append_time_replaces_any_timestamp_of_the_producer(cluster: Coordinator) -> None:
     cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
     append_records(cluster, "t", [Record(value=b"v", timestamp_us=1), Record(value=b"w", timestamp_us=2**60)])
     committed = cluster.refresh().timestamp_ms
@@ -170,7 +170,7 @@ def test_every_codec_can_be_chosen_by_the_caller(cluster: Coordinator, codec: st
 
 
 @pytest.mark.parametrize(("setting", "stored"), [("zstd", b"zstd"), ("uncompressed", b"none"), ("producer", b"gzip")])
-def test_compression_type_of_the_topic_wins_unless_it_is_left_to_the_producer(
+def test_compression_type_of_the_topic_applies_unless_it_is_producer(
     cluster: Coordinator, setting: str, stored: bytes
 ) -> None:
     cluster.create_topic("t", configs={"compression.type": setting})
@@ -187,7 +187,7 @@ def test_large_call_becomes_batches_of_about_a_mebibyte(cluster: Coordinator) ->
     assert segment.records == 30
 
 
-def test_refused_write_leaves_nothing_under_the_key(cluster: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_write_leaves_no_file(cluster: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create_topic("t")
     too_large = 1_000_000
     monkeypatch.setattr("sparklog.format.segment_writer.MAX_BATCH_BYTES", too_large)
@@ -211,29 +211,31 @@ AnyRecord = st.builds(
 
 @settings(max_examples=40)
 @given(calls=st.lists(st.lists(AnyRecord, max_size=20), max_size=4), codec=st.sampled_from(["none", "lz4", "snappy"]))
-def test_what_is_appended_is_what_is_read_wherever_it_went(calls: list[list[Record]], codec: str) -> None:
+def test_appended_records_are_read_from_their_partitions_in_order(calls: list[list[Record]], codec: str) -> None:
     store = MemoryStore(f"records-{RandomIds().write_id()}")
     cluster = create_cluster(store, clock=ManualClock(NOW_MS), ids=SeededIds(3))
     cluster.create_topic("t", partitions=3)
     for records in calls:
         append_records(cluster, "t", records, compression=codec)
     sent = [record for records in calls for record in records]
-    found = {number: read(cluster, "t", number) for number in range(3)}
-    assert sorted(map(same, (record for part in found.values() for record in part))) == sorted(map(same, sent))
-    for number, part in found.items():
-        placed = [same(record) for record in sent if place(record) == number]
-        in_order = iter([same(record) for record in part])
-        assert all(record in in_order for record in placed)  # a subsequence
+    stored = {number: read(cluster, "t", number) for number in range(3)}
+    assert sorted(map(comparable, (record for part in stored.values() for record in part))) == sorted(
+        map(comparable, sent)
+    )
+    for number, part in stored.items():
+        expected = [comparable(record) for record in sent if partition_of(record) == number]
+        in_order = iter([comparable(record) for record in part])
+        assert all(record in in_order for record in expected)  # a subsequence
 
 
-def same(record: Record | ConsumerRecord) -> str:
-    """What is kept of a record, in a form that can be sorted."""
+def comparable(record: Record | ConsumerRecord) -> str:
+    """The stored fields of a record, in a form that can be sorted."""
     at = NOW_MS * 1000 if record.timestamp_us is None else record.timestamp_us
     return repr((record.key, record.value, list(record.headers), at))
 
 
-def place(record: Record) -> int | None:
-    """The partition that a record names or its key chooses."""
+def partition_of(record: Record) -> int | None:
+    """The partition that the record names or its key determines; otherwise None."""
     if record.partition is not None or record.key is None:
         return record.partition
     return partition_for_key(record.key, 3)

@@ -1,5 +1,5 @@
-"""Transactions that are interrupted while their records are written, and those whose producer id is not known, or taken
-by themselves, before their outcome is."""
+"""Transactions that are interrupted while their records are written, and transactions whose producer id expires or
+gets a new epoch before their outcome is known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INTERRUPTIONS = [KeyboardInterrupt(), MemoryError(), TimeoutError("a soft limit"
 
 
 class StoppedUpload(FaultyStore):
-    """The program is interrupted when it next begins a file of records."""
+    """Raises ``due`` once, when the next segment file is written."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore(uuid.uuid4().hex), before=self._interrupt)
@@ -44,7 +44,7 @@ class StoppedUpload(FaultyStore):
 
 @pytest.mark.parametrize("step", ["flush", "commit_transaction"])
 @pytest.mark.parametrize("interruption", INTERRUPTIONS, ids=lambda error: type(error).__name__)
-def test_offsets_are_not_committed_without_records_whose_writing_was_interrupted(
+def test_offsets_are_not_committed_if_writing_the_records_was_interrupted(
     interruption: BaseException, step: str
 ) -> None:
     store = StoppedUpload()
@@ -72,7 +72,7 @@ def test_offsets_are_not_committed_without_records_whose_writing_was_interrupted
     assert "g" in cluster.refresh().groups
 
 
-def test_a_transaction_whose_id_is_forgotten_before_its_outcome_is_known_is_told_as_unknown() -> None:
+def test_a_transaction_is_indeterminate_if_its_id_expires_before_its_outcome_is_known() -> None:
     clock = ManualClock()
     store = FlakyStore(clock)
     cluster = create_cluster(store, clock=clock)
@@ -90,12 +90,12 @@ def test_a_transaction_whose_id_is_forgotten_before_its_outcome_is_known_is_told
     assert "nothing was committed" not in str(raised.value)
     assert isinstance(future.exception, IndeterminateCommitError)
     producer.close()
-    assert values(open_cluster(store), "orders") == [b"there"], "its files stay"
+    assert values(open_cluster(store), "orders") == [b"there"], "the files are kept"
 
 
-class Unanswered:
-    """A transaction whose commit had no answer, and a topic that is deleted before it is tried again. Then the commit
-    that settles what became of it has no answer either, so often as ``commits`` has faults."""
+class UnknownCommit:
+    """A transaction whose commit has an unknown outcome, and a topic that is deleted before the retry. The commits that
+    settle the outcome then fail with the faults in ``commits``."""
 
     def __init__(self, first: str, commits: list[str]) -> None:
         self.clock = ManualClock()
@@ -127,71 +127,71 @@ FENCES = [[LOST_ANSWER], [UNAVAILABLE, LOST_ANSWER], [LOST_ANSWER, UNAVAILABLE]]
 
 
 @pytest.mark.parametrize("fences", FENCES, ids="-".join)
-def test_a_producer_whose_next_epoch_was_stored_without_an_answer_recognises_it(fences: list[str]) -> None:
-    """Its commit was not stored, and the epoch after it was."""
-    world = Unanswered(UNAVAILABLE, list(fences))
+def test_a_producer_recognises_its_own_epoch_whose_outcome_was_unknown(fences: list[str]) -> None:
+    """Its commit was not stored; the epoch after it was."""
+    scenario = UnknownCommit(UNAVAILABLE, list(fences))
     with pytest.raises(UnknownTopicOrPartitionError):
-        world.producer.commit_transaction()
-    assert world.future.failed()
-    assert world.epoch() == 1, "it takes one epoch, and needs no other"
-    world.producer.abort_transaction()
-    world.producer.begin_transaction()
-    world.producer.send("orders", b"b", partition=0)
-    world.producer.commit_transaction()
-    world.producer.close()
-    assert world.values() == [b"b"]
+        scenario.producer.commit_transaction()
+    assert scenario.future.failed()
+    assert scenario.epoch() == 1, "exactly one new epoch"
+    scenario.producer.abort_transaction()
+    scenario.producer.begin_transaction()
+    scenario.producer.send("orders", b"b", partition=0)
+    scenario.producer.commit_transaction()
+    scenario.producer.close()
+    assert scenario.values() == [b"b"]
 
 
-def test_a_commit_that_is_called_again_after_its_own_next_epoch_was_stored_makes_the_transaction_abortable() -> None:
-    world = Unanswered(UNAVAILABLE, [LOST_ANSWER])
+def test_a_transaction_whose_commit_is_retried_after_its_own_epoch_bump_is_abortable() -> None:
+    scenario = UnknownCommit(UNAVAILABLE, [LOST_ANSWER])
 
-    def fall_silent() -> None:
-        world.store.down = True
+    def go_down() -> None:
+        scenario.store.down = True
 
     def delete_topic() -> None:
-        topic_deletion.delete_topic(open_cluster(world.store), "gone")
-        world.store.commits, world.store.before_retry = [LOST_ANSWER], fall_silent
+        topic_deletion.delete_topic(open_cluster(scenario.store), "gone")
+        scenario.store.commits, scenario.store.before_retry = [LOST_ANSWER], go_down
 
-    world.store.before_retry = delete_topic
+    scenario.store.before_retry = delete_topic
     with pytest.raises(KafkaTimeoutError):
-        world.producer.commit_transaction()
-    world.store.down = False
-    world.cluster.refresh()
+        scenario.producer.commit_transaction()
+    scenario.store.down = False
+    scenario.cluster.refresh()
     with pytest.raises(TransactionAbortedError, match="is not committed"):
-        world.producer.commit_transaction()
-    world.producer.abort_transaction()
-    world.producer.begin_transaction()
-    world.producer.send("orders", b"b", partition=0)
-    world.producer.commit_transaction()
-    world.producer.close()
-    assert world.values() == [b"b"]
+        scenario.producer.commit_transaction()
+    scenario.producer.abort_transaction()
+    scenario.producer.begin_transaction()
+    scenario.producer.send("orders", b"b", partition=0)
+    scenario.producer.commit_transaction()
+    scenario.producer.close()
+    assert scenario.values() == [b"b"]
 
 
-def test_another_instance_that_took_over_after_the_own_epoch_was_stored_fences_all_the_same() -> None:
-    world = Unanswered(UNAVAILABLE, [LOST_ANSWER])
+def test_a_newer_instance_fences_a_producer_after_its_own_epoch_bump() -> None:
+    scenario = UnknownCommit(UNAVAILABLE, [LOST_ANSWER])
     newer: list[Producer] = []
 
     def take_over() -> None:
-        newer.append(Producer(cluster=open_cluster(world.store), transactional_id="tx", linger_ms=60_000))
+        newer.append(Producer(cluster=open_cluster(scenario.store), transactional_id="tx", linger_ms=60_000))
         newer[0].init_transactions()
 
     def delete_topic() -> None:
-        topic_deletion.delete_topic(open_cluster(world.store), "gone")
-        world.store.commits, world.store.before_retry = [LOST_ANSWER], take_over
+        topic_deletion.delete_topic(open_cluster(scenario.store), "gone")
+        scenario.store.commits, scenario.store.before_retry = [LOST_ANSWER], take_over
 
-    world.store.before_retry = delete_topic
+    scenario.store.before_retry = delete_topic
     with pytest.raises(ProducerFencedError, match="newer instance has taken over"):
-        world.producer.commit_transaction()
+        scenario.producer.commit_transaction()
     newer[0].begin_transaction()
     newer[0].send("orders", b"b", partition=0)
     newer[0].commit_transaction()
-    for producer in (world.producer, newer[0]):
+    for producer in (scenario.producer, newer[0]):
         producer.close()
-    assert world.values() == [b"b"]
+    assert scenario.values() == [b"b"]
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
-def test_an_abort_after_a_commit_without_an_answer_finds_out_what_became_of_it(stored: bool) -> None:
+def test_an_abort_resolves_the_unknown_outcome_of_a_commit(stored: bool) -> None:
     clock = ManualClock()
     store = FlakyStore(clock)
     cluster = create_cluster(store, clock=clock)
@@ -201,10 +201,10 @@ def test_an_abort_after_a_commit_without_an_answer_finds_out_what_became_of_it(s
     producer.begin_transaction()
     future = producer.send("orders", b"a", partition=0)
 
-    def fall_silent() -> None:
+    def go_down() -> None:
         store.down = True
 
-    store.commits, store.silent, store.before_retry = [LOST_ANSWER if stored else UNAVAILABLE], True, fall_silent
+    store.commits, store.silent, store.before_retry = [LOST_ANSWER if stored else UNAVAILABLE], True, go_down
     with pytest.raises(KafkaTimeoutError):
         producer.commit_transaction()
     with pytest.raises(KafkaTimeoutError, match="its outcome is unknown"):
@@ -217,7 +217,9 @@ def test_an_abort_after_a_commit_without_an_answer_finds_out_what_became_of_it(s
     else:
         producer.abort_transaction()
         assert isinstance(future.exception, TransactionAbortedError)
-    assert not [info for info in store.list("orders-0/") if not stored], "the files of what was aborted are deleted"
+    assert not [info for info in store.list("orders-0/") if not stored], (
+        "the files of the aborted transaction are deleted"
+    )
     producer.begin_transaction()
     producer.send("orders", b"b", partition=0)
     producer.commit_transaction()
@@ -225,7 +227,7 @@ def test_an_abort_after_a_commit_without_an_answer_finds_out_what_became_of_it(s
     assert values(open_cluster(store), "orders") == ([b"a", b"b"] if stored else [b"b"])
 
 
-def test_a_producer_that_another_instance_fenced_says_so() -> None:
+def test_a_fenced_producer_reports_a_newer_instance() -> None:
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
     cluster.create_topic("orders")
     older, newer = (Producer(cluster=cluster, transactional_id="tx", linger_ms=60_000) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Transactions that are interrupted, and whose topics are deleted, between a commit and its answer."""
+"""Transactions that are interrupted, or whose topics are deleted, before the outcome of their commit is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cluster.client.flaky_store import FlakyStore
 
 
 class InterruptedStore(FaultyStore):
-    """The user presses Ctrl-C just when a commit has been stored."""
+    """Raises KeyboardInterrupt once, just after a commit has been stored."""
 
     armed = False
 
@@ -36,7 +36,7 @@ def values(cluster: Coordinator, topic: str) -> list[bytes | None]:
         return [record.value for record in reader.records(topic, 0, 0, end)]
 
 
-def interrupted(producer: Producer, store: InterruptedStore) -> None:
+def interrupt_commit(producer: Producer, store: InterruptedStore) -> None:
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("orders", b"once")
@@ -45,24 +45,24 @@ def interrupted(producer: Producer, store: InterruptedStore) -> None:
         producer.commit_transaction()
 
 
-def test_files_of_a_commit_that_was_interrupted_stay_when_the_producer_is_closed() -> None:
+def test_closing_keeps_the_files_of_an_interrupted_commit() -> None:
     store = InterruptedStore(MemoryStore(uuid.uuid4().hex))
     cluster = create_cluster(store)
     cluster.create_topic("orders")
     with Producer(cluster=cluster, transactional_id="tx") as producer:
-        interrupted(producer, store)
+        interrupt_commit(producer, store)
     assert values(cluster, "orders") == [b"once"]
 
 
 @pytest.mark.parametrize("aborted_first", [False, True])
-def test_a_commit_that_was_interrupted_is_done_once_when_called_again_and_cannot_be_aborted(
+def test_an_interrupted_commit_takes_effect_once_and_cannot_be_aborted(
     aborted_first: bool,
 ) -> None:
     store = InterruptedStore(MemoryStore(uuid.uuid4().hex))
     cluster = create_cluster(store)
     cluster.create_topic("orders")
     with Producer(cluster=cluster, transactional_id="tx") as producer:
-        interrupted(producer, store)
+        interrupt_commit(producer, store)
         if aborted_first:
             with pytest.raises(InvalidTxnStateError, match="it is committed"):
                 producer.abort_transaction()
@@ -74,7 +74,7 @@ def test_a_commit_that_was_interrupted_is_done_once_when_called_again_and_cannot
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_transaction_whose_topic_is_deleted_before_its_answer_comes_is_committed_and_the_producer_goes_on(
+def test_a_commit_with_unknown_outcome_succeeds_though_its_topic_was_deleted(
     again: bool,
 ) -> None:
     clock = ManualClock()
@@ -83,7 +83,7 @@ def test_a_transaction_whose_topic_is_deleted_before_its_answer_comes_is_committ
     for topic in ("orders", "audit"):
         cluster.create_topic(topic)
 
-    def meanwhile() -> None:
+    def delete_orders() -> None:
         other = open_cluster(store, clock=clock)
         delete_topic(other, "orders")
         if again:
@@ -93,7 +93,7 @@ def test_a_transaction_whose_topic_is_deleted_before_its_answer_comes_is_committ
         producer.init_transactions()
         producer.begin_transaction()
         lost, kept = producer.send("orders", b"a"), producer.send("audit", b"b")
-        store.commits, store.silent, store.before_retry = [LOST_ANSWER], True, meanwhile
+        store.commits, store.silent, store.before_retry = [LOST_ANSWER], True, delete_orders
         producer.commit_transaction()
         assert (lost.get(1).offset, kept.get(1).offset) == (-1, 0)
         producer.begin_transaction()
@@ -102,7 +102,7 @@ def test_a_transaction_whose_topic_is_deleted_before_its_answer_comes_is_committ
     assert values(cluster, "audit") == [b"b", b"c"]
 
 
-def test_who_settles_what_became_of_a_commit_does_not_fence_an_instance_that_has_taken_over() -> None:
+def test_resolving_an_unknown_outcome_does_not_fence_a_newer_instance() -> None:
     clock = ManualClock()
     store = FlakyStore(clock)
     cluster = create_cluster(store, clock=clock)

@@ -1,4 +1,4 @@
-"""A consumer that names what does not exist says so, once in a while."""
+"""A consumer logs a warning about topics that do not exist, at most once per interval."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [one.getMessage() for one in caplog.records if "UNKNOWN_TOPIC_OR_PARTITION" in one.getMessage()]
+    messages = [record.getMessage() for record in caplog.records if "UNKNOWN_TOPIC_OR_PARTITION" in record.getMessage()]
     caplog.clear()
-    return found
+    return messages
 
 
 @pytest.mark.parametrize("group_id", [None, "g"])
-def test_a_misspelt_topic_is_named_with_the_cluster(
+def test_the_warning_names_the_misspelt_topic_and_the_cluster(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, group_id: str | None
 ) -> None:
     with cluster.consumer("orderz", "orders", group_id=group_id) as consumer:
@@ -43,7 +43,7 @@ def test_a_misspelt_topic_is_named_with_the_cluster(
         assert warnings(caplog) == []
 
 
-def test_it_is_said_again_after_a_while(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_is_repeated_after_an_interval(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     with Consumer("orderz", cluster=open_cluster(cluster.store, clock=clock)) as consumer:
         consumer.poll()
@@ -56,7 +56,7 @@ def test_it_is_said_again_after_a_while(cluster: Cluster, caplog: pytest.LogCapt
         assert len(warnings(caplog)) == 1
 
 
-def test_an_assigned_partition_that_is_not_there_is_named(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_names_missing_assigned_partitions(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     with cluster.consumer() as consumer:
         consumer.assign([TopicPartition("orders", 7), TopicPartition("orders", 0), TopicPartition("nope", 0)])
         consumer.poll()
@@ -64,9 +64,7 @@ def test_an_assigned_partition_that_is_not_there_is_named(cluster: Cluster, capl
         assert ": nope, orders-7;" in warning
 
 
-def test_nothing_is_said_of_topics_that_are_there_or_of_patterns(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_existing_topics_and_patterns_cause_no_warning(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     with cluster.consumer("orders", "__consumer_offsets") as consumer, cluster.consumer() as other:
         consumer.poll()
         other.subscribe(pattern="nothing.*")
@@ -74,12 +72,12 @@ def test_nothing_is_said_of_topics_that_are_there_or_of_patterns(
     assert warnings(caplog) == []
 
 
-def test_the_offsets_topic_is_nothing_that_a_group_could_read(
+def test_a_group_that_subscribes_to_the_offsets_topic_gets_a_warning(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     with cluster.consumer("__consumer_offsets", group_id="g") as consumer:
         consumer.poll()
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "no group has offsets in it" in said
-    assert "creates" not in said
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "no group has offsets in it" in warning
+    assert "creates" not in warning
