@@ -116,7 +116,12 @@ def check_request_size(size: int, rules: TopicRules) -> None:
 
 
 def topic_limit_error(
-    size: int, key: bytes | None, value: bytes | None, headers: Headers | None, rules: TopicRules
+    size: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers | None,
+    rules: TopicRules,
+    index: int | None = None,
 ) -> MessageSizeTooLargeError | None:
     """Return the error if a record of ``size`` bytes is over the topic's limit, else None.
 
@@ -130,7 +135,7 @@ def topic_limit_error(
         for name, content in headers or ():
             parts += [name.encode(), content or b""]
         stored = codec.compress(b"".join(parts)).size + LOG_OVERHEAD_BYTES
-    return too_large(size, rules, stored) if stored > limit else None
+    return too_large(size, rules, stored, index) if stored > limit else None
 
 
 def check_timestamp(timestamp_ms: object, rules: TopicRules, now_ms: int) -> None:

@@ -5,11 +5,13 @@ Rows are Arrow columns of a file's types (``format.schema``). Not for: single re
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
-from sparklog.records.record_checks import check_timestamp, no_key, no_such_partition, too_large
+from sparklog.records.record_checks import check_timestamp, no_key, no_such_partition, too_large, topic_limit_error
 from sparklog.records.topic_rules import TopicRules
 
 
@@ -49,9 +51,18 @@ def _check_sizes(rows: pa.RecordBatch, rules: TopicRules) -> None:
         sizes = pc.add(sizes, pc.fill_null(length, 0))
     if HEADERS in names:
         sizes = pc.add(sizes, _header_sizes(rows.column(HEADERS)))
-    index = pc.index(pc.greater(sizes, rules.max_record_bytes), True).as_py()
-    if index >= 0:
-        raise too_large(sizes[index].as_py(), rules, index=index)
+    for index in pc.indices_nonzero(pc.greater(sizes, rules.max_record_bytes)).to_pylist():
+        _check_size(rows.slice(index, 1).to_pylist()[0], sizes[index].as_py(), index, rules)
+
+
+def _check_size(row: dict[str, Any], size: int, index: int, rules: TopicRules) -> None:
+    """Check a row of ``size`` bytes as a record: it may be over the topic's limit only before it is compressed."""
+    if size > rules.max_request_size:
+        raise too_large(size, rules, index=index)
+    headers = [(header["key"], header["value"]) for header in row.get(HEADERS) or ()]
+    refusal = topic_limit_error(size, row.get(KEY), row.get(VALUE), headers, rules, index)
+    if refusal is not None:
+        raise refusal
 
 
 def _header_sizes(headers: pa.Array) -> pa.Array:

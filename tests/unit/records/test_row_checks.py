@@ -71,14 +71,23 @@ Rows = st.lists(
 )
 
 
-@given(rows=Rows, limit=st.integers(0, 130), request=st.integers(0, 130), append_time=st.booleans())
-@example(rows=[(None, b"x" * 40, [], 0), (b"k", b"x" * 40, [], 0)], limit=52, request=41, append_time=True)
+@given(
+    rows=Rows,
+    limit=st.integers(0, 130),
+    request=st.integers(0, 130),
+    append_time=st.booleans(),
+    codec=st.sampled_from(["uncompressed", "zstd"]),
+)
+@example(
+    rows=[(None, b"x" * 40, [], 0), (b"k", b"x" * 40, [], 0)], limit=52, request=41, append_time=True, codec="zstd"
+)
 def test_rows_are_refused_where_one_of_them_would_be(
-    rows: list[Row], limit: int, request: int, append_time: bool
+    rows: list[Row], limit: int, request: int, append_time: bool, codec: str
 ) -> None:
     kind = "LogAppendTime" if append_time else "CreateTime"
     bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "1000"}
-    topic = rules(request, max_message_bytes=str(limit), message_timestamp_type=kind, **bounds)
+    configs = {"max_message_bytes": str(limit), "message_timestamp_type": kind, "compression_type": codec, **bounds}
+    topic = rules(request, **configs)
     each = [refusal(lambda row=row: check_one(row, topic)) for row in rows]  # type: ignore[misc]
     together = refusal(lambda: check_rows(batch(rows), topic, NOW_MS))
     assert (together is None) == (set(each) == {None})
@@ -87,6 +96,13 @@ def test_rows_are_refused_where_one_of_them_would_be(
         with pytest.raises(MessageSizeTooLargeError) as raised:
             check_rows(batch(rows), topic, NOW_MS)
         assert raised.value.index == each.index(MessageSizeTooLargeError)
+
+
+def test_a_row_over_the_limit_is_accepted_if_it_is_not_once_compressed() -> None:
+    rows = batch([(b"k", bytes(10_000), [("h", bytes(10_000))], NOW_MS)])
+    check_rows(rows, rules(max_message_bytes="1000", compression_type="zstd"), NOW_MS)
+    with pytest.raises(MessageSizeTooLargeError, match="20,014 bytes"):
+        check_rows(rows, rules(max_message_bytes="1000", compression_type="uncompressed"), NOW_MS)
 
 
 def test_a_row_without_a_key_for_a_compacted_topic_is_named() -> None:
