@@ -90,14 +90,14 @@ class World:
         sequence: int = 0,
         **request: Any,
     ) -> None:
-        """One file with a run for each partition, and one commit that names it."""
+        """Write one file with a run for each partition, and one commit that names it."""
         self.tick()
         coordinator, state = self.coordinator, self.coordinator.refresh()
-        found = state.topic(topic)
+        topic_state = state.topic(topic)
         first = min(records)
-        ends = found.partitions[first].log_end_offset
+        ends = topic_state.partitions[first].log_end_offset
         key = segment_key(topic, first, ends, state.version, coordinator.log.ids.write_id())
-        replicas = found.partitions[first].replicas
+        replicas = topic_state.partitions[first].replicas
         others = [(broker, coordinator.store_of(broker)) for broker in replicas[1:]]
         writer = SegmentFileWriter(
             coordinator.store_of(replicas[0]),
@@ -108,11 +108,11 @@ class World:
             broker=replicas[0],
             replicas=others,
         )
-        stamped = found.configs.get("message.timestamp.type") == "LogAppendTime"
+        stamped = topic_state.configs.get("message.timestamp.type") == "LogAppendTime"
         for partition, rows in records.items():
-            who = {} if producer is None else producer._asdict() | {"base_sequence": sequence}
-            writer.start_run(RunTarget(topic, found.topic_id, partition, stamped, **who))
-            writer.write(batch_of(rows, found.partitions[partition].log_end_offset))
+            identity = {} if producer is None else producer._asdict() | {"base_sequence": sequence}
+            writer.start_run(RunTarget(topic, topic_state.topic_id, partition, stamped, **identity))
+            writer.write(batch_of(rows, topic_state.partitions[partition].log_end_offset))
         coordinator.append(AppendRequest(appends=writer.finish(), **request))
 
 
@@ -261,17 +261,17 @@ def expected(world: World) -> dict[str, Any]:
     records: dict[str, list[Any]] = {}
     with LogReader(world.coordinator) as reader:
         for name, topic in sorted(state.topics.items()):
-            for number, held in enumerate(topic.partitions):
-                read = reader.records(name, number, held.log_start_offset, held.log_end_offset)
+            for number, partition in enumerate(topic.partitions):
+                read = reader.records(name, number, partition.log_start_offset, partition.log_end_offset)
                 records[f"{name}-{number}"] = [
                     [
-                        one.offset,
-                        _hex(one.key),
-                        _hex(one.value),
-                        one.timestamp_us,
-                        [[key, _hex(value)] for key, value in one.headers],
+                        record.offset,
+                        _hex(record.key),
+                        _hex(record.value),
+                        record.timestamp_us,
+                        [[key, _hex(value)] for key, value in record.headers],
                     ]
-                    for one in read
+                    for record in read
                 ]
     return {
         "cluster_id": state.cluster_id,
@@ -279,10 +279,12 @@ def expected(world: World) -> dict[str, Any]:
         "now_ms": world.clock.now_ms(),
         "records": records,
         "offsets": {
-            group: {f"{one.topic}-{one.partition}": [one.offset, one.metadata] for one in known.offsets.values()}
-            for group, known in state.groups.items()
+            name: {
+                f"{entry.topic}-{entry.partition}": [entry.offset, entry.metadata] for entry in group.offsets.values()
+            }
+            for name, group in state.groups.items()
         },
-        "members": {group: sorted(known.members) for group, known in state.groups.items()},
+        "members": {name: sorted(group.members) for name, group in state.groups.items()},
     }
 
 
@@ -306,13 +308,13 @@ def main(folder: Path) -> None:
     controller.writer_name = lambda: "golden/1"  # type: ignore[attr-defined]  # otherwise it names this machine
     for make in (written, maintained, replicated):
         world = make()
-        place = folder / make.__name__
-        size = dump(world.store, place / "root")
+        target = folder / make.__name__
+        size = dump(world.store, target / "root")
         if make is replicated:
-            size += dump(MemoryStore(BROKER_1.removeprefix("memory://")), place / "broker-1")
+            size += dump(MemoryStore(BROKER_1.removeprefix("memory://")), target / "broker-1")
         text = json.dumps(expected(world), indent=1, ensure_ascii=False)
-        (place / "expected.json").write_text(text + "\n")
-        print(f"{place}: version {world.coordinator.state.version}, {size:,} bytes")
+        (target / "expected.json").write_text(text + "\n")
+        print(f"{target}: version {world.coordinator.state.version}, {size:,} bytes")
 
 
 if __name__ == "__main__":
