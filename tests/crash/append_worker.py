@@ -1,4 +1,4 @@
-"""A process that appends records to partition 0 of a topic until it is told to stop, and prints what was acknowledged.
+"""Append records to partition 0 of a topic for a number of seconds, and print what was acknowledged.
 
     python append_worker.py ROOT TOPIC NAME SECONDS
 

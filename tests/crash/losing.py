@@ -1,5 +1,5 @@
-"""Programs that go on while a storage location is lost: a producer that counts what was acknowledged, a consumer that
-keeps what it read, and what must hold in the end."""
+"""Programs that run while a storage location is lost: a producer that records what was acknowledged, a consumer that
+keeps what it read, and the final check."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WAIT_SECONDS = 60.0
 
 
 class Scene:
-    """A cluster whose topic has two partitions on brokers 1 and 2, one led by each, with a program at each end.
+    """A cluster whose topic has two partitions on brokers 1 and 2, one led by each, with a producer and a
+    consumer. Each has its own coordinator, as in separate processes.
 
-    Each program has a coordinator of its own, as it would in a process of its own.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Scene:
 
     def _produce(self) -> None:
         try:
-            self._send_until_told_to_stop()
+            self._send_until_stopped()
         finally:
             self._producing = False
 
-    def _send_until_told_to_stop(self) -> None:
+    def _send_until_stopped(self) -> None:
         with Producer(cluster=open_cluster(self.root, self.options), acks="all", linger_ms=0) as producer:
             number = 0
             while not self._stop.is_set():
@@ -89,28 +89,30 @@ class Scene:
 
     def _consume(self) -> None:
         with Consumer(cluster=open_cluster(self.root, self.options)) as consumer:
-            places = [TopicPartition(TOPIC, number) for number in (0, 1)]
-            consumer.assign(places)
-            consumer.seek_to_beginning(*places)
+            partitions = [TopicPartition(TOPIC, number) for number in (0, 1)]
+            consumer.assign(partitions)
+            consumer.seek_to_beginning(*partitions)
             while True:
                 done = self._stop.is_set() and not self._producing
-                found = consumer.poll(50)
-                for place, records in found.items():
-                    self.read[place.partition] += [record.value for record in records]
-                if done and all(consumer.position(place) == end for place, end in consumer.end_offsets(places).items()):
+                for partition, records in consumer.poll(50).items():
+                    self.read[partition.partition] += [record.value for record in records]
+                ends = consumer.end_offsets(partitions)
+                if done and all(consumer.position(partition) == end for partition, end in ends.items()):
                     return
 
     def until(self, holds: Callable[[], bool], what: str) -> float:
-        """Wait; returns the seconds it took."""
+        """Wait until ``holds`` returns true; return the seconds it took."""
         start = self._clock.monotonic()
         while not holds():
             assert not self.failures, f"waiting for {what}: {self.failures!r}"
-            assert self._clock.monotonic() - start < WAIT_SECONDS, f"no {what} in time; refused: {self.refused[-3:]}"
+            assert self._clock.monotonic() - start < WAIT_SECONDS, (
+                f"no {what} within {WAIT_SECONDS} s; refused: {self.refused[-3:]}"
+            )
             self._clock.sleep(0.01)
         return self._clock.monotonic() - start
 
     def more_acknowledged(self, count: int = 10) -> float:
-        """Wait until each partition has that many more."""
+        """Wait until that many more records of each partition are acknowledged."""
         wanted = {number: len(values) + count for number, values in self.acknowledged.items()}
         return self.until(
             lambda: all(len(self.acknowledged[number]) >= least for number, least in wanted.items()),
@@ -128,7 +130,7 @@ class Scene:
         return [partition.leader for partition in self.cluster.refresh().topic(TOPIC).partitions]
 
     def catch_up(self) -> None:
-        """What the maintenance loop does, until every replica is in sync."""
+        """Run what the maintenance loop runs until every replica is in sync."""
 
         def all_in_sync() -> bool:
             self.controller.check()
@@ -138,7 +140,7 @@ class Scene:
         self.until(all_in_sync, "replicas in sync")
 
     def check_nothing_lost(self) -> None:
-        """Every acknowledged record is there once and in order, and was read."""
+        """Check that every acknowledged record is stored once and in order, and was read."""
         assert self.failures == []
         assert not self.refused, self.refused[:3]
         for number in (0, 1):
@@ -148,10 +150,10 @@ class Scene:
             assert kept == self.acknowledged[number]
 
     def stored(self, number: int) -> list[bytes | None]:
-        """The records of a partition, from whichever replica has them."""
+        """Return the records of a partition, from any replica."""
         cluster: Coordinator = open_cluster(self.root, self.options)
         state = cluster.refresh()
-        held = state.partition(TOPIC, number)
+        partition = state.partition(TOPIC, number)
         with LogReader(cluster) as reader:
-            records = reader.records(TOPIC, number, held.log_start_offset, held.log_end_offset, state)
+            records = reader.records(TOPIC, number, partition.log_start_offset, partition.log_end_offset, state)
             return [record.value for record in records]

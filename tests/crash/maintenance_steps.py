@@ -1,7 +1,7 @@
-"""Runs a maintenance job again and again, each time with another fault at another of its steps at the storage.
+"""Run a maintenance job repeatedly, each time with a different fault at a different storage step.
 
-Whatever happens, readers see the log as it was before or as it is to be, a reader that began before goes on to its end,
-and the job, run again, ends as if nothing had been.
+After each run readers see the log as before or after the job, a reader that started before reads to its end, and a
+rerun of the job completes as if nothing had failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Job = Callable[[Coordinator], object]
 
 
 class Scene(NamedTuple):
-    """A cluster to work on, made the same each time, and the job."""
+    """A cluster, prepared identically for each run, and the job."""
 
     prepare: Callable[[Coordinator], None]
     job: Job
@@ -64,7 +64,7 @@ def opened(store: object) -> Coordinator:
 
 
 def contents(store: MemoryStore) -> Contents:
-    """Return every record of every partition, through a new coordinator: also proves that all of it can be read."""
+    """Return every record of every partition, read through a new coordinator."""
     coordinator = opened(store)
     return {
         f"{topic.name}-{number}": records(coordinator, topic.name, number)
@@ -74,11 +74,12 @@ def contents(store: MemoryStore) -> Contents:
 
 
 def segments(store: MemoryStore) -> dict[str, list[tuple[int, int, bool]]]:
-    """Which offsets the live segments have."""
+    """Return base offset, end offset and whether it is closed, for each live segment."""
     coordinator = opened(store)
     return {
         f"{topic.name}-{number}": [
-            (one.base_offset, one.end_offset, one.closed) for one in live(coordinator, topic.name, number)
+            (segment.base_offset, segment.end_offset, segment.closed)
+            for segment in live(coordinator, topic.name, number)
         ]
         for topic in coordinator.state.topics.values()
         for number in range(len(topic.partitions))
@@ -88,10 +89,10 @@ def segments(store: MemoryStore) -> dict[str, list[tuple[int, int, bool]]]:
 def live_files(store: MemoryStore) -> set[str]:
     coordinator = opened(store)
     return {
-        one.path
+        segment.path
         for topic in coordinator.state.topics.values()
         for number in range(len(topic.partitions))
-        for one in live(coordinator, topic.name, number)
+        for segment in live(coordinator, topic.name, number)
     }
 
 
@@ -102,20 +103,20 @@ def faults_of(scene: Scene) -> list[Fault]:
     store.reset_counts()
     scene.job(coordinator)
     calls = list(store.calls)
-    found = list(every_crash(calls))
+    faults = list(every_crash(calls))
     for step, call in enumerate(calls):
-        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        faults += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
         if call.operation in WRITES:
-            found += [Fault(step, kind) for kind in (FULL, PERMISSION)]
-    assert TRUNCATED not in {fault.kind for fault in found}, "what tears writes silently is for fsck to find"
-    return found
+            faults += [Fault(step, kind) for kind in (FULL, PERMISSION)]
+    assert TRUNCATED not in {fault.kind for fault in faults}, "fsck detects silently torn writes"
+    return faults
 
 
 def run(scene: Scene, coordinator: Coordinator) -> Outcome:
     try:
         scene.job(coordinator)
     except (SimulatedCrash, IndeterminateCommitError):
-        return Outcome(False, False)  # nobody was told what became of it
+        return Outcome(False, False)  # outcome unknown
     except SparklogError:
         return Outcome(False, True)
     return Outcome(True, False)
@@ -134,21 +135,25 @@ def check_every_step(scene: Scene) -> None:
         files = log_files(opened(inner))
         store = FaultyStore(inner)
         coordinator = opened(store)
-        readers = [Reader(opened(inner), place) for place in before]
+        readers = [Reader(opened(inner), partition) for partition in before]
         store.reset_counts()
         store.inject(fault)
         outcome = run(scene, coordinator)
         store.reopen()
         after, segments_after = contents(inner), segments(inner)
-        for place in before:
-            assert after[place] in (before[place], wanted[place]), f"{fault}: {place} is neither as it was nor done"
-            known = {*segments_before[place], *segments_wanted[place]}
-            assert set(segments_after[place]) <= known, f"{fault}: {place}"
-        assert not outcome.acknowledged or segments_after == segments_wanted, f"{fault}: acknowledged and lost"
+        for partition in before:
+            assert after[partition] in (before[partition], wanted[partition]), (
+                f"{fault}: {partition} is neither as before nor as after the job"
+            )
+            expected = {*segments_before[partition], *segments_wanted[partition]}
+            assert set(segments_after[partition]) <= expected, f"{fault}: {partition}"
+        assert not outcome.acknowledged or segments_after == segments_wanted, (
+            f"{fault}: the job was acknowledged, but its result is missing"
+        )
         if outcome.refused and fault.kind in (ERROR, FULL, PERMISSION):
             assert set(log_files(opened(inner))) == {*files, *live_files(inner)}, f"{fault}: left files behind"
         scene.job(opened(inner))
-        assert (contents(inner), segments(inner)) == (wanted, segments_wanted), f"{fault}: not the same after all"
+        assert (contents(inner), segments(inner)) == (wanted, segments_wanted), f"{fault}: wrong contents after a rerun"
         for reader in readers:
             reader.check(before)
 
@@ -157,7 +162,7 @@ def check_every_step(scene: Scene) -> None:
 
 
 def replicated(store: MemoryStore) -> MemoryStore:
-    """Broker 1 becomes an in-sync follower of everything; its storage."""
+    """Make broker 1 an in-sync follower of every partition; return its store."""
     coordinator = opened(store)
     url = f"memory://{uuid.uuid4().hex}"
     coordinator.submit(lambda state: Decision([RegisterBroker(broker=1, url=url)], None))
@@ -199,9 +204,9 @@ def check_every_step_of_a_follower(scene: Scene) -> None:
         follower = replicated(inner)
         run(scene, with_follower(inner, FaultyStore(follower, [fault])))
         after = contents(inner)
-        assert all(after[place] in (before[place], wanted[place]) for place in before), fault
+        assert all(after[partition] in (before[partition], wanted[partition]) for partition in before), fault
         scene.job(opened(inner))
-        assert (contents(inner), segments(inner)) == (wanted, segments_wanted), f"{fault}: not the same after all"
+        assert (contents(inner), segments(inner)) == (wanted, segments_wanted), f"{fault}: wrong contents after a rerun"
         assert {partition.isr for topic in opened(inner).state.topics.values() for partition in topic.partitions} == {
             (0, 1)
         }, f"{fault}: out of sync"
@@ -211,16 +216,16 @@ def check_every_step_of_a_follower(scene: Scene) -> None:
 
 
 class Reader:
-    """Reads a partition: one record before the job runs, the rest when all is over, from the state it began with."""
+    """Reads one record of a partition before the job runs and the rest afterwards, from the state it started with."""
 
-    def __init__(self, coordinator: Coordinator, place: str) -> None:
-        self._place = place
-        topic, number = place.rsplit("-", 1)
+    def __init__(self, coordinator: Coordinator, partition: str) -> None:
+        self._partition = partition
+        topic, number = partition.rsplit("-", 1)
         end = coordinator.state.partition(topic, int(number)).log_end_offset
         self._records = LogReader(coordinator).records(topic, int(number), 0, end)
         self._first = next(self._records, None)
 
     def check(self, before: Contents) -> None:
-        found = [one for one in (self._first, *self._records) if one is not None]
-        expected = [(one.offset, one.value) for one in before[self._place]]
-        assert [(one.offset, one.value) for one in found] == expected, self._place
+        read = [record for record in (self._first, *self._records) if record is not None]
+        expected = [(record.offset, record.value) for record in before[self._partition]]
+        assert [(record.offset, record.value) for record in read] == expected, self._partition

@@ -1,4 +1,4 @@
-"""Everything that the project does to a storage, in one table, for the tests that disturb it at every step."""
+"""All storage operations of the project in one table, for the tests that inject faults at every step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.logs import Written, append, live
-from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Operation, Process, Told, World
+from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Expected, Operation, Process, World
 from tests.unit.spark.helpers import batches, schema_of
 
 EXISTING = (("a", 0), ("a", 1), ("b", 0))
@@ -69,7 +69,7 @@ def two_topics(process: Process) -> None:
 # -- clusters and topics
 
 
-def create(process: Process, told: Told) -> None:
+def create(process: Process, expected: Expected) -> None:
     create_cluster(process.stores[ROOT], clock=process.clock)
 
 
@@ -78,64 +78,64 @@ def create_again(process: Process) -> None:
         create_cluster(process.stores[ROOT], clock=process.clock)
 
 
-def change_topics(process: Process, told: Told) -> None:
+def change_topics(process: Process, expected: Expected) -> None:
     cluster = process.open()
     cluster.create_topic("new", 3)
     cluster.submit(partial(create_partitions, topic="a", total=3))
     cluster.submit(partial(alter_configs, topic="a", changes={"retention.ms": "123456789"}))
     cluster.commit_offsets("g", {("a", 0): 1})
-    told.group_offsets["g", 0] = 1
+    expected.group_offsets["g", 0] = 1
 
 
-def delete_a_topic(process: Process, told: Told) -> None:
+def delete_a_topic(process: Process, expected: Expected) -> None:
     delete_topic(process.open(), "b")
 
 
-def is_deleted_or_whole(world: World, cluster: Coordinator, told: Told) -> None:
-    assert not (told.finished and "b" in cluster.state.topics)
-    found = world.records()
-    for place, records in world.before.items():
-        assert found.get(place, [] if place[0] == "b" else None) in (records, [])
-        assert place[0] == "b" or found[place] == records
+def is_deleted_or_whole(world: World, cluster: Coordinator, expected: Expected) -> None:
+    assert not (expected.finished and "b" in cluster.state.topics)
+    after = world.records()
+    for partition, records in world.before.items():
+        assert after.get(partition, [] if partition[0] == "b" else None) in (records, [])
+        assert partition[0] == "b" or after[partition] == records
 
 
 # -- producers
 
 
-def sends(process: Process, told: Told, **configs: Any) -> None:
-    """Several flushes; whatever one of them fails with, the next one follows."""
+def sends(process: Process, expected: Expected, **configs: Any) -> None:
+    """Several flushes; each runs whether or not the one before failed."""
     with Producer(cluster=process.open(), linger_ms=60_000, retry_backoff_ms=0, **configs) as producer:
         for number in range(4):
             for topic, partition in EXISTING[number % 2 :]:
                 value = b"%s%d-%d" % (topic.encode(), partition, number)
-                told.futures[value] = ((topic, partition), producer.send(topic, value, partition=partition))
+                expected.futures[value] = ((topic, partition), producer.send(topic, value, partition=partition))
             producer.flush(WAIT)
 
 
-def produce(process: Process, told: Told) -> None:
-    sends(process, told)
+def produce(process: Process, expected: Expected) -> None:
+    sends(process, expected)
 
 
-def produce_plainly(process: Process, told: Told) -> None:
-    told.once = False  # what has no answer is sent again
-    sends(process, told, enable_idempotence=False)
+def produce_without_idempotence(process: Process, expected: Expected) -> None:
+    expected.once = False  # a request without an answer is sent again
+    sends(process, expected, enable_idempotence=False)
 
 
-def produce_without_retries(process: Process, told: Told) -> None:
-    sends(process, told, retries=0)
+def produce_without_retries(process: Process, expected: Expected) -> None:
+    sends(process, expected, retries=0)
 
 
-def produce_much(process: Process, told: Told) -> None:
+def produce_much(process: Process, expected: Expected) -> None:
     """A flush whose actions are stored in a separate object."""
-    _produce_widely(process, told, limits.MAX_SPILLED_ACTIONS_BYTES)
+    _produce_widely(process, expected, limits.MAX_SPILLED_ACTIONS_BYTES)
 
 
-def produce_too_much(process: Process, told: Told) -> None:
+def produce_too_much(process: Process, expected: Expected) -> None:
     """A flush that does not fit into one commit, to partitions that share a file."""
-    _produce_widely(process, told, 1_500)
+    _produce_widely(process, expected, 1_500)
 
 
-def _produce_widely(process: Process, told: Told, max_bytes: int) -> None:
+def _produce_widely(process: Process, expected: Expected, max_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 600)
         patch.setattr(limits, "MAX_SPILLED_ACTIONS_BYTES", max_bytes)
@@ -143,7 +143,7 @@ def _produce_widely(process: Process, told: Told, max_bytes: int) -> None:
             for number in range(2):
                 for partition in range(6):
                     value = b"%d-%d" % (partition, number)
-                    told.futures[value] = (("wide", partition), producer.send("wide", value, partition=partition))
+                    expected.futures[value] = (("wide", partition), producer.send("wide", value, partition=partition))
                 producer.flush(WAIT)
 
 
@@ -151,8 +151,8 @@ def wide(process: Process) -> None:
     create_cluster(process.stores[ROOT], clock=process.clock).create_topic("wide", 6)
 
 
-def transact(process: Process, told: Told) -> None:
-    """Transactions, the second of which is aborted; one that failed is aborted, and the next follows."""
+def transact(process: Process, expected: Expected) -> None:
+    """Three transactions, the second of which is aborted; a failed one is aborted before the next."""
     producer = Producer(
         cluster=process.open(), transactional_id="tx", retry_backoff_ms=0, linger_ms=60_000, max_block_ms=10_000
     )
@@ -164,10 +164,10 @@ def transact(process: Process, told: Told) -> None:
             for topic, partition in EXISTING:
                 value = b"%s%d-%d" % (topic.encode(), partition, number)
                 unit.add(value)
-                told.futures[value] = ((topic, partition), producer.send(topic, value, partition=partition))
+                expected.futures[value] = ((topic, partition), producer.send(topic, value, partition=partition))
                 if number == 1:
                     producer.flush()
-            told.units.append(unit)
+            expected.units.append(unit)
             producer.send_offsets_to_transaction({("b", 0): number}, "g")
             _end_transaction(producer, abort=number == 1)
     finally:
@@ -176,7 +176,7 @@ def transact(process: Process, told: Told) -> None:
 
 
 def _end_transaction(producer: Producer, abort: bool) -> None:
-    """As programs do: abort what failed, and what may be committed is committed again."""
+    """Abort a failed transaction; retry the commit where it may have happened."""
     for _ in range(5):
         try:
             producer.abort_transaction() if abort else producer.commit_transaction()
@@ -185,17 +185,17 @@ def _end_transaction(producer: Producer, abort: bool) -> None:
             try:
                 producer.abort_transaction()
             except InvalidTxnStateError:
-                return  # it is committed after all
+                return  # it was committed
             except (SparklogError, SimulatedInterrupt):
                 continue
             return
-    raise InvalidTxnStateError("five tries were not enough")
+    raise InvalidTxnStateError("no outcome after five attempts")
 
 
-def check_group_of_transactions(world: World, cluster: Coordinator, told: Told) -> None:
-    """The group's offset is that of the last transaction which is there."""
-    there = {value for records in world.records().values() for _, value in records}
-    committed = [number for number, unit in enumerate(told.units) if unit <= there]
+def check_group_of_transactions(world: World, cluster: Coordinator, expected: Expected) -> None:
+    """Check that the group's offset is that of the last stored transaction."""
+    stored = {value for records in world.records().values() for _, value in records}
+    committed = [number for number, unit in enumerate(expected.units) if unit <= stored]
     group = cluster.state.groups.get("g")
     offset = next(iter(group.offsets.values())).offset if group else -1
     assert offset == max(committed, default=-1)
@@ -204,15 +204,15 @@ def check_group_of_transactions(world: World, cluster: Coordinator, told: Told) 
 # -- groups
 
 
-def take_part(process: Process, told: Told) -> None:
-    """A member joins, commits, sees another one come and go, and leaves."""
+def join_group(process: Process, expected: Expected) -> None:
+    """A member joins, commits, sees another member join and leave, and leaves."""
     member = GroupMember(process.open(), "g", assignors=("cooperative-sticky",), session_timeout_ms=10_000)
     other = GroupMember(process.world.opened(), "g", assignors=("cooperative-sticky",), session_timeout_ms=10_000)
 
     def commit(offset: int) -> None:
-        for place in sorted(member.owned):
-            member.commit({(place.topic, place.partition): offset})
-            told.group_offsets["g", place.partition] = offset
+        for partition in sorted(member.owned):
+            member.commit({(partition.topic, partition.partition): offset})
+            expected.group_offsets["g", partition.partition] = offset
 
     member.join(["a"])
     member.reconcile()
@@ -234,7 +234,7 @@ def take_part(process: Process, told: Told) -> None:
     member.leave()
 
 
-def let_members_go(process: Process) -> None:
+def remove_members(process: Process) -> None:
     cluster = process.open()
     group = cluster.state.groups.get("g")
     if group is not None and group.members:
@@ -251,9 +251,9 @@ def _rows(task: int, topics: Iterable[str]) -> list[dict[str, Any]]:
     return [{"topic": names[n % len(names)], "key": f"k{n}", "value": f"{task}-{n}"} for n in range(6)]
 
 
-def spark_write(process: Process, told: Told) -> None:
-    """As Spark runs a job of two tasks: any failure is followed by an abort, in a process of its own."""
-    told.units.append({b"%d-%d" % (task, n) for task in range(2) for n in range(6)})
+def spark_write(process: Process, expected: Expected) -> None:
+    """Run a job of two tasks as Spark does: any failure is followed by an abort in another process."""
+    expected.units.append({b"%d-%d" % (task, n) for task in range(2) for n in range(6)})
     options = {"path": SPARK_PATH, "txnAppId": "job", "txnVersion": "7"}
     writer = SparklogWriter(sink_options(options), schema_of(DDL), clock=process.clock)
     messages: list[SparklogCommitMessage | None] = [None, None]
@@ -267,19 +267,19 @@ def spark_write(process: Process, told: Told) -> None:
         raise
 
 
-def check_spark_write(world: World, cluster: Coordinator, told: Told) -> None:
-    """Done again it is there once; it was there before if that was said."""
-    assert not told.finished or "job" in cluster.state.applications
+def check_spark_write(world: World, cluster: Coordinator, expected: Expected) -> None:
+    """Check that the rows are stored if the job succeeded, and once each after a rerun."""
+    assert not expected.finished or "job" in cluster.state.applications
     with world.process() as process, suppress(SparklogError):
-        spark_write(process, Told())
-    there = [value for records in world.records().values() for _, value in records]
-    assert all(there.count(value) == 1 for value in told.units[0])
+        spark_write(process, Expected())
+    stored = [value for records in world.records().values() for _, value in records]
+    assert all(stored.count(value) == 1 for value in expected.units[0])
 
 
-def stream_write(process: Process, told: Told) -> None:
-    """Two micro-batches of a query; one that failed is run again by the next process (see the check)."""
+def stream_write(process: Process, expected: Expected) -> None:
+    """Two micro-batches of a query; a failed one is rerun by the next process (see the check)."""
     for batch in range(2):
-        told.units.append({b"%d-%d" % (batch, n) for n in range(6)})
+        expected.units.append({b"%d-%d" % (batch, n) for n in range(6)})
     for batch in range(2):
         _micro_batch(process, batch)
 
@@ -297,26 +297,26 @@ def _micro_batch(process: Process, batch: int) -> None:
         raise
 
 
-def check_stream_write(world: World, cluster: Coordinator, told: Told) -> None:
-    known = cluster.state.applications.get("query:query")
+def check_stream_write(world: World, cluster: Coordinator, expected: Expected) -> None:
+    application = cluster.state.applications.get("query:query")
     with world.process() as process:
-        for batch in range(known.version if known else 0, 2):
+        for batch in range(application.version if application else 0, 2):
             _micro_batch(process, batch)
-    there = [value for records in world.records().values() for _, value in records]
-    assert all(there.count(value) == 1 for unit in told.units for value in unit)
+    stored = [value for records in world.records().values() for _, value in records]
+    assert all(stored.count(value) == 1 for unit in expected.units for value in unit)
 
 
 def to_consume(process: Process) -> None:
     cluster = create_cluster(process.stores[ROOT], clock=process.clock)
     cluster.submit(
         partial(alter_configs, topic="", changes={"offsets.retention.minutes": "100000"})
-    )  # a clean-up comes after nine days
+    )  # _clean_up advances the clock by nine days
     cluster.create_topic("in", 2)
     cluster.create_topic("copy", 1)
     append_records(cluster, "in", [Record(value=b"%d" % n, partition=n % 2) for n in range(4)])
 
 
-def consume(process: Process, told: Told) -> None:
+def consume(process: Process, expected: Expected) -> None:
     """A Spark task that copies the records of a group, two at a time."""
     ends = {TopicPartition("in", number): 2 for number in range(2)}
     settings = ConsumeSettings(root=process.world.url(ROOT), group="g", topics=("in",), max_records=2, ends=ends)
@@ -327,10 +327,10 @@ def consume(process: Process, told: Told) -> None:
     ConsumeTask(settings, copy, 0).run()
 
 
-def check_consumed(world: World, cluster: Coordinator, told: Told) -> None:
+def check_consumed(world: World, cluster: Coordinator, expected: Expected) -> None:
     with world.process() as process:
-        let_members_go(process)
-        consume(process, Told())
+        remove_members(process)
+        consume(process, Expected())
     assert sorted(value or b"" for _, value in world.records()["copy", 0]) == [b"0", b"1", b"2", b"3"]
 
 
@@ -347,7 +347,7 @@ def small_files(process: Process) -> None:
     cluster.log.write_checkpoint()
 
 
-def roll_all(process: Process, told: Told) -> None:
+def roll_all(process: Process, expected: Expected) -> None:
     roll(process.open(), InProcess())
 
 
@@ -368,18 +368,18 @@ def overwritten(process: Process) -> None:
     append(cluster, "t", [Written(b"k2", b"active", 8)])
 
 
-def compact_all(process: Process, told: Told) -> None:
+def compact_all(process: Process, expected: Expected) -> None:
     compact(process.open(), InProcess())
 
 
-def check_compacted(world: World, cluster: Coordinator, told: Told) -> None:
-    """The newest value of each key is there, and nothing that was not."""
-    found = world.records()["t", 0]
-    assert {(7, b"last"), (8, b"active")} <= set(found)
-    assert set(found) <= set(world.before["t", 0])
+def check_compacted(world: World, cluster: Coordinator, expected: Expected) -> None:
+    """Check that the newest value of each key is stored, and no new record."""
+    after = world.records()["t", 0]
+    assert {(7, b"last"), (8, b"active")} <= set(after)
+    assert set(after) <= set(world.before["t", 0])
 
 
-def too_old(process: Process) -> None:
+def expired_records(process: Process) -> None:
     cluster = create_cluster(process.stores[ROOT], clock=process.clock)
     small = {"internal.segment.bytes": "1", "file.delete.delay.ms": "1000"}
     minutes = int(process.clock.now_ms() / 60_000)
@@ -392,14 +392,14 @@ def too_old(process: Process) -> None:
     cluster.log.write_checkpoint()
 
 
-def retain_and_sweep(process: Process, told: Told) -> None:
+def retain_and_sweep(process: Process, expected: Expected) -> None:
     cluster = process.open()
     retain(cluster)
     process.clock.advance(60)
     sweep(cluster)
 
 
-def delete_records_and_sweep(process: Process, told: Told) -> None:
+def delete_records_and_sweep(process: Process, expected: Expected) -> None:
     cluster = process.open()
     cluster.submit(partial(delete_records, offsets={("t", 0): 2, ("t", 1): -1}))
     retain(cluster)
@@ -407,15 +407,15 @@ def delete_records_and_sweep(process: Process, told: Told) -> None:
     sweep(cluster)
 
 
-def check_retained(world: World, cluster: Coordinator, told: Told) -> None:
-    """What is left is the end of what was there."""
-    for place, before in world.before.items():
-        after = world.records()[place]
+def check_retained(world: World, cluster: Coordinator, expected: Expected) -> None:
+    """Check that what remains is a suffix of what was stored."""
+    for partition, before in world.before.items():
+        after = world.records()[partition]
         assert after == before[len(before) - len(after) :]
     assert world.records()["t", 0][-1:] == world.before["t", 0][-1:]
 
 
-def left_behind(process: Process) -> None:
+def garbage(process: Process) -> None:
     """A deleted topic whose files are due, an orphan, old commits and a lease."""
     two_topics(process)
     cluster = process.open()
@@ -429,11 +429,11 @@ def left_behind(process: Process) -> None:
     append(cluster, "a", [Written(value=b"newest")])
 
 
-def vacuum_all(process: Process, told: Told) -> None:
+def vacuum_all(process: Process, expected: Expected) -> None:
     vacuum(process.open(), dry_run=False)
 
 
-def checkpoint_and_clean_up(process: Process, told: Told) -> None:
+def checkpoint_and_clean_up(process: Process, expected: Expected) -> None:
     cluster = process.open()
     cluster.log.write_checkpoint()
     cleanup.clean_up(cluster.store, cluster.log.clock, cluster.state.configs)
@@ -462,26 +462,26 @@ def behind(process: Process) -> None:
             producer.send("t", b"%d" % number).get(WAIT)
 
 
-def produce_replicated(process: Process, told: Told) -> None:
+def produce_replicated(process: Process, expected: Expected) -> None:
     with Producer(cluster=process.open(), linger_ms=60_000, retry_backoff_ms=0) as producer:
         for number in range(3):
             value = b"new %d" % number
-            told.futures[value] = (("t", 0), producer.send("t", value))
+            expected.futures[value] = (("t", 0), producer.send("t", value))
             producer.flush(WAIT)
 
 
-def catch_up(process: Process, told: Told) -> None:
+def catch_up(process: Process, expected: Expected) -> None:
     replicate(process.open(), InProcess())
 
 
-def move_replica(process: Process, told: Told) -> None:
+def move_replica(process: Process, expected: Expected) -> None:
     cluster = process.open()
     add_broker(cluster, process.world.url("3"))
     reassign(cluster, {("t", 0): [3, 2]}, InProcess())
 
 
-def run_brokers(process: Process, told: Told) -> None:
-    """A location joins, is cordoned and leaves; the controller looks at all of them."""
+def run_brokers(process: Process, expected: Expected) -> None:
+    """Add a broker, cordon it, check all brokers, and remove it."""
     cluster = process.open()
     number = add_broker(cluster, process.world.url("3"))
     cordon_broker(cluster, number)
@@ -489,8 +489,8 @@ def run_brokers(process: Process, told: Told) -> None:
     remove_broker(cluster, number)
 
 
-def mend_brokers(process: Process) -> None:
-    """What an operator does: registers again what was begun, and lets the controller look at all locations."""
+def recover_brokers(process: Process) -> None:
+    """Recover as an operator would: repeat an interrupted registration, and let the controller check all locations."""
     cluster = process.open()
     with suppress(AlreadyExistsError):
         add_broker(cluster, process.world.url("3"))
@@ -499,66 +499,66 @@ def mend_brokers(process: Process) -> None:
 
 
 def withdraw_broker(process: Process) -> None:
-    mend_brokers(process)
+    recover_brokers(process)
     with suppress(BrokerIdNotRegisteredError):
         remove_broker(process.open(), 3)
 
 
 def mirrored(process: Process) -> None:
-    """The mirror lacks a few commits, the actions of one of which lie beside it."""
+    """The mirror lacks a few commits, one of which has spilled actions."""
     two_topics(process)
     mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
     cluster = process.open()
-    _append_beside(cluster, b"later")
+    _append_with_spilled_actions(cluster, b"later")
     cluster.log.write_checkpoint()
     append(cluster, "a", [Written(value=b"latest")])
 
 
-def _append_beside(cluster: Coordinator, value: bytes) -> None:
+def _append_with_spilled_actions(cluster: Coordinator, value: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_INLINE_ACTIONS", 0)
         append(cluster, "a", [Written(value=value)])
 
 
-def mirror_again(process: Process, told: Told) -> None:
+def mirror_again(process: Process, expected: Expected) -> None:
     mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
 
 
-def check_mirror(world: World, cluster: Coordinator, told: Told) -> None:
-    """Check that the mirror continues, and has everything that the root has."""
+def check_mirror(world: World, cluster: Coordinator, expected: Expected) -> None:
+    """Check that mirroring continues and ends with the version of the root."""
     with world.process() as process:
         mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
-    known = read_mirror_file(world.store("mirror"))
-    assert known is not None
-    assert known.version == cluster.state.version
+    mirror_file = read_mirror_file(world.store("mirror"))
+    assert mirror_file is not None
+    assert mirror_file.version == cluster.state.version
 
 
-def promote_mirror(process: Process, told: Told) -> None:
+def promote_mirror(process: Process, expected: Expected) -> None:
     world = process.world
     promote(world.url("mirror"), world.url(ROOT), clock=process.clock)
 
 
 def promote_again(process: Process) -> None:
-    promote_mirror(process, Told())
+    promote_mirror(process, Expected())
     process.world.main = "mirror"
     try:
         process.open()
     except ClusterMovedError:
         return
-    raise AssertionError("the old root takes commits")
+    raise AssertionError("the old root accepts commits")
 
 
 def with_mirror(process: Process) -> None:
-    """A cluster that is about to be damaged, and a mirror that has all its commits."""
+    """A cluster, still undamaged, and a mirror that has all its commits."""
     two_topics(process)
     cluster = process.open()
     append(cluster, "a", [Written(value=b"later")])
-    _append_beside(cluster, b"beside")
+    _append_with_spilled_actions(cluster, b"beside")
     root, copy = process.stores[ROOT], process.stores["mirror"]
     mirror(root, copy, process.clock)
 
 
-def repair_commits(process: Process, told: Told) -> None:
+def repair_commits(process: Process, expected: Expected) -> None:
     inner = process.world.store(ROOT)
     inner.delete(commit_key(3))
     inner.put(commit_key(4), inner.get(commit_key(4)).replace(b'"version":4', b'"version":9'))
@@ -567,7 +567,7 @@ def repair_commits(process: Process, told: Told) -> None:
     _repair(process)
 
 
-def repair_small_files(process: Process, told: Told) -> None:
+def repair_small_files(process: Process, expected: Expected) -> None:
     inner = process.world.store(ROOT)
     inner.delete(CLUSTER_KEY)
     inner.put(BOUNDARY_KEY, b"{")
@@ -575,7 +575,7 @@ def repair_small_files(process: Process, told: Told) -> None:
     _repair(process)
 
 
-def repair_checkpoint(process: Process, told: Told) -> None:
+def repair_checkpoint(process: Process, expected: Expected) -> None:
     inner = process.world.store(ROOT)
     heads = next(info.key for info in inner.list("meta/checkpoints/") if info.key.endswith(".heads"))
     inner.put(heads, inner.get(heads)[:-20])
@@ -597,24 +597,24 @@ OPERATIONS: dict[str, Operation] = {
     "change topics": Operation(two_topics, change_topics),
     "delete a topic": Operation(two_topics, delete_a_topic, check=is_deleted_or_whole, keeps=False),
     "produce": Operation(two_topics, produce),
-    "produce without idempotence": Operation(two_topics, produce_plainly),
+    "produce without idempotence": Operation(two_topics, produce_without_idempotence),
     "produce without retries": Operation(two_topics, produce_without_retries),
     "produce with actions beside the commit": Operation(wide, produce_much),
     "produce more than a commit holds": Operation(wide, produce_too_much),
     "transactions": Operation(two_topics, transact, check=check_group_of_transactions),
-    "group member": Operation(two_topics, take_part, recover=let_members_go),
+    "group member": Operation(two_topics, join_group, recover=remove_members),
     "spark write": Operation(two_topics, spark_write, check=check_spark_write),
     "stream write": Operation(two_topics, stream_write, check=check_stream_write),
     "group task": Operation(to_consume, consume, check=check_consumed),
     "roll": Operation(small_files, roll_all),
     "compact": Operation(overwritten, compact_all, check=check_compacted, keeps=False),
-    "retention": Operation(too_old, retain_and_sweep, check=check_retained, keeps=False),
-    "delete records": Operation(too_old, delete_records_and_sweep, check=check_retained, keeps=False),
-    "vacuum": Operation(left_behind, vacuum_all),
-    "checkpoint and clean-up": Operation(left_behind, checkpoint_and_clean_up),
-    "produce to replicas": Operation(replicated, produce_replicated, (ROOT, "1", "2"), recover=mend_brokers),
-    "catch up": Operation(behind, catch_up, (ROOT, "1", "2"), recover=mend_brokers),
-    "reassign": Operation(replicated, move_replica, (ROOT, "1", "3"), recover=mend_brokers),
+    "retention": Operation(expired_records, retain_and_sweep, check=check_retained, keeps=False),
+    "delete records": Operation(expired_records, delete_records_and_sweep, check=check_retained, keeps=False),
+    "vacuum": Operation(garbage, vacuum_all),
+    "checkpoint and clean-up": Operation(garbage, checkpoint_and_clean_up),
+    "produce to replicas": Operation(replicated, produce_replicated, (ROOT, "1", "2"), recover=recover_brokers),
+    "catch up": Operation(behind, catch_up, (ROOT, "1", "2"), recover=recover_brokers),
+    "reassign": Operation(replicated, move_replica, (ROOT, "1", "3"), recover=recover_brokers),
     "brokers": Operation(replicated, run_brokers, (ROOT, "3"), recover=withdraw_broker),
     "mirror": Operation(mirrored, mirror_again, (ROOT, "mirror"), check=check_mirror),
     "promote": Operation(mirrored, promote_mirror, (ROOT, "mirror"), recover=promote_again),
@@ -622,4 +622,4 @@ OPERATIONS: dict[str, Operation] = {
     "repair small files": Operation(with_mirror, repair_small_files, recover=repair_again),
     "repair a checkpoint": Operation(with_mirror, repair_checkpoint, recover=repair_again),
 }
-"""By name. What a test of them all leaves out has to be said there."""
+"""By name. A test that leaves some out must say so."""

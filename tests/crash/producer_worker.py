@@ -1,4 +1,4 @@
-"""A process that produces until it is killed or told to stop, and prints what was acknowledged.
+"""Produce until killed or until the time is up, and print what was acknowledged.
 
     python producer_worker.py records|transactions ROOT NAME SECONDS
 

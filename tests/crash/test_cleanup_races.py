@@ -1,5 +1,5 @@
-"""Writers, readers and clean-ups race while commits are removed almost at once: nothing acknowledged is lost, and
-nothing is there twice."""
+"""Writers, readers and clean-ups race while commits are removed soon after they were made: no acknowledged record is
+lost, and none is stored twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = LogSettings(
     min_commits_kept=0,
     min_checkpoint_age_ms=300,
 )
-"""A commit is kept for 200 ms, and 100 ms without a read count as long."""
+"""Commits are kept for 200 ms, so a reader that has not read for 100 ms counts as inactive."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def values(coordinator: Coordinator) -> list[bytes | None]:
     return [record.value for record in records(coordinator, "orders")]
 
 
-def test_racing_writers_lose_nothing_to_clean_ups(store: MemoryStore) -> None:
+def test_racing_writers_lose_no_record_to_cleanups(store: MemoryStore) -> None:
     seed = random.randrange(2**32)
     until = time.monotonic() + SECONDS
     acknowledged: list[bytes] = []
@@ -68,7 +68,7 @@ def test_racing_writers_lose_nothing_to_clean_ups(store: MemoryStore) -> None:
             try:
                 append(coordinator, "orders", [Written(value=value)])
             except IndeterminateCommitError:
-                continue  # nobody was told what became of it
+                continue  # outcome unknown
             acknowledged.append(value)
             if chance.random() < 0.05:
                 time.sleep(chance.random() * 0.6)
@@ -81,7 +81,7 @@ def test_racing_writers_lose_nothing_to_clean_ups(store: MemoryStore) -> None:
             cleanup.clean_up(store, coordinator.log.clock, coordinator.refresh().configs, SETTINGS)
             time.sleep(0.05)
 
-    def noting_errors(work: Callable[[], None]) -> Callable[[], None]:
+    def recording_errors(work: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
             try:
                 work()
@@ -90,15 +90,15 @@ def test_racing_writers_lose_nothing_to_clean_ups(store: MemoryStore) -> None:
 
         return run
 
-    works = [*(lambda name=name: write(name) for name in range(4)), clean, clean]
-    threads = [threading.Thread(target=noting_errors(work)) for work in works]
+    jobs = [*(lambda name=name: write(name) for name in range(4)), clean, clean]
+    threads = [threading.Thread(target=recording_errors(work)) for work in jobs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not errors, f"seed {seed}: {errors[0]}"
-    found = values(open_cluster(store))
-    assert len(found) == len(set(found)), f"seed {seed}: a record twice"
-    assert set(acknowledged) <= set(found), f"seed {seed}: an acknowledged record is lost"
+    stored = values(open_cluster(store))
+    assert len(stored) == len(set(stored)), f"seed {seed}: a record is stored twice"
+    assert set(acknowledged) <= set(stored), f"seed {seed}: an acknowledged record is lost"
     assert read_boundary(store) > 10
     assert len(list(store.list(COMMITS))) < len(acknowledged)

@@ -1,5 +1,5 @@
-"""A compaction dies, or the storage fails, at every step: the log is as it was or compacted, and the next pass ends the
-same."""
+"""A compaction is killed, or the storage fails, at every step: the log is unchanged or compacted, and a rerun
+completes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIGS = {
 
 
 def overwritten(coordinator: Coordinator) -> None:
-    """In t-0: overwritten keys, a large segment that stays, tombstones old and new; in t-1 nothing to take away."""
+    """In t-0: overwritten keys, a large segment that stays, old and new tombstones; in t-1 nothing to compact."""
     coordinator.create_topic("t", 2, configs=CONFIGS)
     append(coordinator, "t", [Written(b"gone", b"1", 1), Written(b"a", b"1", 1)])
     append(coordinator, "t", [Written(b"gone", None, 2)])
@@ -33,9 +33,9 @@ def overwritten(coordinator: Coordinator) -> None:
         append(coordinator, "t", [Written(b"only", b"%d" % minute, minute)], partition=1)
 
 
-def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_as_it_was_or_compacted() -> None:
+def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_unchanged_or_compacted() -> None:
     check_every_step(Scene(overwritten, lambda coordinator: compact(coordinator, InProcess())))
 
 
-def test_a_follower_that_fails_at_any_step_of_a_compaction_stays_in_sync_and_gets_the_same_files() -> None:
+def test_a_follower_failing_at_any_step_of_a_compaction_stays_in_sync_with_identical_files() -> None:
     check_every_step_of_a_follower(Scene(overwritten, lambda coordinator: compact(coordinator, InProcess())))

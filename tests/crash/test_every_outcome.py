@@ -1,8 +1,8 @@
-"""Every operation of the project, with everything that a storage's client can show at every step of it.
+"""Every operation of the project, with every outcome of a storage call at each of its steps.
 
-The points are generated: for each call that an operation makes, each outcome that a call of that kind can come to
-(``sparklog.testing.faults``). ``make test-faults`` tries them all and says how many they were; the ordinary tests try a
-fixed sample of them.
+The points are generated: for each call of an operation, every outcome that such a call can have
+(``sparklog.testing.faults``). ``make test-faults`` tries all points and prints their number; the ordinary tests try a
+fixed sample.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from tests.crash.operations import OPERATIONS
 from tests.crash.worlds import World
 
 PARTS = 6
-"""tests that the points of one operation are split into, so that several processes share them."""
+"""Number of tests that share the points of one operation, so that several processes can run them."""
 
 SAMPLE = 41
-"""Of so many points the ordinary tests try one."""
+"""The ordinary tests try one point in this many."""
 
 AT_LEAST = 10_000
-"""points there are in all."""
+"""Minimum number of points in total."""
 
 
 class Point(NamedTuple):
-    place: str
+    location: str
     fault: Fault
 
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    made = World(OPERATIONS[request.getfixturevalue("name")])
-    yield made
-    made.forget()
+    world = World(OPERATIONS[request.getfixturevalue("name")])
+    yield world
+    world.forget()
     gc.collect()
 
 
 def points(world: World, torn: bool = False) -> list[Point]:
-    found = []
-    for place in world.operation.places:
-        calls = world.steps(place)
-        assert calls, f"nothing is asked of {place}"
-        found += [Point(place, fault) for fault in every_outcome(calls, torn=torn)]
-    return [point for point in found if (KINDS[point.fault.kind].effect == HALF) == torn]
+    points = []
+    for location in world.operation.locations:
+        calls = world.steps(location)
+        assert calls, f"the operation makes no call at {location}"
+        points += [Point(location, fault) for fault in every_outcome(calls, torn=torn)]
+    return [point for point in points if (KINDS[point.fault.kind].effect == HALF) == torn]
 
 
 def attempt(world: World, number: int, point: Point) -> None:
-    """Late effects happen before any process continues, and in another run after a clean-up."""
+    """Run once; a late effect in two runs: before any process continues, and after a clean-up."""
     is_late = KINDS[point.fault.kind].effect == LATE
     for late_first in (True, False) if is_late else (number % 2 == 0,):
         world.attempt(*point, late_first)
@@ -63,7 +63,7 @@ def attempt(world: World, number: int, point: Point) -> None:
 @pytest.mark.faults
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_whatever_a_storage_shows_at_any_step_nothing_is_lost_or_doubled(
+def test_no_storage_outcome_at_any_step_loses_or_duplicates_a_record(
     name: str, part: int, world: World, record_property: Callable[[str, object], None]
 ) -> None:
     tried = 0
@@ -74,7 +74,7 @@ def test_whatever_a_storage_shows_at_any_step_nothing_is_lost_or_doubled(
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_of_what_a_storage_can_show_a_sample_loses_and_doubles_nothing(name: str, world: World) -> None:
+def test_no_storage_outcome_of_a_sample_loses_or_duplicates_a_record(name: str, world: World) -> None:
     first = list(OPERATIONS).index(name) % SAMPLE
     for number, point in islice(enumerate(points(world)), first, None, SAMPLE):
         attempt(world, number, point)
@@ -82,7 +82,7 @@ def test_of_what_a_storage_can_show_a_sample_loses_and_doubles_nothing(name: str
 
 @pytest.mark.faults
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_write_that_is_torn_at_any_step_harms_nothing_or_is_found_out(
+def test_a_torn_write_at_any_step_is_harmless_or_detected(
     name: str, world: World, record_property: Callable[[str, object], None]
 ) -> None:
     torn = points(world, torn=True)
@@ -91,32 +91,32 @@ def test_a_write_that_is_torn_at_any_step_harms_nothing_or_is_found_out(
     record_property("points", len(torn))
 
 
-def test_there_are_ten_thousand_points_of_every_kind() -> None:
-    found: list[Point] = []
+def test_there_are_ten_thousand_points_and_every_kind_occurs() -> None:
+    all_points: list[Point] = []
     kinds = set()
     for operation in OPERATIONS.values():
         world = World(operation)
-        found += points(world)
-        for place in operation.places:
-            kinds |= {call.operation for call in world.steps(place)}
+        all_points += points(world)
+        for location in operation.locations:
+            kinds |= {call.operation for call in world.steps(location)}
         world.forget()
-    assert len(found) >= AT_LEAST
-    assert {point.fault.kind for point in found} == {
+    assert len(all_points) >= AT_LEAST
+    assert {point.fault.kind for point in all_points} == {
         kind for kind in kinds_of("put_if_absent") + kinds_of("close") if KINDS[kind].effect != HALF
     }
     assert kinds >= {"put", "put_if_absent", "delete", "write", "close", "get", "read_at", "open_input", "list", "info"}
 
 
-def test_an_abort_that_takes_an_interrupted_commit_for_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule broken on purpose: such an abort deletes files that the log names."""
+def test_an_abort_that_ignores_an_interrupted_commit_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seeded bug: such an abort deletes files that the log names."""
     monkeypatch.setattr(Transactions, "_ensure_not_committed", lambda self: setattr(self, "_outcome_unknown", False))
     world = World(OPERATIONS["transactions"])
-    found = 0
+    failures = 0
     for point in points(world):
         if point.fault.kind == "done+interrupt":
             try:
                 world.attempt(*point, True)
             except (AssertionError, SparklogError):
-                found += 1
+                failures += 1
     world.forget()
-    assert found > 0
+    assert failures > 0

@@ -1,4 +1,4 @@
-"""A member of a consumer group that is a Spark task, with a fault at every step of its storage: each record once."""
+"""A Spark task as a group member, with a fault at every storage step: every record is copied once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ENDS = {TopicPartition("orders", number): RECORDS // 2 for number in range(2)}
 
 
 @pytest.fixture(autouse=True)
-def one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def finish_files_sequentially(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are finished in a fixed order, so that a step is the same in every run."""
     monkeypatch.setattr(output, "FINISH_THREADS", 1)
 
@@ -57,7 +57,7 @@ def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
 
 @contextmanager
 def opened_by_url(store: Store) -> Iterator[None]:
-    """Whoever opens a root in here gets this very store, in a process that has opened nothing yet."""
+    """Every root opened in the block is this store, as in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared, "open_store", lambda url, options=None: store)
         start_over()
@@ -67,23 +67,23 @@ def opened_by_url(store: Store) -> Iterator[None]:
 
 
 def run(store: Store) -> None:
-    told = ConsumeSettings(root="/log", group="g", topics=("orders",), max_records=2, ends=ENDS)
+    settings = ConsumeSettings(root="/log", group="g", topics=("orders",), max_records=2, ends=ENDS)
     with opened_by_url(store):
-        ConsumeTask(told, copy, 0).run()
+        ConsumeTask(settings, copy, 0).run()
 
 
 def faults() -> list[Fault]:
     store = FaultyStore(prepared())
     run(store)
-    found = list(every_crash(store.calls))
+    points = list(every_crash(store.calls))
     for step, call in enumerate(store.calls):
-        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE, OUTAGE)]
+        points += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE, OUTAGE)]
         if call.operation in WRITES:
-            found.append(Fault(step, LOST_ANSWER))
-    return found
+            points.append(Fault(step, LOST_ANSWER))
+    return points
 
 
-def test_a_fault_at_any_step_of_a_member_leaves_every_record_once() -> None:
+def test_every_record_is_copied_once_after_a_fault_at_any_step_of_a_member() -> None:
     for fault in faults():
         inner = prepared()
         store = FaultyStore(inner, [fault])
@@ -96,4 +96,4 @@ def test_a_fault_at_any_step_of_a_member_leaves_every_record_once() -> None:
         log = open_cluster(inner)
         copied = sorted(int(value) for value in contents(inner)["copy"][0])
         assert copied == list(range(RECORDS)), fault
-        assert {one.offset for one in log.state.groups["g"].offsets.values()} == {RECORDS // 2}, fault
+        assert {entry.offset for entry in log.state.groups["g"].offsets.values()} == {RECORDS // 2}, fault

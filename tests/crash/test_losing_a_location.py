@@ -1,5 +1,5 @@
-"""A storage location is lost while records are produced and consumed: nothing acknowledged is lost, reading goes on,
-the next pass of the controller elects leaders, and the location catches up by itself when it is back.
+"""A storage location is lost while records are produced and consumed: no acknowledged record is lost, reading
+continues, the next controller check elects leaders, and the location catches up by itself when it is available again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def scene_in(folder: Path) -> Scene:
     return Scene(str(folder / "root"), [str(folder / "disk1"), str(folder / "disk2")])
 
 
-def lose_and_find(scene: Scene, lose: Callable[[], object], back: Callable[[], object]) -> None:
-    """The course of every case: broker 1 is lost, and comes back."""
+def lose_and_restore(scene: Scene, lose: Callable[[], object], restore: Callable[[], object]) -> None:
+    """Lose broker 1 and restore it while records are produced and consumed."""
     with scene.running():
         scene.more_acknowledged()
         scene.more_read()
@@ -35,15 +35,15 @@ def lose_and_find(scene: Scene, lose: Callable[[], object], back: Callable[[], o
         scene.controller.check()
         assert scene.leaders() == [2, 2]
         scene.more_acknowledged()
-        back()
+        restore()
         scene.catch_up()
         scene.more_acknowledged()
         scene.more_read()
     scene.check_nothing_lost()
 
 
-def check_alone(scene: Scene, folder: Path) -> None:
-    """With either location alone, all records are there."""
+def check_each_location(scene: Scene, folder: Path) -> None:
+    """Check that either location alone has all records."""
     scene.catch_up()
     for number in (1, 2):
         away = folder / f"disk{number}-away"
@@ -53,15 +53,15 @@ def check_alone(scene: Scene, folder: Path) -> None:
         away.rename(folder / f"disk{number}")
 
 
-def test_a_folder_that_vanishes(tmp_path: Path) -> None:
+def test_no_record_is_lost_when_a_folder_vanishes(tmp_path: Path) -> None:
     scene = scene_in(tmp_path)
     disk, away = tmp_path / "disk1", tmp_path / "away"
-    lose_and_find(scene, lambda: disk.rename(away), lambda: away.rename(disk))
-    check_alone(scene, tmp_path)
+    lose_and_restore(scene, lambda: disk.rename(away), lambda: away.rename(disk))
+    check_each_location(scene, tmp_path)
 
 
-def test_a_folder_whose_place_another_one_takes_before_it_is_back(tmp_path: Path) -> None:
-    """As an unmounted disk's mount point: an empty folder, which must not fill up with records."""
+def test_no_record_is_lost_when_an_empty_folder_takes_the_path_of_a_location(tmp_path: Path) -> None:
+    """Like the mount point of an unmounted disk: no records may be written into the empty folder."""
     scene = scene_in(tmp_path)
     disk, away = tmp_path / "disk1", tmp_path / "away"
 
@@ -74,11 +74,11 @@ def test_a_folder_whose_place_another_one_takes_before_it_is_back(tmp_path: Path
         shutil.rmtree(disk)
         away.rename(disk)
 
-    lose_and_find(scene, unmount, mount)
-    check_alone(scene, tmp_path)
+    lose_and_restore(scene, unmount, mount)
+    check_each_location(scene, tmp_path)
 
 
-def test_an_older_copy_that_takes_the_place_of_a_location(tmp_path: Path) -> None:
+def test_no_record_is_lost_when_an_older_copy_replaces_a_location(tmp_path: Path) -> None:
     scene = scene_in(tmp_path)
     disk, copy, away = tmp_path / "disk1", tmp_path / "copy", tmp_path / "away"
     with scene.running():
@@ -96,10 +96,10 @@ def test_an_older_copy_that_takes_the_place_of_a_location(tmp_path: Path) -> Non
         scene.catch_up()
         scene.more_read()
     scene.check_nothing_lost()
-    check_alone(scene, tmp_path)
+    check_each_location(scene, tmp_path)
 
 
-def test_truncated_and_missing_files_of_a_location_that_was_away(tmp_path: Path) -> None:
+def test_no_record_is_lost_when_files_of_an_absent_location_are_truncated_or_deleted(tmp_path: Path) -> None:
     scene = scene_in(tmp_path)
     disk, away = tmp_path / "disk1", tmp_path / "away"
 
@@ -111,31 +111,31 @@ def test_truncated_and_missing_files_of_a_location_that_was_away(tmp_path: Path)
                 path.write_bytes(path.read_bytes()[:-100])
         away.rename(disk)
 
-    lose_and_find(scene, lambda: disk.rename(away), damage)
-    check_alone(scene, tmp_path)
+    lose_and_restore(scene, lambda: disk.rename(away), damage)
+    check_each_location(scene, tmp_path)
 
 
 @pytest.mark.parametrize("kind", [PERMISSION, FULL, UNAVAILABLE])
-def test_a_storage_that_refuses_or_does_not_answer(tmp_path: Path, kind: str) -> None:
+def test_no_record_is_lost_when_a_storage_refuses_or_does_not_respond(tmp_path: Path, kind: str) -> None:
     faulty = FaultyStore(open_store(str(tmp_path / "disk1")), seed=1, rates={})
     with substituted(faulty):
         scene = scene_in(tmp_path)
-        lose_and_find(scene, lambda: faulty.inject(rates={kind: 1.0}), faulty.heal)
-    check_alone(scene, tmp_path)
+        lose_and_restore(scene, lambda: faulty.inject(rates={kind: 1.0}), faulty.heal)
+    check_each_location(scene, tmp_path)
 
 
-def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
+def test_no_record_is_lost_when_a_disk_becomes_read_only(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk1", "64m") as disk:
         scene = scene_in(tmp_path)
-        lose_and_find(
+        lose_and_restore(
             scene,
-            # refused while a writer has a file open
+            # mount refuses while a writer has a file open
             lambda: scene.until(lambda: run("mount", "-o", "remount,ro", str(disk)), "read-only disk"),
             lambda: run("mount", "-o", "remount,rw", str(disk)),
         )
 
 
-def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+def test_no_record_is_lost_when_a_disk_fills_up(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk1", "64m") as disk:
         scene = scene_in(tmp_path)
         ballast = disk / "ballast"
@@ -145,11 +145,11 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
                 while file.write(bytes(4096)):
                     pass
 
-        lose_and_find(scene, fill, ballast.unlink)
+        lose_and_restore(scene, fill, ballast.unlink)
 
 
 @pytest.mark.s3
-def test_an_s3_server_that_is_killed(tmp_path: Path) -> None:
+def test_no_record_is_lost_when_an_s3_server_is_killed(tmp_path: Path) -> None:
     try:
         program = s3.build()
     except Skipped as reason:
@@ -173,7 +173,7 @@ def test_an_s3_server_that_is_killed(tmp_path: Path) -> None:
             servers[-1].kill()
             servers[-1].wait()
 
-        lose_and_find(scene, kill, serve)
+        lose_and_restore(scene, kill, serve)
     finally:
         servers[-1].kill()
         servers[-1].wait()
@@ -181,7 +181,7 @@ def test_an_s3_server_that_is_killed(tmp_path: Path) -> None:
 
 @contextmanager
 def mounted(folder: Path, size: str) -> Iterator[Path]:
-    """A disk of its own, in memory; skips where mounting is not allowed."""
+    """Mount a disk in memory; skip the test where mounting is not allowed."""
     folder.mkdir()
     if shutil.which("mount") is None or not run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)):
         pytest.skip("mounting a disk in memory is not allowed here")

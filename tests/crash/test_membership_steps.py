@@ -1,5 +1,5 @@
-"""A member dies, or the storage fails it, at every step of everything it does: afterwards the others own all partitions
-within a session timeout, what it was told to be committed is, and doing it again ends as if nothing had been.
+"""A member is killed, or its storage fails, at every step: the others own all partitions within a session timeout,
+offsets that were acknowledged are committed, and a retry completes as if nothing had failed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALL = frozenset(TopicPartition("orders", number) for number in range(4))
 
 
 class Run:
-    """A member in a process that may die, one that stays, and the log as both leave it."""
+    """A member that may be killed, one that stays, and their log."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -49,24 +49,24 @@ class Run:
         return GroupMember(coordinator, "g", assignors=("cooperative-sticky",), session_timeout_ms=10_000)
 
     def hand_over(self) -> None:
-        """The member that stays gives up what the other is to have."""
+        """Let the staying member revoke the partitions that are assigned to the other."""
         self.stays.coordinator.refresh()
         if self.stays.reconcile().to_acknowledge:
             self.stays.acknowledge()
             self.stays.reconcile()
 
     def commit(self, offset: int) -> None:
-        offsets = {(place.topic, place.partition): offset for place in self.dies.owned}
+        offsets = {(partition.topic, partition.partition): offset for partition in self.dies.owned}
         self.dies.commit(offsets)
         self.acknowledged_offsets.update(offsets)
 
     def check(self, state: State) -> None:
-        """Nobody shares a partition; what was acknowledged is committed."""
+        """Check that no partition has two owners, and that acknowledged offsets are committed."""
         group = state.groups["g"]
-        everything = [place for member in group.members.values() for place in held_partitions(member)]
-        assert len(everything) == len(set(everything))
-        committed = {(at.topic, at.partition): at.offset for at in group.offsets.values()}
-        assert all(committed.get(place, -1) >= offset for place, offset in self.acknowledged_offsets.items())
+        owned = [partition for member in group.members.values() for partition in held_partitions(member)]
+        assert len(owned) == len(set(owned))
+        committed = {(entry.topic, entry.partition): entry.offset for entry in group.offsets.values()}
+        assert all(committed.get(partition, -1) >= offset for partition, offset in self.acknowledged_offsets.items())
 
 
 def live(run: Run) -> None:
@@ -90,7 +90,7 @@ def live(run: Run) -> None:
     run.dies.coordinator.refresh()
     change = run.dies.reconcile()
     if change.to_acknowledge:
-        last = {(place.topic, place.partition): 4 for place in change.revoked}
+        last = {(partition.topic, partition.partition): 4 for partition in change.revoked}
         run.dies.acknowledge(last)
         run.acknowledged_offsets.update(last)
     third.leave()
@@ -106,11 +106,11 @@ def steps() -> list[Fault]:
     return crashes + [Fault(step, kind) for step in range(count) for kind in (ERROR, UNAVAILABLE, LOST_ANSWER, FULL)]
 
 
-def test_there_are_steps_to_fail_at() -> None:
+def test_enough_steps_are_tested() -> None:
     assert len(steps()) > 150
 
 
-def planned(fault: Fault) -> Run:
+def run_with(fault: Fault) -> Run:
     run = Run()
     run.faulty.reset_counts()
     run.faulty.inject(fault)
@@ -132,34 +132,34 @@ def survive(run: Run) -> None:
     assert run.stays.owned == ALL
 
 
-def test_a_member_that_fails_at_any_step_leaves_the_group_whole() -> None:
+def test_the_remaining_member_owns_all_partitions_after_a_failure_at_any_step() -> None:
     for fault in steps():
-        run = planned(fault)
+        run = run_with(fault)
         with suppress(SimulatedCrash, SparklogError):
             live(run)
         survive(run)
 
 
-def test_a_member_that_met_a_failing_storage_goes_on() -> None:
+def test_a_member_recovers_after_a_storage_failure_at_any_step() -> None:
     for fault in steps():
         if fault.kind.startswith("crash"):
             continue
-        run = planned(fault)
+        run = run_with(fault)
         with suppress(SparklogError):
             live(run)
         run.faulty.reopen()
-        again = run.dies
-        again.coordinator.refresh()
-        again.reconcile()
-        again.join(["orders"])
+        recovered = run.dies
+        recovered.coordinator.refresh()
+        recovered.reconcile()
+        recovered.join(["orders"])
         for _ in range(12):
             run.clock.advance(3)
-            for member in (run.stays, again):
+            for member in (run.stays, recovered):
                 member.beat()
                 if member.reconcile().to_acknowledge:
                     member.acknowledge()
             run.check(run.stays.coordinator.state)
         group = run.stays.coordinator.state.groups["g"]
-        assert set(group.members) == {run.stays.member_id, again.member_id}
-        assert run.stays.owned | again.owned == ALL
-        assert len(run.stays.owned) == len(again.owned) == 2
+        assert set(group.members) == {run.stays.member_id, recovered.member_id}
+        assert run.stays.owned | recovered.owned == ALL
+        assert len(run.stays.owned) == len(recovered.owned) == 2

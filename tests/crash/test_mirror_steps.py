@@ -1,5 +1,5 @@
-"""Mirroring and promoting, killed or without an answer at every step: the mirror can be opened at any moment, and after
-the next try there is one root and nothing is lost.
+"""Mirroring and promoting, killed or without an answer at every step: the mirror can be opened at any time, and after a
+retry there is one root that has every record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def values(root: str) -> list[bytes | None]:
 
 
 def prepared(folder: Path) -> tuple[Replicas, Store]:
-    """A cluster and a mirror that has all of it; the root is a folder, the mirror is in memory."""
+    """Return a cluster in a folder and a complete mirror of it in memory."""
     folder.mkdir()
     replicas = Replicas(folder)
     replicas.produce(2)
@@ -37,12 +37,12 @@ def prepared(folder: Path) -> tuple[Replicas, Store]:
     return replicas, target
 
 
-def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_bringing_it_up_to_date(tmp_path: Path) -> None:
+def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_an_update(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     root = replicas.cluster.store.root
 
     def mirrored(fault: Fault | None) -> FaultyStore:
-        """A mirror of the first commits, brought up to date until the fault."""
+        """Return a mirror of the first commits that was updated until the fault."""
         target = FaultyStore(open_store(f"memory://{uuid.uuid4().hex}"))
         for info in early.list():
             target.wrapped.put(info.key, early.get(info.key))
@@ -64,36 +64,36 @@ def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_bringing_it_up_to
         target = mirrored(fault)
         with substituted(lost):
             promote(target.root, root, force=True)
-        found = values(target.root)
-        assert len(found) >= 2
-        assert found == replicas.sent[0][: len(found)], f"{fault}"
+        promoted = values(target.root)
+        assert len(promoted) >= 2
+        assert promoted == replicas.sent[0][: len(promoted)], f"{fault}"
         later = mirrored(fault)
         mirror(open_store(root), later.wrapped)
-        known = read_mirror_file(later.wrapped)
-        assert known is not None
-        assert known.version == replicas.cluster.refresh().version, f"{fault}"
+        mirror_file = read_mirror_file(later.wrapped)
+        assert mirror_file is not None
+        assert mirror_file.version == replicas.cluster.refresh().version, f"{fault}"
 
 
-def test_a_crash_at_any_step_of_a_promotion_leaves_one_root_after_the_next_try(tmp_path: Path) -> None:
+def test_after_a_crash_at_any_step_of_a_promotion_a_retry_leaves_one_root(tmp_path: Path) -> None:
     replicas, target = prepared(tmp_path / "0")
     addresses = [target.root, replicas.cluster.store.root]
     stores = [FaultyStore(open_store(address)) for address in addresses]
     with substituted(stores[0]), substituted(stores[1]):
         promote(addresses[0], addresses[1])
     number = 0
-    for place, counted in enumerate(stores):
+    for index, counted in enumerate(stores):
         for fault in every_crash(counted.calls):
             number += 1
             replicas, target = prepared(tmp_path / str(number))
             addresses = [target.root, replicas.cluster.store.root]
-            store = FaultyStore(open_store(addresses[place]), [fault])
+            store = FaultyStore(open_store(addresses[index]), [fault])
             with substituted(store):
                 try:
                     promote(addresses[0], addresses[1])
                 except (SimulatedCrash, SparklogError):
                     store.reopen()
             promote(addresses[0], addresses[1])
-            assert values(target.root) == replicas.sent[0], f"{fault} at {place}"
+            assert values(target.root) == replicas.sent[0], f"{fault} at {addresses[index]}"
             with pytest.raises(ClusterMovedError):
                 open_cluster(addresses[1])
             assert replicate(open_cluster(target.root), InProcess()).behind == []

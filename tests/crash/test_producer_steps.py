@@ -1,5 +1,5 @@
-"""A producer's storage fails, or its process dies, at every step: each record is there once, in order, and what was
-acknowledged is there; a transaction is there whole or not at all.
+"""A producer's storage fails, or its process dies, at every step: records are stored at most once and in order,
+acknowledged records are stored, and transactions are atomic.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ def prepared() -> MemoryStore:
 
 def records(store: MemoryStore) -> Log:
     coordinator = open_cluster(store)
-    found: Log = {}
+    log: Log = {}
     with LogReader(coordinator) as reader:
         for topic in coordinator.state.topics.values():
             for number, partition in enumerate(topic.partitions):
                 read = reader.records(topic.name, number, 0, partition.high_watermark)
-                found[topic.name, number] = [record.value or b"" for record in read]
-    return found
+                log[topic.name, number] = [record.value or b"" for record in read]
+    return log
 
 
 def make(store: FaultyStore, **more: Any) -> Producer:
-    """Return a producer that retries immediately, and whose waits for the storage take no time."""
+    """Return a producer that retries immediately and on a manual clock."""
     coordinator = open_cluster(store, clock=ManualClock())
     return Producer(cluster=coordinator, linger_ms=60_000, retry_backoff_ms=0, **more)
 
 
 def produce(store: FaultyStore) -> dict[bytes, FutureRecordMetadata]:
-    """Three flushes of records for all partitions; the future of each."""
+    """Send records to all partitions in three flushes; return their futures."""
     sent: dict[bytes, FutureRecordMetadata] = {}
     with suppress(SparklogError, SimulatedCrash), make(store) as producer:
         for number in range(3):
@@ -74,7 +74,8 @@ def produce(store: FaultyStore) -> dict[bytes, FutureRecordMetadata]:
 
 
 def transact(store: FaultyStore) -> dict[bytes, FutureRecordMetadata]:
-    """Two transactions of records for all partitions and offsets of a group, the second with files before its end."""
+    """Commit two transactions of records for all partitions and a group's offsets; the second writes files before its
+    end."""
     sent: dict[bytes, FutureRecordMetadata] = {}
     with suppress(SparklogError, SimulatedCrash), make(store, transactional_id="tx") as producer:
         producer.init_transactions()
@@ -91,15 +92,15 @@ def transact(store: FaultyStore) -> dict[bytes, FutureRecordMetadata]:
 
 
 def faults_of(operation: Callable[[FaultyStore], object]) -> list[Fault]:
-    """Every fault at every step; reads are refused too."""
+    """Every fault at every step, including reads."""
     store = FaultyStore(prepared())
     operation(store)
-    found = list(every_crash(store.calls))
+    faults = list(every_crash(store.calls))
     for step, call in enumerate(store.calls):
-        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        faults += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
         if call.operation in WRITES:
-            found.append(Fault(step, "full"))
-    return found
+            faults.append(Fault(step, "full"))
+    return faults
 
 
 def in_order(values: list[bytes]) -> bool:
@@ -112,16 +113,16 @@ def acknowledged(sent: dict[bytes, FutureRecordMetadata]) -> set[bytes]:
 
 
 @pytest.mark.parametrize("operation", [produce, transact])
-def test_without_faults_everything_is_there(
+def test_without_faults_every_record_is_stored(
     operation: Callable[[FaultyStore], dict[bytes, FutureRecordMetadata]],
 ) -> None:
     inner = prepared()
     sent = operation(FaultyStore(inner))
-    found = records(inner)
-    assert acknowledged(sent) == set(sent) == {value for values in found.values() for value in values}
+    log = records(inner)
+    assert acknowledged(sent) == set(sent) == {value for values in log.values() for value in values}
 
 
-def test_a_fault_at_any_step_of_producing_leaves_each_record_once_and_what_was_acknowledged() -> None:
+def test_a_fault_at_any_step_of_producing_neither_loses_nor_duplicates_records() -> None:
     faults = faults_of(produce)
     assert len(faults) > 100
     for fault in faults:
@@ -131,23 +132,25 @@ def test_a_fault_at_any_step_of_producing_leaves_each_record_once_and_what_was_a
             sent = produce(store)
         finally:
             store.reopen()
-        found = records(inner)
-        for (topic, partition), values in found.items():
+        log = records(inner)
+        for (topic, partition), values in log.items():
             assert in_order(values), f"{fault}: {topic}-{partition} has {values}"
             for offset, value in enumerate(values):
                 future = sent[value]
-                assert not future.succeeded() or future.get(0).offset == offset, f"{fault}: {value!r} is elsewhere"
-        there = {value for values in found.values() for value in values}
-        assert acknowledged(sent) <= there, f"{fault}: acknowledged and lost"
+                assert not future.succeeded() or future.get(0).offset == offset, (
+                    f"{fault}: {value!r} is at another offset"
+                )
+        stored = {value for values in log.values() for value in values}
+        assert acknowledged(sent) <= stored, f"{fault}: an acknowledged record is lost"
         if sent and not store_crashed(fault):
-            assert acknowledged(sent) == set(sent), f"{fault}: a fault that passes was not overcome"
+            assert acknowledged(sent) == set(sent), f"{fault}: not recovered from a transient fault"
 
 
 def store_crashed(fault: Fault) -> bool:
     return fault.kind.startswith("crash")
 
 
-def test_a_fault_at_any_step_of_a_transaction_leaves_all_of_it_or_nothing() -> None:
+def test_a_fault_at_any_step_of_a_transaction_leaves_it_atomic() -> None:
     faults = faults_of(transact)
     assert len(faults) > 100
     for fault in faults:
@@ -155,26 +158,26 @@ def test_a_fault_at_any_step_of_a_transaction_leaves_all_of_it_or_nothing() -> N
         store = FaultyStore(inner, [fault])
         sent = transact(store)
         store.reopen()
-        found = records(inner)
-        committed = len(found["b", 0])
-        assert all(len(values) == committed and in_order(values) for values in found.values()), (
-            f"{fault}: torn: {found}"
+        log = records(inner)
+        committed = len(log["b", 0])
+        assert all(len(values) == committed and in_order(values) for values in log.values()), (
+            f"{fault}: partial transaction: {log}"
         )
         group = open_cluster(inner).state.groups.get("g")
         position = next(iter(group.offsets.values())).offset if group else -1
         assert position == committed - 1, f"{fault}: offsets without their records"
-        there = {value for values in found.values() for value in values}
-        assert acknowledged(sent) <= there, f"{fault}: acknowledged and lost"
+        stored = {value for values in log.values() for value in values}
+        assert acknowledged(sent) <= stored, f"{fault}: an acknowledged record is lost"
         if sent and not store_crashed(fault):
-            assert acknowledged(sent) == set(sent), f"{fault}: a fault that passes was not overcome"
+            assert acknowledged(sent) == set(sent), f"{fault}: not recovered from a transient fault"
 
 
 @pytest.mark.parametrize("operation", [produce, transact])
 @pytest.mark.parametrize("kind", [UNAVAILABLE, LOST_ANSWER])
-def test_a_commit_that_nobody_can_tell_the_outcome_of_happens_once(
+def test_a_commit_of_unknown_outcome_is_applied_once(
     operation: Callable[[FaultyStore], dict[bytes, FutureRecordMetadata]], kind: str
 ) -> None:
-    """Its answer is lost, and neither it nor the boundary can be read afterwards."""
+    """The answer is lost, and neither the commit nor the boundary can be read afterwards."""
     counted = FaultyStore(prepared())
     operation(counted)
     steps = [step for step, call in enumerate(counted.calls) if call.operation == "put_if_absent"]
@@ -184,12 +187,12 @@ def test_a_commit_that_nobody_can_tell_the_outcome_of_happens_once(
             inner = prepared()
             silence = [Fault(later, UNAVAILABLE) for later in range(first, first + 1 + READ_BACK_ATTEMPTS)]
             sent = operation(FaultyStore(inner, [*silence, Fault(step, kind)]))
-            found = records(inner)
-            assert all(in_order(values) for values in found.values()), f"step {step}, {kind}: {found}"
-            assert acknowledged(sent) == set(sent) == {value for values in found.values() for value in values}
+            log = records(inner)
+            assert all(in_order(values) for values in log.values()), f"step {step}, {kind}: {log}"
+            assert acknowledged(sent) == set(sent) == {value for values in log.values() for value in values}
 
 
-def test_the_next_instance_goes_on_after_a_crash_at_any_step_of_a_transaction() -> None:
+def test_the_next_instance_continues_after_a_crash_at_any_step_of_a_transaction() -> None:
     counted = FaultyStore(prepared())
     transact(counted)
     for fault in every_crash(counted.calls):

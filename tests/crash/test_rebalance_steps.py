@@ -22,7 +22,7 @@ ASSIGNORS = ["range", "cooperative-sticky"]
 
 
 class Driven:
-    """A member, and what its caller reads by what it was told."""
+    """A member, and the partitions that its caller reads according to its assignment."""
 
     def __init__(self, coordinator: Coordinator, assignor: str) -> None:
         self.member = GroupMember(coordinator, "g", assignors=[assignor], session_timeout_ms=6_000, host="here")
@@ -42,43 +42,41 @@ class Driven:
 
 
 def rebalance(assignor: str, fault: Fault | None) -> tuple[FaultyStore, Driven, Driven]:
-    """The second member joins; the storage fails at a step of what the first one does about it."""
+    """Let a second member join; the storage fails at a step of the first member's reaction."""
     inner, clock = MemoryStore(uuid.uuid4().hex), ManualClock()
     create_cluster(inner, clock=clock).create_topic("t", len(PARTITIONS))
     store = FaultyStore(inner)
-    one, two = (Driven(open_cluster(s, clock=clock), assignor) for s in (store, inner))
+    first, second = (Driven(open_cluster(s, clock=clock), assignor) for s in (store, inner))
     for _ in range(3):
-        one.drive()
-    assert one.reads == PARTITIONS
-    two.drive()
+        first.drive()
+    assert first.reads == PARTITIONS
+    second.drive()
     store.reset_counts()
     if fault is not None:
         store.inject(fault)
     with suppress(SparklogError):
-        one.drive()
-    return store, one, two
+        first.drive()
+    return store, first, second
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_a_fault_at_any_step_of_giving_up_leaves_a_rebalance_that_ends(assignor: str) -> None:
+def test_a_rebalance_completes_after_a_fault_at_any_step_of_a_revocation(assignor: str) -> None:
     steps = len(rebalance(assignor, None)[0].calls)
     assert steps > 5
     for step in range(steps):
         for kind in (ERROR, UNAVAILABLE, LOST_ANSWER, OUTAGE):
-            store, one, two = rebalance(assignor, Fault(step, kind))
+            store, first, second = rebalance(assignor, Fault(step, kind))
             store.reopen()
             for _ in range(5):
-                one.drive()
-                two.drive()
-            found = (len(one.reads), len(two.reads), one.reads | two.reads)
-            assert found == (2, 2, PARTITIONS), f"{kind} at step {step}: {store.calls[step]}"
+                first.drive()
+                second.drive()
+            reads = (len(first.reads), len(second.reads), first.reads | second.reads)
+            assert reads == (2, 2, PARTITIONS), f"{kind} at step {step}: {store.calls[step]}"
 
 
 @pytest.mark.parametrize("automatic", [True, False])
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_a_consumer_whose_acknowledgement_failed_gives_up_and_gets_what_is_its_own(
-    assignor: str, automatic: bool
-) -> None:
+def test_a_consumer_whose_acknowledgement_failed_ends_with_its_own_partitions(assignor: str, automatic: bool) -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     create_cluster(inner).create_topic("t", len(PARTITIONS))
     failures = iter([True, True])
@@ -88,15 +86,15 @@ def test_a_consumer_whose_acknowledgement_failed_gives_up_and_gets_what_is_its_o
             raise StorageError("injected", path=call.key)
 
     rebalancing = False
-    one = consumer(open_cluster(FaultyStore(inner, before=before)), assignor, automatic)
-    until(lambda: one.assignment() == PARTITIONS, one)
+    first = consumer(open_cluster(FaultyStore(inner, before=before)), assignor, automatic)
+    until(lambda: first.assignment() == PARTITIONS, first)
     rebalancing = True
-    two = consumer(open_cluster(inner), assignor, automatic)
-    until(lambda: len(one.assignment()) == len(two.assignment()) == 2, one, two)
-    assert one.assignment() | two.assignment() == PARTITIONS
+    second = consumer(open_cluster(inner), assignor, automatic)
+    until(lambda: len(first.assignment()) == len(second.assignment()) == 2, first, second)
+    assert first.assignment() | second.assignment() == PARTITIONS
     assert next(failures, None) is None
-    one.close()
-    two.close()
+    first.close()
+    second.close()
 
 
 def consumer(cluster: Coordinator, assignor: str, automatic: bool) -> Consumer:
@@ -112,9 +110,9 @@ def consumer(cluster: Coordinator, assignor: str, automatic: bool) -> Consumer:
 
 def until(done: Callable[[], bool], *consumers: Consumer) -> None:
     for _ in range(100):
-        for one in consumers:
+        for member in consumers:
             with suppress(StorageError):
-                one.poll(timeout_ms=20)
+                member.poll(timeout_ms=20)
         if done():
             return
-    raise AssertionError(f"they own {[one.assignment() for one in consumers]}")
+    raise AssertionError(f"assignments: {[member.assignment() for member in consumers]}")

@@ -1,4 +1,4 @@
-"""A repair dies, or a storage fails, at every step: no file is worse than it was, and doing it again mends it all."""
+"""A repair is killed, or a storage fails, at every step: no file is damaged further, and a rerun repairs everything."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Contents = dict[str, bytes]
 
 
 class World:
-    """A cluster in memory on two brokers, with a mirror of its commits, that can be put back to how it was."""
+    """A cluster in memory on two brokers, with a mirror of its commits, that can be reset."""
 
     def __init__(self) -> None:
         name = uuid.uuid4().hex
@@ -71,7 +71,7 @@ class World:
     def contents(self) -> list[Contents]:
         return [{info.key: store.get(info.key) for info in store.list()} for store in self.stores]
 
-    def put_back(self, contents: list[Contents]) -> None:
+    def reset_to(self, contents: list[Contents]) -> None:
         for store, wanted in zip(self.stores, contents, strict=True):
             for info in list(store.list()):
                 if info.key not in wanted:
@@ -126,7 +126,7 @@ DAMAGES: dict[str, Callable[[World], None]] = {
 
 @contextmanager
 def faulty(world: World, broker: int, faults: list[Fault]) -> Iterator[tuple[FaultyStore, FaultyStore]]:
-    """The stores of both brokers, one of which has these faults."""
+    """Yield the stores of both brokers, one of which has these faults."""
     stores = [FaultyStore(store, faults if number == broker else []) for number, store in enumerate(world.stores)]
     with ExitStack() as stack:
         for store in stores:
@@ -134,7 +134,7 @@ def faulty(world: World, broker: int, faults: list[Fault]) -> Iterator[tuple[Fau
         yield stores[0], stores[1]
 
 
-def repaired(root: FaultyStore | MemoryStore, world: World) -> Report:
+def check_and_repair(root: FaultyStore | MemoryStore, world: World) -> Report:
     check = check_cluster(root)
     repair_cluster(check, mirrors=[world.mirror])
     return check.report
@@ -142,9 +142,9 @@ def repaired(root: FaultyStore | MemoryStore, world: World) -> Report:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    made = World()
-    yield made
-    for name in made.names:
+    world = World()
+    yield world
+    for name in world.names:
         forget_space(name)
 
 
@@ -154,38 +154,38 @@ def is_data(key: str) -> bool:
 
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_fault_at_any_step_makes_nothing_worse_and_a_second_try_mends_it_all(
+def test_a_fault_at_any_step_causes_no_further_damage_and_a_retry_repairs_everything(
     world: World, name: str, broker: int
 ) -> None:
-    world.put_back(world.sound)
+    world.reset_to(world.sound)
     DAMAGES[name](world)
     damaged = world.contents()
     with faulty(world, broker, []) as stores:
-        assert repaired(stores[0], world).clean
+        assert check_and_repair(stores[0], world).clean
         calls = list(stores[broker].calls)
-    mended = world.contents()
-    assert is_mended(world, mended)
+    repaired_contents = world.contents()
+    assert is_repaired(world, repaired_contents)
     faults = list(every_crash(calls))
     faults += [Fault(step, kind) for step in range(len(calls)) for kind in (ERROR, UNAVAILABLE)]
     faults += [Fault(step, FULL) for step, call in enumerate(calls) if call.operation in WRITES]
     for fault in faults:
-        world.put_back(damaged)
+        world.reset_to(damaged)
         with faulty(world, broker, [fault]) as stores, suppress(SimulatedCrash, SparklogError):
-            repaired(stores[0], world)
+            check_and_repair(stores[0], world)
         stores[broker].reopen()
         for number, contents in enumerate(world.contents()):
             for key, data in contents.items():
-                known = (damaged[number].get(key), world.sound[number].get(key))
-                assert not is_data(key) or data in known, f"{fault}: {key} is neither what it was nor what it should be"
+                expected = (damaged[number].get(key), world.sound[number].get(key))
+                assert not is_data(key) or data in expected, f"{fault}: {key} is neither unchanged nor repaired"
             lost = [key for key in damaged[number] if is_data(key) and key not in contents]
-            assert not lost, f"{fault}: {lost} are gone"
-        assert repaired(world.stores[0], world).clean, f"{fault}: not mended by a second try"
-        assert is_mended(world, world.contents()), f"{fault}: not as it was"
+            assert not lost, f"{fault}: {lost} are missing"
+        assert check_and_repair(world.stores[0], world).clean, f"{fault}: not repaired by a rerun"
+        assert is_repaired(world, world.contents()), f"{fault}: contents differ from the sound ones"
         assert open_cluster(world.stores[0]).state == open_sound(world), f"{fault}"
 
 
-def is_mended(world: World, contents: list[Contents]) -> bool:
-    """Data files and commits are as they were; checkpoints may be others."""
+def is_repaired(world: World, contents: list[Contents]) -> bool:
+    """Whether data files and commits are the original ones; checkpoints may differ."""
     return all(
         contents[number].get(key) == data
         for number in (0, 1)
@@ -195,9 +195,9 @@ def is_mended(world: World, contents: list[Contents]) -> bool:
 
 
 def open_sound(world: World) -> object:
-    """The state that all commits lead to."""
+    """Return the state of the undamaged cluster."""
     now = world.contents()
-    world.put_back(world.sound)
+    world.reset_to(world.sound)
     state = open_cluster(world.stores[0]).state
-    world.put_back(now)
+    world.reset_to(now)
     return state

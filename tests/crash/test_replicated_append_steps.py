@@ -1,5 +1,5 @@
-"""Either of two locations fails, or the process dies, at every step of a replicated write: what was acknowledged is on
-every replica in sync, once and in order, and the ISR never names a replica that lacks a record.
+"""Either of two locations fails, or the process dies, at every step of a replicated write: acknowledged records are on
+every in-sync replica, once and in order, and the ISR never names a replica that lacks a record.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def value(partition: int, number: int) -> bytes:
     return b"%d-%d" % (partition, number)
 
 
-def produce(found: Brokers) -> Sent:
+def produce(cluster: Brokers) -> Sent:
     """Three commits of a record for each partition; partition 0 is led by broker 0 and partition 1 by broker 1."""
     futures = {}
     with suppress(SparklogError, SimulatedCrash), Producer(
-        cluster=found.coordinator, linger_ms=60_000, retry_backoff_ms=0
+        cluster=cluster.coordinator, linger_ms=60_000, retry_backoff_ms=0
     ) as producer:  # fmt: skip
         for number in range(ROUNDS):
             for partition in range(PARTITIONS):
@@ -61,11 +61,11 @@ def produce(found: Brokers) -> Sent:
     return {sent: future.succeeded() for sent, future in futures.items()}
 
 
-def transact(found: Brokers) -> Sent:
-    """A transaction for each round, the records of the second half of them in files before its end."""
+def transact(cluster: Brokers) -> Sent:
+    """One transaction per round; all but the first write their records to files before the end."""
     futures = {}
     with suppress(SparklogError, SimulatedCrash), Producer(
-        cluster=found.coordinator, transactional_id="tx", retry_backoff_ms=0
+        cluster=cluster.coordinator, transactional_id="tx", retry_backoff_ms=0
     ) as producer:  # fmt: skip
         producer.init_transactions()
         for number in range(ROUNDS):
@@ -78,63 +78,65 @@ def transact(found: Brokers) -> Sent:
     return {sent: future.succeeded() for sent, future in futures.items()}
 
 
-def call(found: Brokers) -> Sent:
-    """Three calls, each with a record for each partition; one that fails is not repeated."""
+def call(cluster: Brokers) -> Sent:
+    """Three calls, each with one record per partition; a failed call is not retried."""
     sent: Sent = {}
     with suppress(SparklogError, SimulatedCrash):
         for number in range(ROUNDS):
             values = [value(partition, number) for partition in range(PARTITIONS)]
             sent.update(dict.fromkeys(values, False))
-            records = [Record(value=one, partition=partition) for partition, one in enumerate(values)]
-            append_records(found.coordinator, "t", records)
+            records = [Record(value=data, partition=partition) for partition, data in enumerate(values)]
+            append_records(cluster.coordinator, "t", records)
             sent.update(dict.fromkeys(values, True))
     return sent
 
 
-def job(found: Brokers) -> Sent:
-    """Three Spark jobs as Spark runs them, each with a row for each partition; one that fails is not repeated."""
+def job(cluster: Brokers) -> Sent:
+    """Three Spark jobs as Spark runs them, each with one row per partition; a failed job is not retried."""
     sent: Sent = {}
     with suppress(SparklogError, SimulatedCrash):
         for number in range(ROUNDS):
             values = [value(partition, number) for partition in range(PARTITIONS)]
             sent.update(dict.fromkeys(values, False))
-            rows = [{"value": one.decode(), "partition": partition} for partition, one in enumerate(values)]
-            writer = SparklogWriter(sink_options({"path": found.root, "topic": "t"}), schema_of(DDL))
+            rows = [{"value": data.decode(), "partition": partition} for partition, data in enumerate(values)]
+            writer = SparklogWriter(sink_options({"path": cluster.root, "topic": "t"}), schema_of(DDL))
             writer.commit([writer.write(iter(batches(DDL, rows)))])
             sent.update(dict.fromkeys(values, True))
     return sent
 
 
 def attempt(folder: Path, write: Write, faults: list[tuple[int, Fault]], **configs: Any) -> tuple[Sent, Brokers]:
-    with brokers(folder, faults=faults, clock=ManualClock(), partitions=PARTITIONS, **configs) as found:
-        sent = write(found)
-        for store in found.stores:
+    with brokers(folder, faults=faults, clock=ManualClock(), partitions=PARTITIONS, **configs) as cluster:
+        sent = write(cluster)
+        for store in cluster.stores:
             store.reopen()
-    return sent, found
+    return sent, cluster
 
 
 def steps(folder: Path, write: Write, broker: int) -> Iterator[tuple[int, str]]:
-    """The storage steps of a write on one broker, with the operation of each."""
-    with brokers(folder, clock=ManualClock(), partitions=PARTITIONS) as found:
-        assert all(write(found).values())
-        return iter([(step, call.operation) for step, call in enumerate(found.stores[broker].calls)])
+    """Return the storage steps of a write on one broker, each with its operation."""
+    with brokers(folder, clock=ManualClock(), partitions=PARTITIONS) as cluster:
+        assert all(write(cluster).values())
+        return iter([(step, call.operation) for step, call in enumerate(cluster.stores[broker].calls)])
 
 
-def check(found: Brokers, sent: Sent, why: object) -> None:
+def check(cluster: Brokers, sent: Sent, why: object) -> None:
     for partition in range(PARTITIONS):
-        now = found.partition("t", partition)
-        assert now.leader in now.isr, why
-        on = [found.values(broker, "t", partition) for broker in now.isr]
-        assert all(values == on[0] for values in on), f"{why}: the replicas in sync of {partition} differ: {on}"
-        numbers = [int(one.split(b"-")[1]) for one in on[0]]
+        state = cluster.partition("t", partition)
+        assert state.leader in state.isr, why
+        replicas = [cluster.values(broker, "t", partition) for broker in state.isr]
+        assert all(values == replicas[0] for values in replicas), (
+            f"{why}: the in-sync replicas of {partition} differ: {replicas}"
+        )
+        numbers = [int(data.split(b"-")[1]) for data in replicas[0]]
         assert numbers == sorted(set(numbers)), f"{why}: {partition} has {numbers}"
-        missing = [one for one, known in sent.items() if known and one.startswith(b"%d-" % partition)]
-        assert set(missing) <= set(on[0]), f"{why}: acknowledged and lost"
+        expected = [data for data, acknowledged in sent.items() if acknowledged and data.startswith(b"%d-" % partition)]
+        assert set(expected) <= set(replicas[0]), f"{why}: an acknowledged record is lost"
 
 
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("write", [produce, transact, call, job])
-def test_a_fault_at_any_step_of_either_location_leaves_what_was_acknowledged_on_every_replica_in_sync(
+def test_acknowledged_records_are_on_all_in_sync_replicas_after_a_fault_at_any_step(
     tmp_path: Path, write: Write, broker: int
 ) -> None:
     tried = 0
@@ -142,61 +144,61 @@ def test_a_fault_at_any_step_of_either_location_leaves_what_was_acknowledged_on_
         kinds = (ERROR, UNAVAILABLE, *((FULL, LOST_ANSWER) if operation in WRITES else ()))
         for kind in kinds:
             why = (write.__name__, broker, step, operation, kind)
-            sent, found = attempt(tmp_path / f"{step}-{kind}", write, [(broker, Fault(step, kind))])
-            check(found, sent, why)
+            sent, cluster = attempt(tmp_path / f"{step}-{kind}", write, [(broker, Fault(step, kind))])
+            check(cluster, sent, why)
             if sent and write in (produce, transact):
-                assert all(sent.values()), f"{why}: a fault that passes was not overcome"
+                assert all(sent.values()), f"{why}: not recovered from a transient fault"
             tried += 1
     assert tried > 20
 
 
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("write", [produce, transact, call, job])
-def test_a_crash_at_any_step_of_either_location_leaves_what_was_acknowledged_on_every_replica_in_sync(
+def test_acknowledged_records_are_on_all_in_sync_replicas_after_a_crash_at_any_step(
     tmp_path: Path, write: Write, broker: int
 ) -> None:
     for step, operation in steps(tmp_path / "counted", write, broker):
         if operation not in WRITES:
             continue
         for kind in (CRASH_BEFORE, CRASH_AFTER):
-            sent, found = attempt(tmp_path / f"{step}-{kind}", write, [(broker, Fault(step, kind))])
-            check(found, sent, (write.__name__, broker, step, operation, kind))
+            sent, cluster = attempt(tmp_path / f"{step}-{kind}", write, [(broker, Fault(step, kind))])
+            check(cluster, sent, (write.__name__, broker, step, operation, kind))
 
 
 @pytest.mark.parametrize("write", [produce, transact])
-def test_a_follower_and_leader_that_is_lost_for_good_at_any_step_leaves_one_that_has_everything(
+def test_the_remaining_broker_has_every_record_after_the_other_is_lost_at_any_step(
     tmp_path: Path, write: Write
 ) -> None:
-    """Broker 1 leads one partition and follows in the other; the root, where the commits are, stays."""
+    """Broker 1 leads one partition and follows in the other; the root, which has the commits, stays available."""
     for step, _ in steps(tmp_path / "counted", write, 1):
         lost = [(1, Fault(later, ERROR)) for later in range(step, 500)]
-        sent, found = attempt(tmp_path / f"{step}", write, lost)
-        check(found, sent, (write.__name__, step))
+        sent, cluster = attempt(tmp_path / f"{step}", write, lost)
+        check(cluster, sent, (write.__name__, step))
         assert all(sent.values())
         for partition in range(PARTITIONS):
-            assert 0 in found.partition("t", partition).isr
-            assert set(found.values(0, "t", partition)) == {value(partition, number) for number in range(ROUNDS)}
+            assert 0 in cluster.partition("t", partition).isr
+            assert set(cluster.values(0, "t", partition)) == {value(partition, number) for number in range(ROUNDS)}
 
 
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("kind", [UNAVAILABLE, OUTAGE, LOST_ANSWER])
-def test_with_min_insync_replicas_of_2_no_fault_costs_a_copy_of_what_was_acknowledged(
+def test_with_min_insync_replicas_of_2_acknowledged_records_keep_both_replicas(
     tmp_path: Path, broker: int, kind: str
 ) -> None:
     for step, operation in steps(tmp_path / "counted", produce, broker):
         if kind == LOST_ANSWER and operation not in WRITES:
             continue
         why = (broker, step, operation, kind)
-        sent, found = attempt(tmp_path / f"{step}", produce, [(broker, Fault(step, kind))], min_insync_replicas="2")
-        check(found, sent, why)
+        sent, cluster = attempt(tmp_path / f"{step}", produce, [(broker, Fault(step, kind))], min_insync_replicas="2")
+        check(cluster, sent, why)
         if sent:
             assert all(sent.values()), why
-        assert all(set(found.partition("t", partition).isr) == {0, 1} for partition in range(PARTITIONS)), why
+        assert all(set(cluster.partition("t", partition).isr) == {0, 1} for partition in range(PARTITIONS)), why
 
 
-def test_a_commit_whose_outcome_nobody_can_tell_happens_once_with_replicas_too(tmp_path: Path) -> None:
+def test_a_replicated_commit_of_unknown_outcome_is_applied_once(tmp_path: Path) -> None:
     for step, operation in steps(tmp_path / "counted", produce, 0):
         if operation == "put_if_absent":
-            sent, found = attempt(tmp_path / f"{step}", produce, [(0, Fault(step, OUTAGE))])
-            check(found, sent, (step, operation))
+            sent, cluster = attempt(tmp_path / f"{step}", produce, [(0, Fault(step, OUTAGE))])
+            check(cluster, sent, (step, operation))
             assert all(sent.values())

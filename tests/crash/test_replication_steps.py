@@ -1,5 +1,5 @@
 """Registering, checking, electing, catching up and moving replicas, killed or failing at every step at every storage:
-readable records stay readable, replicas in sync hold everything, and a rerun ends as if nothing had failed.
+readable records stay readable, in-sync replicas have every record, and a rerun completes as if nothing had failed.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.substitutes import substituted
 
 TOPIC = "orders"
-PLACES = ("root", "1", "2", "3")
+LOCATIONS = ("root", "1", "2", "3")
 VALUES = [b"%d" % number for number in range(4)]
 
 
 class World(NamedTuple):
-    """The storages of one cluster, by name. Broker n is at the place of its number."""
+    """The storages of one cluster, by name. Broker n is at the location of the same name."""
 
     name: str
 
-    def store(self, place: str) -> MemoryStore:
-        return MemoryStore(f"{self.name}/{place}")
+    def store(self, location: str) -> MemoryStore:
+        return MemoryStore(f"{self.name}/{location}")
 
-    def url(self, place: str) -> str:
-        return f"memory://{self.name}/{place}"
+    def url(self, location: str) -> str:
+        return f"memory://{self.name}/{location}"
 
-    def opened(self, faulty: FaultyStore | None = None, place: str = "") -> Coordinator:
-        root = faulty if faulty is not None and place == "root" else self.store("root")
+    def opened(self, faulty: FaultyStore | None = None, location: str = "") -> Coordinator:
+        root = faulty if faulty is not None and location == "root" else self.store("root")
         return open_cluster(root, clock=ManualClock())
 
     def partition(self) -> PartitionState:
@@ -68,9 +68,9 @@ class World(NamedTuple):
     def records(self) -> list[bytes | None]:
         cluster = self.opened()
         with LogReader(cluster) as reader:
-            held = cluster.state.partition(TOPIC, 0)
-            found = reader.records(TOPIC, 0, held.log_start_offset, held.log_end_offset, cluster.state)
-            return [record.value for record in found]
+            partition = cluster.state.partition(TOPIC, 0)
+            records = reader.records(TOPIC, 0, partition.log_start_offset, partition.log_end_offset, cluster.state)
+            return [record.value for record in records]
 
 
 def new_world() -> World:
@@ -132,12 +132,12 @@ def remove(cluster: Coordinator, world: World) -> None:
 
 
 class Job(NamedTuple):
-    """``done`` is what holds at the end. ``kept``: whether all records are there throughout."""
+    """``done`` is the condition after the job. ``kept``: whether all records are readable throughout."""
 
     prepare: Callable[[], World]
     run: Callable[[Coordinator, World], object]
     done: Callable[[World], bool]
-    places: tuple[str, ...] = PLACES
+    locations: tuple[str, ...] = LOCATIONS
     kept: bool = True
 
 
@@ -167,13 +167,14 @@ JOBS = {
 }
 
 
-def run_with(job: Job, world: World, place: str, fault: Fault | None) -> tuple[FaultyStore, bool]:
-    """The job on a world one of whose storages fails once; whether it came to its end."""
-    store = FaultyStore(world.store(place))
+def run_with(job: Job, world: World, location: str, fault: Fault | None) -> tuple[FaultyStore, bool]:
+    """Run the job on a world whose storage at ``location`` fails once; return that store and whether the job
+    finished."""
+    store = FaultyStore(world.store(location))
     with ExitStack() as stack:
-        if place != "root":
+        if location != "root":
             stack.enter_context(substituted(store))
-        cluster = world.opened(store, place)
+        cluster = world.opened(store, location)
         store.reset_counts()
         if fault is not None:
             store.inject(fault)
@@ -184,8 +185,8 @@ def run_with(job: Job, world: World, place: str, fault: Fault | None) -> tuple[F
     return store, True
 
 
-def faults(job: Job, place: str) -> Iterator[Fault]:
-    store, finished = run_with(job, job.prepare(), place, None)
+def faults(job: Job, location: str) -> Iterator[Fault]:
+    store, finished = run_with(job, job.prepare(), location, None)
     assert finished
     yield from every_crash(store.calls)
     for step, call in enumerate(store.calls):
@@ -194,7 +195,7 @@ def faults(job: Job, place: str) -> Iterator[Fault]:
             yield from (Fault(step, kind) for kind in (FULL, PERMISSION))
 
 
-def check_in_sync_is_whole(world: World, where: str) -> None:
+def check_in_sync_replicas(world: World, where: str) -> None:
     cluster = world.opened()
     paths = [segment.path for segment in cluster.segments(TOPIC).partition(0)]
     for broker in cluster.state.partition(TOPIC, 0).isr:
@@ -203,26 +204,28 @@ def check_in_sync_is_whole(world: World, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place"), [(name, place) for name, job in JOBS.items() for place in job.places], ids=lambda text: text
+    ("name", "location"),
+    [(name, location) for name, job in JOBS.items() for location in job.locations],
+    ids=lambda text: text,
 )
-def test_a_fault_at_any_step_loses_nothing_and_a_second_try_ends_the_same(name: str, place: str) -> None:
+def test_a_fault_at_any_step_loses_no_record_and_a_retry_completes_the_job(name: str, location: str) -> None:
     job = JOBS[name]
     tried = 0
-    for fault in faults(job, place):
+    for fault in faults(job, location):
         tried += 1
         world = job.prepare()
-        where = f"{name}, {fault} at {place}"
-        store, _ = run_with(job, world, place, fault)
+        where = f"{name}, {fault} at {location}"
+        store, _ = run_with(job, world, location, fault)
         store.reopen()
         if job.kept:
-            assert world.records() == VALUES, f"{where}: records are gone"
-            check_in_sync_is_whole(world, where)
+            assert world.records() == VALUES, f"{where}: records are missing"
+            check_in_sync_replicas(world, where)
         job.run(world.opened(), world)
-        if not job.done(world):  # who failed its check because of the fault has to pass one, and catch up again
+        if not job.done(world):  # a broker whose check failed has to pass one and catch up again
             check_once(world.opened())
             job.run(world.opened(), world)
-        assert job.done(world), f"{where}: not done after a second try"
-        assert world.records() == VALUES, f"{where}: records are gone after a second try"
+        assert job.done(world), f"{where}: not done after a retry"
+        assert world.records() == VALUES, f"{where}: records are missing after a retry"
         if name != "a pass of the controller":
-            check_in_sync_is_whole(world, where)
-    assert tried > 3 or place not in ("root",)
+            check_in_sync_replicas(world, where)
+    assert tried > 3 or location not in ("root",)

@@ -1,5 +1,5 @@
-"""Retention, the sweep, the vacuum and the clean-up of commits die, or the storage fails, at every step: the log is as
-before or as after, no reader gets an error, and a second run ends as if nothing had failed."""
+"""Retention, sweep, vacuum and clean-up of commits are killed, or the storage fails, at every step: the log is as
+before or after the operation, no reader gets an error, and a rerun completes as if nothing had failed."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Prepared(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What readers see, and what lies there."""
+    """The records that readers see, and the stored files."""
 
     records: list[tuple[str, int, int, bytes | None]]
     files: frozenset[str]
 
 
 def prepared() -> Prepared:
-    """Two topics: of ``orders`` the first 3 files of partition 0 and the only one of partition 1 are too old; a deleted
-    topic whose files are due, an orphan of a writer that died, and old commits behind a checkpoint."""
+    """Expired segments in ``orders`` (the first 3 files of partition 0, the only file of partition 1), a deleted topic
+    whose files are due, an orphan of a writer that was killed, and old commits behind a checkpoint."""
     clock = ManualClock(0)
     store = MemoryStore(uuid.uuid4().hex, clock)
     coordinator = create_cluster(store, clock=clock, settings=NO_COMMITS_KEPT)
@@ -74,7 +74,7 @@ def prepared() -> Prepared:
 
 
 def opened(store: MemoryStore | FaultyStore, clock: ManualClock) -> Coordinator:
-    """Its back-off does not move the storage's time."""
+    """Open with a separate clock, so that a back-off does not move the storage's time."""
     return open_cluster(store, clock=ManualClock(clock.now_ms()), settings=NO_COMMITS_KEPT)
 
 
@@ -107,20 +107,19 @@ def _everything(coordinator: Coordinator) -> None:
 
 
 def seen(store: MemoryStore, clock: ManualClock) -> Contents:
-    """All that can be read through a coordinator opened anew, and the files that are there. Listings and metadata have
-    names by chance."""
+    """Return what a new coordinator can read, and the stored files without metadata, whose names are random."""
     coordinator = opened(store, clock)
-    found = [
+    visible = [
         (name, number, record.offset, record.value)
         for name, topic in sorted(coordinator.state.topics.items())
         for number in range(len(topic.partitions))
         for record in records(coordinator, name, number)
     ]
     files = frozenset(info.key for info in store.list() if not info.key.startswith(("meta/", "leases/")))
-    return Contents(found, files)
+    return Contents(visible, files)
 
 
-def normal(contents: Contents) -> tuple[object, int]:
+def comparable(contents: Contents) -> tuple[object, int]:
     return contents.records, len(contents.files)
 
 
@@ -137,7 +136,7 @@ def faults_of(operation: Operation) -> list[Fault]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_fault_at_any_step_leaves_a_log_that_reads_and_a_second_run_ends_the_same(name: str) -> None:
+def test_a_fault_at_any_step_keeps_the_log_readable_and_a_rerun_completes_the_work(name: str) -> None:
     operation = OPERATIONS[name]
     clean, clock = prepared()
     before = seen(clean, clock)
@@ -161,24 +160,24 @@ def test_a_fault_at_any_step_leaves_a_log_that_reads_and_a_second_run_ends_the_s
         between = seen(inner, clock)
         assert between.records in (before.records, wanted.records), f"{name}, {fault}: neither before nor after"
         done = operation.done(opened(inner, clock).state, between)
-        assert done or not finished, f"{name}, {fault}: said to be done, and is not"
+        assert done or not finished, f"{name}, {fault}: reported as done, but is not"
         with suppress(IndeterminateCommitError):
             operation.run(opened(inner, clock))
-        assert normal(seen(inner, clock)) == normal(wanted), f"{name}, {fault}: not the same after a second run"
+        assert comparable(seen(inner, clock)) == comparable(wanted), f"{name}, {fault}: wrong result after a rerun"
         clock.advance(2 * MINUTE)
         _everything(opened(inner, clock))
         clock.advance(2 * MINUTE)
-        _nothing_is_left(inner, clock, fault)
+        _check_no_garbage(inner, clock, fault)
 
 
-def _nothing_is_left(store: MemoryStore, clock: ManualClock, fault: Fault) -> None:
-    """In the end the log has three files, and no listing and no commit is left that is not needed."""
+def _check_no_garbage(store: MemoryStore, clock: ManualClock, fault: Fault) -> None:
+    """Check that only live files, and no unneeded listings and commits, are left."""
     sweep(opened(store, clock))
     state = opened(store, clock).state
     assert not state.removed_files
     logs = [info.key for info in store.list() if info.key.endswith(".log")]
     assert sorted(key.split("/")[0] for key in logs) == ["audit-0", "orders-0"], f"{fault}"
     listings = [info.key for info in store.list(REMOVED)]
-    assert len(listings) <= 2  # of a run that was killed before its commit: young, and the next vacuum's
+    assert len(listings) <= 2  # of a killed run: too young for this vacuum
     versions = [int(info.key[len(COMMITS) : -len(".json")]) for info in store.list(COMMITS)]
     assert versions == list(range(min(versions), state.version + 1))

@@ -1,4 +1,4 @@
-"""A roll dies, or the storage fails, at every step: no record is lost or comes twice, and the next roll does it."""
+"""A roll is killed, or the storage fails, at every step: no record is lost or duplicated, and a rerun completes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def small_files(coordinator: Coordinator) -> None:
     append(coordinator, "u", [Written(b"k", b"alone")])
 
 
-def test_a_fault_at_any_step_of_a_roll_leaves_the_log_as_it_was_or_rolled() -> None:
+def test_a_fault_at_any_step_of_a_roll_leaves_the_log_unchanged_or_rolled() -> None:
     check_every_step(Scene(small_files, lambda coordinator: roll(coordinator, InProcess())))
 
 
-def test_a_follower_that_fails_at_any_step_of_a_roll_stays_in_sync_and_gets_the_same_files() -> None:
+def test_a_follower_failing_at_any_step_of_a_roll_stays_in_sync_with_identical_files() -> None:
     check_every_step_of_a_follower(Scene(small_files, lambda coordinator: roll(coordinator, InProcess())))

@@ -1,7 +1,7 @@
-"""The storage fails, or a process dies, at every step of a Spark write: its plan, its tasks, its commit, its abort.
+"""The storage fails, or a process dies, at every step of a Spark write: plan, tasks, commit and abort.
 
-As Spark would run it, without Spark: two tasks, then the commit, and ``abort`` after anything that failed. A task that
-crashed has no message; after a commit that failed or crashed, all have one.
+Run as Spark would, but without Spark: two tasks, then the commit, and ``abort`` after any failure. A crashed task has
+no message; after a failed commit all tasks have one.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ JOBS = {"topics that exist": EXISTING, "a topic that is created with the write":
 
 
 class Job(NamedTuple):
-    """A numbered job of two tasks that write to these topics."""
+    """A job with a write number, of two tasks that write to these topics."""
 
     topics: tuple[str, ...]
 
     def writer(self) -> SparklogWriter:
-        """Its cluster is the store of ``opened_by_url``, whatever the path."""
+        """The cluster is the store of ``opened_by_url``, whatever the path."""
         options = {"path": "/log", "txnAppId": "job", "txnVersion": "7"}
         return SparklogWriter(sink_options(options), schema_of(DDL))
 
@@ -58,7 +58,7 @@ class Job(NamedTuple):
         return writer.write(iter(batches(DDL, rows)))
 
     def run(self, store: FaultyStore) -> None:
-        """What Spark does; a crash is one of the process that was running, and ``abort`` runs in another."""
+        """Run the job as Spark does; after a crash ``abort`` runs in another process."""
         writer = self.writer()
         messages: list[SparklogCommitMessage | None] = [None, None]
         try:
@@ -72,13 +72,13 @@ class Job(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def finish_files_sequentially(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are finished in a fixed order, so that a step is the same in every run."""
     monkeypatch.setattr(output, "FINISH_THREADS", 1)
 
 
 def prepared() -> MemoryStore:
-    """A cluster with topics of two codecs, so that a task leaves more than one file."""
+    """Return a cluster whose topics have two codecs, so that a task writes more than one file."""
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     coordinator.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
@@ -90,7 +90,7 @@ def prepared() -> MemoryStore:
 
 @contextmanager
 def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
-    """Whoever opens this store's root in here gets this very store, in a process that has opened nothing yet."""
+    """Every root opened in the block is this store, as in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared, "open_store", lambda url, options=None: store)
         start_over()
@@ -103,13 +103,13 @@ def run(job: Job, inner: MemoryStore) -> None:
 
 
 def faults(calls: list[Call]) -> list[Fault]:
-    """Every fault at every step; reads are refused too."""
-    found = list(every_crash(calls))
+    """Every fault at every step, including reads."""
+    points = list(every_crash(calls))
     for step, call in enumerate(calls):
-        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        points += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
         if call.operation in WRITES:
-            found += [Fault(step, kind) for kind in (FULL, PERMISSION)]
-    return found
+            points += [Fault(step, kind) for kind in (FULL, PERMISSION)]
+    return points
 
 
 def files(store: MemoryStore) -> set[str]:
@@ -117,7 +117,7 @@ def files(store: MemoryStore) -> set[str]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_fault_at_any_step_of_a_job_leaves_all_rows_or_none_and_a_second_run_each_once(name: str) -> None:
+def test_a_fault_at_any_step_of_a_job_leaves_all_rows_or_none_and_a_rerun_writes_each_once(name: str) -> None:
     job = Job(JOBS[name])
     before, clean = contents(prepared()), prepared()
     counted = FaultyStore(clean)
@@ -139,16 +139,16 @@ def test_a_fault_at_any_step_of_a_job_leaves_all_rows_or_none_and_a_second_run_e
                 outcome = "refused"
         after = contents(inner)  # reads every record: no file that a commit names was deleted
         assert after in (before, wanted), f"{fault}: neither before nor after"
-        assert (after == wanted) or outcome != "acknowledged", f"{fault}: acknowledged and lost"
-        assert (after == before) or outcome != "refused", f"{fault}: refused, and done all the same"
+        assert (after == wanted) or outcome != "acknowledged", f"{fault}: acknowledged, but rows are missing"
+        assert (after == before) or outcome != "refused", f"{fault}: refused, but rows are stored"
         seen.add((outcome, after == wanted))
         run(job, inner)
-        assert contents(inner) == wanted, f"{fault}: not the same after a second run"
+        assert contents(inner) == wanted, f"{fault}: wrong contents after a rerun"
     assert seen == {("acknowledged", True), ("refused", False), ("unknown", True), ("unknown", False)}
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_task_that_is_retried_after_a_fault_at_any_of_its_steps_writes_its_rows_once(name: str) -> None:
+def test_a_task_retried_after_a_fault_at_any_step_writes_its_rows_once(name: str) -> None:
     job = Job(JOBS[name])
     clean = prepared()
     run(job, clean)
@@ -170,7 +170,7 @@ def test_a_task_that_is_retried_after_a_fault_at_any_of_its_steps_writes_its_row
         assert contents(inner) == contents(clean), f"{fault}"
 
 
-def test_a_fault_at_any_step_of_an_abort_is_no_error_and_leaves_what_was_there() -> None:
+def test_a_fault_at_any_step_of_an_abort_raises_nothing_and_changes_no_record() -> None:
     job = Job(EXISTING)
     before = contents(prepared())
     counted = FaultyStore(prepared())
@@ -192,10 +192,10 @@ def test_a_fault_at_any_step_of_an_abort_is_no_error_and_leaves_what_was_there()
             has_crashed = store.crashed
             store.reopen()
         assert contents(inner) == before, f"{fault}"
-        assert has_crashed or len(files(inner)) <= 2, f"{fault}: one file that stays must not keep the others"
+        assert has_crashed or len(files(inner)) <= 2, f"{fault}: a file that cannot be deleted must not keep the others"
 
 
-def test_a_job_whose_commit_was_refused_can_be_aborted_and_leaves_its_files_to_nobody() -> None:
+def test_aborting_a_job_whose_commit_was_refused_deletes_no_file() -> None:
     """After a failed commit all tasks have messages: its outcome may be unknown, so no file is deleted."""
     job = Job(EXISTING)
     inner = prepared()
@@ -216,7 +216,7 @@ def test_a_job_whose_commit_was_refused_can_be_aborted_and_leaves_its_files_to_n
     assert sum(len(values) for topic in EXISTING for values in contents(inner)[topic]) == 24
 
 
-def test_nothing_is_seen_of_a_job_that_has_not_committed() -> None:
+def test_rows_of_an_uncommitted_job_are_invisible() -> None:
     inner = prepared()
     with opened_by_url(FaultyStore(inner)):
         job = Job(JOBS["a topic that is created with the write"])

@@ -1,5 +1,5 @@
-"""The writer dies, or the storage fails, at every step of every operation: afterwards the operation happened whole or
-not at all, what was acknowledged is there, and doing it again ends as if nothing had been.
+"""The writer is killed, or the storage fails, at every step of every operation: the operation is atomic, acknowledged
+operations are stored, and a retry completes as if nothing had failed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Contents = dict[str, list[list[bytes]]]
 
 
 def write_records(coordinator: Coordinator, values: list[bytes], topics: tuple[str, ...]) -> list[PartitionAppend]:
-    """One file for all partitions of these topics, as a task that wrote to many would leave it."""
+    """Write one file for all partitions of these topics, as a task that writes to many does."""
     state = coordinator.state
     key = segment_key(topics[0], 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key, has_key=False)
@@ -57,7 +57,7 @@ def append(coordinator: Coordinator) -> None:
 
 
 def produce(coordinator: Coordinator) -> None:
-    """As an idempotent producer that was given its id before."""
+    """Append as an idempotent producer that already has its id."""
     items = write_records(coordinator, [b"new-1", b"new-2"], ("orders", "audit"))
     numbered = [
         PartitionAppend(
@@ -75,7 +75,7 @@ def produce(coordinator: Coordinator) -> None:
 
 
 def once(change: Callable[[Coordinator], object]) -> Callable[[Coordinator], None]:
-    """A change that is refused when it is there already: the second try then has nothing to do."""
+    """Wrap a change that is refused if it was already made, so that a retry has nothing to do."""
 
     def run(coordinator: Coordinator) -> None:
         with suppress(AlreadyExistsError):
@@ -126,38 +126,38 @@ def prepared() -> MemoryStore:
 
 
 def contents(store: MemoryStore) -> Contents:
-    """Return every record of every partition, through a new coordinator: also proves that all of it can be read."""
+    """Return every record of every partition, read through a new coordinator."""
     coordinator = open_cluster(store)
     state = coordinator.state
     fetcher = Fetcher(lambda broker: store)
-    found: Contents = {}
+    contents: Contents = {}
     for topic in state.topics.values():
         for number, partition in enumerate(topic.partitions):
             segments = coordinator.segments(topic.name).partition(number)
             records = list(fetcher.read(topic.name, segments, 0, partition.log_end_offset, ["value"]))
             values = [value for part in records for value in part.batch.column(0).to_pylist()]
             assert len(values) == partition.log_end_offset
-            found.setdefault(topic.name, []).append(values)
-    return found
+            contents.setdefault(topic.name, []).append(values)
+    return contents
 
 
 def faults_of(operation: Operation) -> list[Fault]:
-    """Every fault at every step this operation takes; reads are refused too."""
+    """Every fault at every step of this operation, including reads."""
     store = FaultyStore(prepared())
     coordinator = open_cluster(store)
     store.reset_counts()
     operation.run(coordinator)
     calls = list(store.calls)
-    found = list(every_crash(calls))
+    faults = list(every_crash(calls))
     for step, call in enumerate(calls):
-        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        faults += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
         if call.operation in WRITES:
-            found += [Fault(step, kind) for kind in (FULL, PERMISSION)]
-    return found
+            faults += [Fault(step, kind) for kind in (FULL, PERMISSION)]
+    return faults
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_second_try_ends_the_same(name: str) -> None:
+def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_retry_completes_the_operation(name: str) -> None:
     operation = OPERATIONS[name]
     before = contents(prepared())
     clean = prepared()
@@ -176,20 +176,20 @@ def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_second_try_ends_the_sam
             operation.run(coordinator)
             acknowledged = True
         except (SimulatedCrash, IndeterminateCommitError):
-            pass  # nobody was told what became of it
+            pass  # outcome unknown
         except SparklogError:
             refused = True
         store.reopen()
         after = contents(inner)
         assert after in (before, wanted), f"{name}, {fault}: neither before nor after"
         happened = operation.happened(open_cluster(inner).state)
-        assert (not acknowledged) or happened or name == "checkpoint", f"{name}, {fault}: acknowledged and lost"
-        assert not (refused and happened), f"{name}, {fault}: refused, and done all the same"
+        assert (not acknowledged) or happened or name == "checkpoint", f"{name}, {fault}: acknowledged, but lost"
+        assert not (refused and happened), f"{name}, {fault}: refused, but applied"
         operation.run(open_cluster(inner))
-        assert contents(inner) == wanted, f"{name}, {fault}: not the same after a second try"
+        assert contents(inner) == wanted, f"{name}, {fault}: wrong contents after a retry"
 
 
-def test_a_fault_at_any_step_of_a_creation_leaves_a_location_where_it_can_be_done_again() -> None:
+def test_creating_a_cluster_can_be_retried_after_a_fault_at_any_step() -> None:
     counted = FaultyStore(MemoryStore(uuid.uuid4().hex))
     create_cluster(counted)
     for fault in every_crash(counted.calls):
@@ -203,7 +203,7 @@ def test_a_fault_at_any_step_of_a_creation_leaves_a_location_where_it_can_be_don
         assert list(open_cluster(inner).state.brokers) == [0], f"{fault}"
 
 
-def test_the_cluster_is_readable_and_takes_the_next_append_after_the_disk_was_full() -> None:
+def test_the_cluster_is_readable_and_accepts_appends_after_the_disk_was_full() -> None:
     inner = prepared()
     store = FaultyStore(inner)
     coordinator = open_cluster(store)

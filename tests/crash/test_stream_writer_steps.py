@@ -1,9 +1,9 @@
-"""A copy query over a storage that fails, loses answers, or lets another instance in between, at every step.
+"""A copy query whose storage fails, loses answers, or lets another instance run, at every step.
 
-The engine is a small one that does what Spark does: it logs where a batch ends before it runs, plans it, runs a task
-for each partition (up to four times), commits, and logs that it did. Reader and writer are the ones that Spark runs.
-Whatever happens, the query is started again on its checkpoint until it comes to its end; then the copy must be equal
-to what was copied, record by record, and the consumer group must stand at the end.
+A small engine does what Spark does: it logs the end of a batch before it runs it, plans it, runs one task per partition
+(up to four attempts), commits, and logs that it did. Reader and writer are the ones that Spark runs. The query is
+restarted on its checkpoint until it finishes; then the copy must equal the source record by record, and the consumer
+group's offsets must be the end offsets.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ RECORDS = 12
 LIMIT = 6
 TASK_ATTEMPTS = 4
 RUNS = 60
-"""starts of a query after which it is taken for one that never ends"""
+"""A query that has not finished after this many starts is considered stuck."""
 
 
 class SupersededError(Exception):
-    """Another instance of the query has logged this batch: Spark ends the one that comes second."""
+    """Another instance of the query has already logged this batch; Spark stops the second one."""
 
 
 class Checkpoint:
-    """Where batches end, as files of the form that Spark writes, and how many are finished."""
+    """The end offsets of batches, in files as Spark writes them, and the number of finished batches."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ def reader_and_writer(checkpoint: Checkpoint) -> tuple[SparklogStreamReader, Spa
 
 
 def run_batches(checkpoint: Checkpoint) -> None:
-    """One run of the query, to the end of what there is or to whatever it fails with."""
+    """Run the query until it has read everything or fails."""
     reader, writer = reader_and_writer(checkpoint)
     while True:
         batch_id = checkpoint.finished
@@ -129,7 +129,7 @@ def run_batch(
 def run_task(
     reader: SparklogStreamReader, writer: SparklogStreamWriter, part: SparklogPartition
 ) -> SparklogStreamCommitMessage:
-    """A task, again where it failed. Outside of Spark no task is told its query, so that is added here."""
+    """Run a task, with retries. Outside of Spark a task does not know its query id, so it is added here."""
     for attempt in range(1, TASK_ATTEMPTS + 1):
         try:
             return SparklogStreamCommitMessage(RowWriter.write(writer, reader.read(part)), "q")
@@ -140,14 +140,14 @@ def run_task(
 
 
 @pytest.fixture(autouse=True)
-def one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def finish_files_sequentially(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are finished in a fixed order, so that a step is the same in every run."""
     monkeypatch.setattr(output, "FINISH_THREADS", 1)
 
 
 @contextmanager
 def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
-    """Whoever opens a cluster in here gets this very store, in a process that has opened nothing yet."""
+    """Every root opened in the block is this store, as in a process that has opened nothing yet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared, "open_store", lambda url, options=None: store)
         start_over()
@@ -155,7 +155,7 @@ def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
 
 
 def prepared() -> MemoryStore:
-    """A cluster with records to copy, in more than one commit and of three keys."""
+    """Return a cluster with records of three keys to copy, in more than one commit."""
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     for topic in ("orders", "copies"):
@@ -170,7 +170,7 @@ def prepared() -> MemoryStore:
 
 
 def run_once(checkpoint: Checkpoint, store: FaultyStore) -> bool:
-    """Start the query on a storage; whether it came to its end."""
+    """Start the query on this store; return whether it finished."""
     with opened_by_url(store):
         try:
             run_batches(checkpoint)
@@ -180,42 +180,44 @@ def run_once(checkpoint: Checkpoint, store: FaultyStore) -> bool:
 
 
 def finish(checkpoint: Checkpoint, inner: MemoryStore) -> None:
-    """Start the query on a storage that works: it comes to its end."""
+    """Run the query to its end on a store without faults."""
     with opened_by_url(FaultyStore(inner)):
         run_batches(checkpoint)
 
 
 def check_copy(inner: MemoryStore, about: object) -> None:
-    found: Contents = contents(inner)
-    assert sum(map(len, found["orders"])) == RECORDS
-    assert found["copies"] == found["orders"], f"{about}: the copy differs from what was copied"
+    stored: Contents = contents(inner)
+    assert sum(map(len, stored["orders"])) == RECORDS
+    assert stored["copies"] == stored["orders"], f"{about}: the copy differs from the source"
     group = open_cluster(inner).state.groups["copier"]
-    ends = {one.partition: one.offset for one in group.offsets.values()}
-    assert ends == {number: len(values) for number, values in enumerate(found["orders"])}, f"{about}: the group"
+    ends = {entry.partition: entry.offset for entry in group.offsets.values()}
+    assert ends == {number: len(values) for number, values in enumerate(stored["orders"])}, (
+        f"{about}: offsets of the group"
+    )
 
 
 def steps(folder: Path) -> list[Call]:
-    """The steps of a run that nothing disturbs."""
+    """Return the steps of a run without faults."""
     inner = prepared()
     store = FaultyStore(inner)
     checkpoint = Checkpoint(folder)
     assert run_once(checkpoint, store)
-    assert checkpoint.finished == 2, "a test of one batch after the other needs two"
-    check_copy(inner, "nothing disturbed")
+    assert checkpoint.finished == 2, "the test needs two batches"
+    check_copy(inner, "without faults")
     return store.calls
 
 
 def faults(calls: list[Call]) -> list[Fault]:
-    """Every fault at every step; reads fail, too."""
-    found = list(every_crash(calls))
+    """Every fault at every step, including reads."""
+    points = list(every_crash(calls))
     for step, call in enumerate(calls):
-        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        points += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
         if call.operation in WRITES:
-            found += [Fault(step, kind) for kind in (FULL, PERMISSION)]
-    return found
+            points += [Fault(step, kind) for kind in (FULL, PERMISSION)]
+    return points
 
 
-def test_a_fault_at_any_step_of_source_and_sink_leaves_every_record_once(tmp_path: Path) -> None:
+def test_every_record_is_copied_once_after_a_fault_at_any_step_of_source_and_sink(tmp_path: Path) -> None:
     kinds: Counter[str] = Counter()
     for number, fault in enumerate(faults(steps(tmp_path / "clean"))):
         inner, checkpoint = prepared(), Checkpoint(tmp_path / str(number))
@@ -226,7 +228,7 @@ def test_a_fault_at_any_step_of_source_and_sink_leaves_every_record_once(tmp_pat
     assert set(kinds) == {CRASH_BEFORE, CRASH_AFTER, LOST_ANSWER, ERROR, UNAVAILABLE, FULL, PERMISSION}
 
 
-def test_an_answer_lost_at_the_same_step_of_every_start_leaves_every_record_once(tmp_path: Path) -> None:
+def test_every_record_is_copied_once_when_every_start_loses_the_answer_to_the_same_step(tmp_path: Path) -> None:
     for step, call in enumerate(steps(tmp_path / "clean")):
         if call.operation in WRITES:
             inner, checkpoint = prepared(), Checkpoint(tmp_path / str(step))
@@ -237,7 +239,7 @@ def test_an_answer_lost_at_the_same_step_of_every_start_leaves_every_record_once
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_storage_that_fails_at_random_leaves_every_record_once(tmp_path: Path, seed: int) -> None:
+def test_every_record_is_copied_once_despite_random_storage_failures(tmp_path: Path, seed: int) -> None:
     inner, checkpoint = prepared(), Checkpoint(tmp_path / "query")
     rates = {LOST_ANSWER: 0.03, UNAVAILABLE: 0.01, CRASH_BEFORE: 0.01, CRASH_AFTER: 0.01}
     injected = 0
@@ -248,31 +250,35 @@ def test_a_storage_that_fails_at_random_leaves_every_record_once(tmp_path: Path,
         if ended:
             break
     else:
-        raise AssertionError(f"seed {seed}: the query never came to its end")
-    assert injected, f"seed {seed}: nothing failed"
+        raise AssertionError(f"seed {seed}: the query never finished")
+    assert injected, f"seed {seed}: no fault was injected"
     check_copy(inner, f"seed {seed}, {injected} faults in {run + 1} runs")
 
 
-def test_an_instance_that_is_held_up_at_any_step_while_another_runs_adds_nothing(tmp_path: Path) -> None:
-    """A zombie: its storage answers so late that the query was restarted elsewhere in the meantime, and has ended."""
+def test_an_instance_delayed_at_any_step_while_another_runs_adds_nothing(tmp_path: Path) -> None:
+    """A zombie: its storage answers so late that the query was restarted elsewhere and has finished."""
     wanted = steps(tmp_path / "clean")
     outcomes: Counter[bool] = Counter()
-    for held in range(len(wanted)):
-        inner, checkpoint = prepared(), Checkpoint(tmp_path / str(held))
+    for delayed_step in range(len(wanted)):
+        inner, checkpoint = prepared(), Checkpoint(tmp_path / str(delayed_step))
 
-        def let_another_run(
-            step: int, call: Call, held: int = held, inner: MemoryStore = inner, checkpoint: Checkpoint = checkpoint
+        def run_another_instance(
+            step: int,
+            call: Call,
+            delayed_step: int = delayed_step,
+            inner: MemoryStore = inner,
+            checkpoint: Checkpoint = checkpoint,
         ) -> None:
-            if step == held:
+            if step == delayed_step:
                 finish(checkpoint, inner)
 
-        outcomes[run_once(checkpoint, FaultyStore(inner, before=let_another_run))] += 1
-        check_copy(inner, f"held up at step {held}: {wanted[held]}")
-    assert outcomes[False] > 0, "no zombie was ever told that it is one"
+        outcomes[run_once(checkpoint, FaultyStore(inner, before=run_another_instance))] += 1
+        check_copy(inner, f"delayed at step {delayed_step}: {wanted[delayed_step]}")
+    assert outcomes[False] > 0, "no zombie was refused"
 
 
 def test_a_commit_can_be_repeated_however_many_of_its_answers_were_lost(tmp_path: Path) -> None:
-    """No start in between: ``commit`` of the same messages again, until it is answered."""
+    """``commit`` is called with the same messages until it succeeds, without a restart."""
     for lost in range(1, 12):
         inner, checkpoint = prepared(), Checkpoint(tmp_path / str(lost))
         with opened_by_url(FaultyStore(inner)) as store:

@@ -1,5 +1,5 @@
-"""A commit that was stored and answered with an error of any kind, as a client that repeats a request by itself shows
-it: nothing is acknowledged that is not there, no file is deleted that the log names, no sequence is used twice.
+"""A commit that was stored but answered with an error, as by a storage client that retries requests itself: nothing is
+acknowledged that is not stored, no committed file is deleted, and no sequence number is used twice.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ WAIT = 30
 
 
 def kinds_with(effect: str, interrupts: bool = False) -> list[str]:
-    """What a create of a commit can come to that had this effect, and after which its process lives."""
-    found = [kind for kind in kinds_of("put_if_absent") if KINDS[kind].effect == effect and not KINDS[kind].crashes]
-    return [kind for kind in found if KINDS[kind].interrupts == interrupts]
+    """Return the outcomes of creating a commit that have this effect and do not end the process."""
+    kinds = [kind for kind in kinds_of("put_if_absent") if KINDS[kind].effect == effect and not KINDS[kind].crashes]
+    return [kind for kind in kinds if KINDS[kind].interrupts == interrupts]
 
 
 STORED = kinds_with(DONE)
-"""Everything that the creator of a commit can be told although it was stored."""
+"""Every outcome that the creator of a commit can see although it was stored."""
 
 STORED_LATER = kinds_with(LATE)
 
@@ -55,7 +55,7 @@ INTERRUPTED = [kind for effect in (NONE, DONE, LATE) for kind in kinds_with(effe
 
 
 class NextCreate(FaultyStore):
-    """A store whose next created commits come to ``kinds``, one each."""
+    """A store whose next commits have the outcomes ``kinds``, one each."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore(uuid.uuid4().hex))
@@ -91,7 +91,7 @@ def make(cluster: Coordinator, **more: Any) -> Producer:
 
 
 @pytest.mark.parametrize("kind", [*STORED, *STORED_LATER])
-def test_what_is_sent_after_a_commit_of_unknown_outcome_is_not_taken_for_its_repetition(
+def test_a_record_sent_after_a_commit_of_unknown_outcome_is_not_treated_as_its_repetition(
     cluster: Coordinator, store: NextCreate, kind: str
 ) -> None:
     with make(cluster) as producer:
@@ -100,18 +100,18 @@ def test_what_is_sent_after_a_commit_of_unknown_outcome_is_not_taken_for_its_rep
         store.kinds = [kind]
         futures = [producer.send("t", b"1", partition=0)]
         producer.flush(WAIT)
-        store.reopen()  # what lasted is over
+        store.reopen()  # ends lasting faults
         futures += [producer.send("t", b"2", partition=0)]
         producer.flush(WAIT)
     store.settle()
-    found = values(open_cluster(store))
-    assert len(set(found)) == len(found), f"{kind}: stored twice"
+    stored = values(open_cluster(store))
+    assert len(set(stored)) == len(stored), f"{kind}: stored twice"
     assert futures[1].succeeded()
     for value, future in zip((b"1", b"2"), futures, strict=True):
-        assert not future.succeeded() or found[future.get().offset] == value, f"{kind}: acknowledged and lost"
+        assert not future.succeeded() or stored[future.get().offset] == value, f"{kind}: an acknowledged record is lost"
 
 
-def test_a_commit_that_the_storage_refuses_is_told_at_once_and_as_unknown(
+def test_a_commit_refused_by_the_storage_fails_promptly_with_outcome_unknown(
     cluster: Coordinator, store: NextCreate, clock: ManualClock
 ) -> None:
     with make(cluster, delivery_timeout_ms=120_000) as producer:
@@ -128,7 +128,7 @@ def test_a_commit_that_the_storage_refuses_is_told_at_once_and_as_unknown(
 
 
 @pytest.mark.parametrize("kind", [*STORED, *STORED_LATER, *INTERRUPTED])
-def test_aborting_a_transaction_whose_commit_was_stored_deletes_no_file_that_the_log_names(
+def test_aborting_a_transaction_whose_commit_was_stored_deletes_no_committed_file(
     cluster: Coordinator, store: NextCreate, kind: str
 ) -> None:
     producer = make(cluster, transactional_id="tx", max_block_ms=5_000)
@@ -147,17 +147,17 @@ def test_aborting_a_transaction_whose_commit_was_stored_deletes_no_file_that_the
         except InvalidTxnStateError:
             committed = True
         except SparklogError:
-            pass  # it may be committed
+            pass  # outcome unknown
     producer.close()
     store.reopen()
     store.settle()
-    found = values(open_cluster(store))
-    assert found in ([], [b"a"])
-    assert not (committed or future.succeeded()) or found == [b"a"]
-    assert not aborted or found == []
+    stored = values(open_cluster(store))
+    assert stored in ([], [b"a"])
+    assert not (committed or future.succeeded()) or stored == [b"a"]
+    assert not aborted or stored == []
 
 
-def test_a_transaction_that_the_storage_refuses_to_settle_stays_unknown_until_it_answers(
+def test_the_outcome_of_a_transaction_stays_unknown_until_the_storage_answers(
     cluster: Coordinator, store: NextCreate
 ) -> None:
     producer = make(cluster, transactional_id="tx", max_block_ms=5_000)
@@ -190,7 +190,7 @@ JOBS: dict[str, Callable[[Coordinator], object]] = {
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("kind", [*STORED, *STORED_LATER])
-def test_a_job_whose_commit_was_stored_deletes_none_of_the_files_that_it_made(
+def test_a_job_whose_commit_was_stored_deletes_none_of_its_new_files(
     store: NextCreate, clock: ManualClock, job: str, kind: str
 ) -> None:
     coordinator = create_cluster(store, clock=clock)
@@ -204,18 +204,18 @@ def test_a_job_whose_commit_was_stored_deletes_none_of_the_files_that_it_made(
         JOBS[job](coordinator)
     store.reopen()
     store.settle()
-    found = records(open_cluster(store), "t")
-    assert set(log_files(coordinator)) > files, "it made a file, and the commit that names it was stored"
-    assert found == before if job == "roll" else found[-1] == before[-1]
+    after = records(open_cluster(store), "t")
+    assert set(log_files(coordinator)) > files, "it wrote a file, and the commit that names it was stored"
+    assert after == before if job == "roll" else after[-1] == before[-1]
 
 
 # -- a file with records of many partitions
 
 
-def test_a_flush_that_is_too_large_for_one_commit_has_no_file_in_two_commits(
+def test_a_flush_too_large_for_one_commit_puts_no_file_into_two_commits(
     cluster: Coordinator, store: NextCreate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the halves the first one leaves the log, and a sweep takes its files."""
+    """After the first half was committed, its records are deleted and a sweep deletes their files."""
     cluster.create_topic("wide", 40, configs={"retention.ms": "1", "segment.ms": "1", "file.delete.delay.ms": "0"})
     later = ManualClock(2_000_000_000_000 + 10**9)
     monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 1_000)
@@ -232,7 +232,9 @@ def test_a_flush_that_is_too_large_for_one_commit_has_no_file_in_two_commits(
             swept.append(sweep(other).files)
 
     def wide_records() -> int:
-        return sum(one.log_end_offset for one in open_cluster(store.wrapped).state.topics["wide"].partitions)
+        return sum(
+            partition.log_end_offset for partition in open_cluster(store.wrapped).state.topics["wide"].partitions
+        )
 
     store.before_step = sweep_after_the_first_half
     with make(cluster) as producer:
@@ -242,16 +244,16 @@ def test_a_flush_that_is_too_large_for_one_commit_has_no_file_in_two_commits(
     assert swept[0] > 0
     assert all(future.succeeded() for future in futures)
     coordinator = open_cluster(store.wrapped, clock=later)
-    there = 0
+    kept = 0
     for partition in range(40):
         if coordinator.state.partition("wide", partition).log_start_offset == 0:
-            assert [one.value for one in records(coordinator, "wide", partition)] == [b"%d" % partition]
-            there += 1
-    assert 0 < there < 40
+            assert [record.value for record in records(coordinator, "wide", partition)] == [b"%d" % partition]
+            kept += 1
+    assert 0 < kept < 40
 
 
-def test_a_mirror_that_cannot_take_a_file_gets_no_checkpoint_that_names_it(cluster: Coordinator) -> None:
-    """The error says that a folder of the mirror is missing, and nothing of the root."""
+def test_a_mirror_that_cannot_store_a_file_gets_no_checkpoint_that_names_it(cluster: Coordinator) -> None:
+    """The error reports a missing folder of the mirror, not of the root."""
     cluster.log.write_checkpoint()
     counted = FaultyStore(MemoryStore(uuid.uuid4().hex))
     mirror(cluster.store, counted)
@@ -261,6 +263,6 @@ def test_a_mirror_that_cannot_take_a_file_gets_no_checkpoint_that_names_it(clust
         target = FaultyStore(MemoryStore(uuid.uuid4().hex), [Fault(step, "none+missing")])
         with pytest.raises(ObjectNotFoundError):
             mirror(cluster.store, target)
-        found = {info.key for info in target.wrapped.list("meta/checkpoints/")}
+        stored = {info.key for info in target.wrapped.list("meta/checkpoints/")}
         named = {counted.calls[other].key for other in steps[: steps.index(step)]}
-        assert found == named, "it went on after what it could not write"
+        assert stored == named, "it continued after a failed write"

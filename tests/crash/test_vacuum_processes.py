@@ -1,5 +1,5 @@
-"""Real processes stopped by SIGSTOP across a roll, a sweep and a vacuum: a writer that goes on later gets an error or
-commits safely, and no record that was acknowledged is lost; a reader goes on without one."""
+"""Real processes suspended by SIGSTOP during a roll, a sweep and a vacuum: a stalled writer gets an error or commits
+safely, no acknowledged record is lost, and a reader continues without an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKER = Path(__file__).with_name("vacuum_worker.py")
 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Coordinator:
-    """Topic t with 8 files of a record each."""
+    """Topic t with 8 files of one record each."""
     coordinator = create_cluster(str(tmp_path / "cluster"))
     coordinator.create_topic("t", configs={"file.delete.delay.ms": "0", "internal.segment.bytes": "100000"})
     produce(coordinator, range(8))
@@ -43,8 +43,8 @@ def produce(coordinator: Coordinator, numbers: range) -> None:
 
 
 @contextmanager
-def stopped(coordinator: Coordinator, mode: str) -> Iterator[subprocess.Popen[str]]:
-    """A worker that has stopped itself; the block is what happens meanwhile. It goes on and ends afterwards."""
+def suspended(coordinator: Coordinator, mode: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a worker and wait until it has suspended itself; it is resumed after the block."""
     command = [sys.executable, str(WORKER), mode, coordinator.store.root]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -57,7 +57,7 @@ def stopped(coordinator: Coordinator, mode: str) -> Iterator[subprocess.Popen[st
     process.send_signal(signal.SIGCONT)
 
 
-def told(process: subprocess.Popen[str]) -> list[tuple[str, str]]:
+def read_output(process: subprocess.Popen[str]) -> list[tuple[str, str]]:
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     return [(first, second) for first, second in (line.split() for line in output.splitlines())]
@@ -65,67 +65,69 @@ def told(process: subprocess.Popen[str]) -> list[tuple[str, str]]:
 
 def values(root: str) -> list[str]:
     coordinator = open_cluster(root)
-    held = coordinator.state.partition("t", 0)
+    partition = coordinator.state.partition("t", 0)
     with LogReader(coordinator) as reader:
-        found = reader.records("t", 0, held.log_start_offset, held.log_end_offset)
-        return [(record.value or b"").decode() for record in found]
+        records = reader.records("t", 0, partition.log_start_offset, partition.log_end_offset)
+        return [(record.value or b"").decode() for record in records]
 
 
-def clean_everything(coordinator: Coordinator) -> None:
-    """All that takes files away, as if a long time had passed."""
+def collect_all_garbage(coordinator: Coordinator) -> None:
+    """Run everything that deletes files, as if a long time had passed."""
     roll(coordinator, InProcess())
     retain(coordinator)
-    time.sleep(0.01)  # commits are a millisecond apart, and a listing is due from its commit's on
+    time.sleep(0.01)  # a listing is due from the millisecond of its commit
     sweep(coordinator)
     vacuum(coordinator, older_than_ms=0, dry_run=False, force=True)
 
 
 @pytest.mark.parametrize(("mode", "error"), [("append", "StaleWriteError"), ("unfinished", "StorageError")])
-def test_a_writer_stopped_across_a_vacuum_is_refused_and_the_log_is_whole(
+def test_a_writer_suspended_during_a_vacuum_is_refused_and_the_log_stays_intact(
     coordinator: Coordinator, mode: str, error: str
 ) -> None:
-    with stopped(coordinator, mode) as process:
+    with suspended(coordinator, mode) as process:
         time.sleep(0.01)
-        clean_everything(coordinator)
-    assert told(process) == [("refused", error)]
+        collect_all_garbage(coordinator)
+    assert read_output(process) == [("refused", error)]
     assert values(coordinator.store.root) == [str(number) for number in range(8)]
-    again = vacuum(coordinator, older_than_ms=0, dry_run=False, force=True)
+    second_vacuum = vacuum(coordinator, older_than_ms=0, dry_run=False, force=True)
     assert values(coordinator.store.root) == [str(number) for number in range(8)]
-    assert again.problems == []
+    assert second_vacuum.problems == []
 
 
-def test_a_writer_stopped_across_everything_but_a_vacuum_commits_safely(coordinator: Coordinator) -> None:
-    with stopped(coordinator, "append") as process:
+def test_a_writer_suspended_while_its_files_are_too_young_to_delete_commits_safely(coordinator: Coordinator) -> None:
+    with suspended(coordinator, "append") as process:
         roll(coordinator, InProcess())
         time.sleep(0.01)
         sweep(coordinator)
         vacuum(coordinator, dry_run=False)
-    assert told(process) == [("8", "late")]
+    assert read_output(process) == [("8", "late")]
     assert values(coordinator.store.root) == [*(str(number) for number in range(8)), "late"]
 
 
-def test_a_producer_stopped_across_a_vacuum_writes_again_and_loses_nothing_it_acknowledged(
+def test_a_producer_suspended_during_a_vacuum_retries_and_loses_no_acknowledged_record(
     coordinator: Coordinator,
 ) -> None:
-    with stopped(coordinator, "produce") as process:
+    with suspended(coordinator, "produce") as process:
         time.sleep(0.01)
-        clean_everything(coordinator)
+        collect_all_garbage(coordinator)
         produce(coordinator, range(8, 10))
-    acknowledged = told(process)
-    found = values(coordinator.store.root)
+    acknowledged = read_output(process)
+    stored = values(coordinator.store.root)
     assert len(acknowledged) == 10
     for offset, value in acknowledged:
-        assert found[int(offset)] == value
-    assert sorted(found) == sorted({*found})
-    clean_everything(coordinator)
-    assert values(coordinator.store.root) == found
+        assert stored[int(offset)] == value
+    assert sorted(stored) == sorted({*stored})
+    collect_all_garbage(coordinator)
+    assert values(coordinator.store.root) == stored
 
 
 @pytest.mark.parametrize("mode", ["consume", "scan"])
-def test_a_reader_stopped_while_its_files_are_merged_and_deleted_reads_on(coordinator: Coordinator, mode: str) -> None:
-    with stopped(coordinator, mode) as process:
+def test_a_reader_suspended_while_its_files_are_rolled_and_deleted_continues(
+    coordinator: Coordinator, mode: str
+) -> None:
+    with suspended(coordinator, mode) as process:
         old = {info.key for info in coordinator.store.list("t-0/")}
-        clean_everything(coordinator)
+        collect_all_garbage(coordinator)
         assert not old & {info.key for info in coordinator.store.list("t-0/")}
         produce(coordinator, range(8, 10))
-    assert told(process) == [(str(number), str(number)) for number in range(8)]
+    assert read_output(process) == [(str(number), str(number)) for number in range(8)]

@@ -1,7 +1,7 @@
-"""How a process leaves its clients: out of scope, by an exception, at the end of the interpreter, by fork and signal.
+"""How clients end: out of scope, by an exception, at the end of the interpreter, by fork and by signal.
 
-What is promised: what a producer took is written, what a consumer's program failed at is read again, and a child never
-does its parent's work. Real processes, since only a process shows how it ends.
+Promised are: records that a producer accepted are written, records at which a consumer's program failed are read again,
+and a child never does its parent's work. The tests use real processes, since only these show what happens at exit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FaultyStore
 
 opened, blocked = threading.Event(), threading.Event()
-def block(step, call):  # a storage that takes nothing any more once ``blocked`` is set, and does not answer either
+def block(step, call):  # once ``blocked`` is set, writes hang
     if blocked.is_set() and call.operation in ("open_output", "put_if_absent", "write", "close"):
         opened.wait()
 cluster = open_cluster(FaultyStore(open_store(sys.argv[1]), before=block))
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> str:
 
 
 def run(program: str, root: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """A program that imports what it needs, with the root as its argument."""
+    """Run a program with the root as its argument; common imports are prepended."""
     program = "import os, signal, sys\nfrom sparklog import Consumer, Producer, TopicPartition\n" + program
     command = [sys.executable, "-c", program, root]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS)
@@ -56,14 +56,14 @@ def values(root: str) -> list[str]:
 
 
 def committed(root: str, group: str = "g") -> list[int]:
-    found = open_cluster(root).state.groups.get(group)
-    return [] if found is None else [at.offset for at in found.offsets.values()]
+    state = open_cluster(root).state.groups.get(group)
+    return [] if state is None else [entry.offset for entry in state.offsets.values()]
 
 
 # -- producers
 
 
-def test_a_function_that_sends_one_record_with_a_producer_of_its_own_sends_it(root: str) -> None:
+def test_a_producer_that_goes_out_of_scope_sends_its_record(root: str) -> None:
     done = run(
         """
 def notify(number):
@@ -80,12 +80,12 @@ with Consumer(bootstrap_servers=sys.argv[1]) as consumer: print(consumer.end_off
 
 
 @pytest.mark.parametrize("linger_ms", [0, 60_000])
-def test_a_future_can_be_waited_for_whose_producer_nobody_holds(root: str, linger_ms: int) -> None:
+def test_a_future_completes_after_its_producer_went_out_of_scope(root: str, linger_ms: int) -> None:
     program = f"print(Producer(bootstrap_servers=sys.argv[1], linger_ms={linger_ms}).send('t', b'x').get(10).offset)"
     assert run(program, root).stdout == "0\n"
 
 
-def test_records_of_a_producer_that_is_dropped_at_a_slow_storage_arrive_before_the_interpreter_ends(root: str) -> None:
+def test_records_of_a_deleted_producer_at_a_slow_storage_are_written_before_exit(root: str) -> None:
     done = run(
         BLOCKED
         + """
@@ -93,7 +93,7 @@ producer = Producer(cluster=cluster)
 producer.send("t", b"first").get(10)
 blocked.set()
 future = producer.send("t", b"second")
-del producer  # it waits for a while, then leaves the rest to the end of the interpreter
+del producer  # it waits for a while; the rest is written at exit
 print(future.is_done)
 threading.Timer(0.2, opened.set).start()
 """,
@@ -103,7 +103,7 @@ threading.Timer(0.2, opened.set).start()
     assert values(root) == ["first", "second"]
 
 
-def test_all_producers_that_nobody_closed_send_what_they_have_when_the_interpreter_ends(root: str) -> None:
+def test_unclosed_producers_send_their_records_at_exit(root: str) -> None:
     program = """
 producers = [Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000) for _ in range(3)]
 for producer in producers: producer.send("t", b"x")
@@ -112,7 +112,7 @@ for producer in producers: producer.send("t", b"x")
     assert values(root) == ["x"] * 3
 
 
-def test_what_could_not_be_written_before_the_interpreter_ended_is_said(root: str) -> None:
+def test_records_that_could_not_be_written_before_exit_are_reported(root: str) -> None:
     done = run(
         BLOCKED
         + """
@@ -129,7 +129,7 @@ producer.send("t", b"second")
     assert values(root) == ["first"]
 
 
-def test_an_exception_in_a_with_block_takes_no_record_from_a_producer(root: str) -> None:
+def test_an_exception_in_a_with_block_loses_no_record_of_a_producer(root: str) -> None:
     program = """
 with Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000) as producer:
     producer.send("t", b"x")
@@ -139,7 +139,7 @@ with Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000) as producer:
     assert values(root) == ["x"]
 
 
-def test_a_process_that_sigterm_ends_has_written_what_it_was_told_is_written(root: str) -> None:
+def test_a_process_ended_by_sigterm_has_written_its_acknowledged_records(root: str) -> None:
     done = run(
         """
 with Producer(bootstrap_servers=sys.argv[1]) as producer:
@@ -180,10 +180,10 @@ def poll():
         ("poll(); consumer.unsubscribe()", 0, [3]),
     ],
 )
-def test_offsets_are_committed_when_a_program_is_done_with_its_records(
+def test_offsets_are_committed_when_a_program_has_processed_its_records(
     root: str, way_out: str, code: int, offsets: list[int]
 ) -> None:
-    """As kafka-python commits: at close and unsubscribe, unless an exception ends a with block."""
+    """As in kafka-python: at close and unsubscribe, unless an exception ends a with block."""
     run(CONSUME.replace("{more}", "{}") + way_out, root, code)
     assert committed(root) == offsets
 
@@ -194,7 +194,7 @@ def test_nothing_is_committed_without_auto_commit(root: str, way_out: str) -> No
     assert committed(root) == []
 
 
-def test_a_consumer_that_nobody_holds_leaves_no_thread(root: str) -> None:
+def test_a_deleted_consumer_leaves_no_thread(root: str) -> None:
     program = """
 import threading
 poll()
@@ -224,7 +224,7 @@ child = os.fork()
 """
 
 
-def test_a_child_is_refused_the_clients_of_its_parent_and_does_not_do_their_work(root: str) -> None:
+def test_a_forked_child_cannot_use_the_clients_of_its_parent_and_does_not_do_their_work(root: str) -> None:
     done = run(
         FORK
         + """
@@ -263,7 +263,7 @@ consumer.close(autocommit=False)
 @pytest.mark.parametrize(
     "held", ["producer._accumulator.lock", "producer._lock", "consumer._read_ahead._changed", "cluster._committing"]
 )
-def test_a_child_does_not_wait_for_what_a_thread_of_its_parent_held(root: str, held: str) -> None:
+def test_a_forked_child_does_not_wait_for_locks_held_by_a_thread_of_its_parent(root: str, held: str) -> None:
     done = run(
         FORK.replace("child = os.fork()", "")
         + f"""
@@ -295,8 +295,8 @@ done.set()
     assert values(root) == ["x", "y", "child", "z"]
 
 
-def test_a_child_opens_clusters_while_a_thread_of_its_parent_waits_for_one(root: str) -> None:
-    """The parent's thread hangs within opening: the server of its cluster takes connections and never answers."""
+def test_a_forked_child_can_open_clusters_while_a_thread_of_its_parent_is_opening_one(root: str) -> None:
+    """The parent's thread hangs while opening: the server accepts connections and never answers."""
     done = run(
         """
 import socket, threading

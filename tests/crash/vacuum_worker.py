@@ -1,10 +1,10 @@
-"""A process that stops itself (SIGSTOP) at a chosen moment, so that a vacuum can happen meanwhile.
+"""A process that suspends itself (SIGSTOP) at a chosen step, so that a vacuum can run in between.
 
-    python vacuum_worker.py produce ROOT       sends ten records, and stops before its first commit
-    python vacuum_worker.py append ROOT        writes a file, stops, and commits it; prints what became of it
-    python vacuum_worker.py unfinished ROOT    stops in the middle of a file, finishes and commits it; the same
-    python vacuum_worker.py consume ROOT       reads one record, stops, and reads the others
-    python vacuum_worker.py scan ROOT          the same with the list of segments it began with
+    python vacuum_worker.py produce ROOT       sends ten records, suspended before its first commit
+    python vacuum_worker.py append ROOT        writes a file, is suspended, and commits it; prints the outcome
+    python vacuum_worker.py unfinished ROOT    is suspended within a file, finishes and commits it; prints the outcome
+    python vacuum_worker.py consume ROOT       reads one record, is suspended, and reads the rest
+    python vacuum_worker.py scan ROOT          the same with the segment list from before it was suspended
 
 Prints a line for each record that was acknowledged or read: offset and value.
 """
@@ -30,7 +30,7 @@ from sparklog.types import TopicPartition
 
 
 def stop() -> None:
-    """Stop this process until it gets SIGCONT."""
+    """Suspend this process until it gets SIGCONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -84,15 +84,15 @@ def consume(root: str) -> None:
         consumer.assign([TopicPartition("t", 0)])
         end = consumer.end_offsets([TopicPartition("t", 0)])[TopicPartition("t", 0)]
         while consumer.position(TopicPartition("t", 0)) < end:
-            for found in consumer.poll(1000).values():
-                for record in found:
+            for records in consumer.poll(1000).values():
+                for record in records:
                     print(record.offset, (record.value or b"").decode(), flush=True)
                     if record.offset == 0:
                         stop()
 
 
 def scan(root: str) -> None:
-    """As a task of a batch job: the list of segments is from before the stop."""
+    """Read as a task of a batch job does: with the segment list from before the suspension."""
     with LogReader(open_cluster(root)) as reader:
         end = reader.state.partition("t", 0).log_end_offset
         for record in reader.records("t", 0, 0, end):

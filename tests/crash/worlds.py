@@ -1,9 +1,8 @@
-"""A cluster in memory with all its storages, put back to how it was before each try, and what must hold after any.
+"""A cluster in memory with all its storages, reset before each attempt, and the checks after an attempt.
 
-A try is a process in which one call of one storage comes to one outcome (``sparklog.testing.faults``); what was still
-under way then may land at once, or after the next process has cleaned up. What must hold: what a client was told to be
-in the log is there once, what it was not told of is there once at most, every file that the log names is there and as
-it was written, and the cluster takes the next record.
+An attempt is a process in which one storage call has one outcome (``sparklog.testing.faults``); its late effects happen
+either immediately or after the next process has cleaned up. Checked are: acknowledged records are stored once, others
+at most once, every file that the log names exists and is unchanged, and the cluster accepts the next record.
 """
 
 from __future__ import annotations
@@ -35,42 +34,42 @@ from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedCra
 from sparklog.testing.substitutes import substituted
 
 SPARK_PATH = "/log"
-"""The root as Spark's options name it, which take no address in memory."""
+"""The root in Spark options, which do not accept an in-memory address."""
 
 NOW_MS = 2_000_000_000_000
 DAY = 86_400.0
 ROOT = "root"
 WAIT = 60
-"""seconds. No try waits that long unless something is broken."""
+"""seconds. No attempt waits that long unless something is broken."""
 
-Place = tuple[str, int]
-Found = dict[Place, list[tuple[int, bytes | None]]]
+Partition = tuple[str, int]
+Contents = dict[Partition, list[tuple[int, bytes | None]]]
 
 
-class Told:
-    """What the process was told: records it tried to write, those acknowledged with their offsets, offsets of groups.
+class Expected:
+    """What must be stored after an attempt: the records that were sent and acknowledged, and the committed offsets.
 
-    ``once``: whether a record may be there only once. ``units`` are records of which all are there or none.
+    ``once``: whether a record may be stored only once. ``units`` are sets of records of which all or none are stored.
     """
 
     def __init__(self) -> None:
-        self.futures: dict[bytes, tuple[Place, FutureRecordMetadata]] = {}
+        self.futures: dict[bytes, tuple[Partition, FutureRecordMetadata]] = {}
         self.units: list[set[bytes]] = []
-        self.group_offsets: dict[Place, int] = {}
+        self.group_offsets: dict[Partition, int] = {}
         self.once = True
         self.finished = False
 
     @property
-    def acknowledged(self) -> dict[bytes, tuple[Place, int]]:
+    def acknowledged(self) -> dict[bytes, tuple[Partition, int]]:
         return {
-            value: (place, future.get(0).offset)
-            for value, (place, future) in self.futures.items()
+            value: (partition, future.get(0).offset)
+            for value, (partition, future) in self.futures.items()
             if future.succeeded()
         }
 
 
 class Process(NamedTuple):
-    """A process at work in a world, and its view of the storages."""
+    """A process in a world, and its view of the storages."""
 
     world: World
     stores: dict[str, FaultyStore]
@@ -85,31 +84,31 @@ class Process(NamedTuple):
         return self.clusters[-1]
 
 
-Run = Callable[[Process, Told], object]
-Check = Callable[["World", Coordinator, Told], object]
+Run = Callable[[Process, Expected], object]
+Check = Callable[["World", Coordinator, Expected], object]
 
 
 class Operation(NamedTuple):
-    """Something that the project does. ``places`` are the storages at which it is disturbed.
+    """An operation of the project. ``locations`` are the storages at which faults are injected.
 
-    ``prepare`` makes the cluster; ``recover`` is what people do after a failure before they go on. ``keeps`` says
-    whether the records from before stay as they are.
+    ``prepare`` creates the cluster; ``recover`` is what an operator does after a failure. ``keeps`` says whether
+    existing records stay unchanged.
     """
 
     prepare: Callable[[Process], object]
     run: Run
-    places: tuple[str, ...] = (ROOT,)
-    check: Check = lambda world, cluster, told: None
+    locations: tuple[str, ...] = (ROOT,)
+    check: Check = lambda world, cluster, expected: None
     recover: Callable[[Process], object] = lambda process: None
     keeps: bool = True
 
 
 class World:
-    """The storages of one cluster by name, all in one space of memory. Not thread-safe."""
+    """The storages of one cluster by name, all in one memory space. Not thread-safe."""
 
-    def __init__(self, operation: Operation, places: tuple[str, ...] = (ROOT, "1", "2", "3", "mirror")) -> None:
+    def __init__(self, operation: Operation, locations: tuple[str, ...] = (ROOT, "1", "2", "3", "mirror")) -> None:
         self.operation = operation
-        self.places = places
+        self.locations = locations
         self._name = uuid.uuid4().hex
         self.clock = ManualClock(NOW_MS)
         self.main = ROOT
@@ -123,13 +122,13 @@ class World:
     def forget(self) -> None:
         forget_space(self._name)
 
-    def store(self, place: str) -> MemoryStore:
-        return MemoryStore(f"{self._name}/{place}", self.clock)
+    def store(self, location: str) -> MemoryStore:
+        return MemoryStore(f"{self._name}/{location}", self.clock)
 
-    def url(self, place: str) -> str:
-        return self.store(place).root
+    def url(self, location: str) -> str:
+        return self.store(location).root
 
-    def put_back(self) -> None:
+    def reset(self) -> None:
         self._space.objects.clear()
         self._space.objects.update(self._objects)
         self.clock._elapsed = 0.0
@@ -137,10 +136,10 @@ class World:
         self.main = ROOT
 
     @contextmanager
-    def process(self, place: str = ROOT, fault: Fault | None = None) -> Iterator[Process]:
-        """A process that has opened nothing yet; whatever it opens by address is a storage of this world."""
+    def process(self, location: str = ROOT, fault: Fault | None = None) -> Iterator[Process]:
+        """A process that has opened nothing yet; every address it opens is a storage of this world."""
         faults = [] if fault is None else [fault]
-        stores = {name: FaultyStore(self.store(name), faults if name == place else []) for name in self.places}
+        stores = {name: FaultyStore(self.store(name), faults if name == location else []) for name in self.locations}
         with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
             for store in stores.values():
                 stack.enter_context(substituted(store))
@@ -153,47 +152,49 @@ class World:
     def opened(self) -> Coordinator:
         return open_cluster(self.store(self.main), clock=self.clock)
 
-    def records(self) -> Found:
-        """Return every record of every partition, through a new coordinator: all of it is verified as it is read."""
+    def records(self) -> Contents:
+        """Return every record of every partition, read and verified through a new coordinator."""
         cluster = self.opened()
-        found: Found = {}
+        contents: Contents = {}
         with LogReader(cluster) as reader:
             for topic in cluster.state.topics.values():
-                for number, held in enumerate(topic.partitions):
-                    read = reader.records(topic.name, number, held.log_start_offset, held.log_end_offset)
-                    found[topic.name, number] = [(record.offset, record.value) for record in read]
-        return found
+                for number, partition in enumerate(topic.partitions):
+                    read = reader.records(topic.name, number, partition.log_start_offset, partition.log_end_offset)
+                    contents[topic.name, number] = [(record.offset, record.value) for record in read]
+        return contents
 
-    # -- tries
+    # -- attempts
 
-    def steps(self, place: str) -> list[Call]:
-        """The calls that the operation makes of a storage when nothing disturbs it."""
-        self.put_back()
-        told = Told()
-        with self.process(place) as process:
-            self.operation.run(process, told)
-            calls = list(process.stores[place].calls)
+    def steps(self, location: str) -> list[Call]:
+        """Return the calls that the operation makes at a location without faults."""
+        self.reset()
+        expected = Expected()
+        with self.process(location) as process:
+            self.operation.run(process, expected)
+            calls = list(process.stores[location].calls)
         with self.process() as process:
             self.operation.recover(process)
-        told.finished = True
-        self.check(told, "undisturbed")
+        expected.finished = True
+        self.check(expected, "without a fault")
         return calls
 
-    def attempt(self, place: str, fault: Fault, late_first: bool) -> None:
+    def attempt(self, location: str, fault: Fault, late_first: bool) -> None:
         """Run and check one attempt. ``late_first``: late effects happen before any process continues."""
-        self.put_back()
-        told = Told()
-        with self.process(place, fault) as process:
+        self.reset()
+        expected = Expected()
+        with self.process(location, fault) as process:
             with suppress(SparklogError, SimulatedCrash, SimulatedInterrupt):
-                self.operation.run(process, told)
-                told.finished = True
-            store = process.stores[place]
+                self.operation.run(process, expected)
+                expected.finished = True
+            store = process.stores[location]
             store.reopen()
             if KINDS[fault.kind].interrupts:
                 if late_first:
                     store.settle()
                 for cluster in process.clusters:
-                    self._goes_on(cluster, f"{fault} at {place}, late effects {'first' if late_first else 'last'}")
+                    self._check_usable(
+                        cluster, f"{fault} at {location}, late effects {'first' if late_first else 'last'}"
+                    )
         if late_first:
             store.settle()
         with self.process() as process:
@@ -201,29 +202,29 @@ class World:
         if not late_first:
             self._clean_up()
             store.settle()
-        self.check(told, f"{fault} at {place}, {'late effects first' if late_first else 'late effects last'}")
+        self.check(expected, f"{fault} at {location}, {'late effects first' if late_first else 'late effects last'}")
 
-    def attempt_torn(self, place: str, fault: Fault) -> None:
-        """One try with a write that keeps a half: either nothing is the worse for it, or it is found out."""
-        self.put_back()
-        told = Told()
-        with self.process(place, fault) as process:
+    def attempt_torn(self, location: str, fault: Fault) -> None:
+        """Run one attempt with a write that is cut in half: it is either harmless or detected."""
+        self.reset()
+        expected = Expected()
+        with self.process(location, fault) as process:
             with suppress(SparklogError, SimulatedCrash):
-                self.operation.run(process, told)
-                told.finished = True
-            process.stores[place].reopen()
-        where = f"{fault} at {place}"
+                self.operation.run(process, expected)
+                expected.finished = True
+            process.stores[location].reopen()
+        where = f"{fault} at {location}"
         try:
             with self.process() as process:
                 self.operation.recover(process)
-            self.check(told, where)
+            self.check(expected, where)
         except CorruptionError:
-            pass  # whoever comes across it is told
+            pass  # detected
         except (AssertionError, SparklogError):
-            if not self._is_found_out():
+            if not self._is_detected():
                 raise
 
-    def _is_found_out(self) -> bool:
+    def _is_detected(self) -> bool:
         try:
             with self.process():
                 return not check_cluster(self.store(self.main), clock=self.clock).report.clean
@@ -231,55 +232,57 @@ class World:
             return True
 
     def _clean_up(self) -> None:
-        """What maintenance does nine days later: files that no commit names go, and can never be named again."""
+        """Run the garbage collection of nine days later: it deletes orphans, and no commit can name them any more."""
         self.clock.advance(9 * DAY)
         with self.process():
             cluster = self.opened()
             sweep(cluster)
             vacuum(cluster, dry_run=False)
 
-    # -- what must hold
+    # -- checks
 
-    def check(self, told: Told, where: str) -> None:
-        found = self.records()
+    def check(self, expected: Expected, where: str) -> None:
+        contents = self.records()
         if self.operation.keeps:
-            for place, records in self.before.items():
-                assert found[place][: len(records)] == records, f"{where}: {place} has lost what it had"
-        counts = Counter(value for records in found.values() for _, value in records)
-        for value, (place, offset) in told.acknowledged.items():
-            assert offset < 0 or (offset, value) in found[place], f"{where}: {value!r} was acknowledged and is lost"
-            assert counts[value] >= 1, f"{where}: {value!r} was acknowledged and is lost"
-        for value in told.futures if told.once else ():
-            assert counts[value] <= 1, f"{where}: {value!r} is there {counts[value]} times"
-        for unit in told.units:
-            assert len({counts[value] for value in unit}) <= 1, f"{where}: a part of {sorted(unit)} is there"
+            for partition, records in self.before.items():
+                assert contents[partition][: len(records)] == records, f"{where}: {partition} lost old records"
+        counts = Counter(value for records in contents.values() for _, value in records)
+        for value, (partition, offset) in expected.acknowledged.items():
+            assert offset < 0 or (offset, value) in contents[partition], f"{where}: acknowledged {value!r} is lost"
+            assert counts[value] >= 1, f"{where}: acknowledged {value!r} is lost"
+        for value in expected.futures if expected.once else ():
+            assert counts[value] <= 1, f"{where}: {value!r} is stored {counts[value]} times"
+        for unit in expected.units:
+            assert len({counts[value] for value in unit}) <= 1, f"{where}: only a part of {sorted(unit)} is stored"
         cluster = self.opened()
-        for (group, partition), offset in told.group_offsets.items():
-            committed = {one.partition: one.offset for one in cluster.state.groups[group].offsets.values()}
-            assert committed.get(partition, -1) >= offset, f"{where}: an acknowledged offset of {group} is lost"
-        self.operation.check(self, cluster, told)
+        for (group, number), offset in expected.group_offsets.items():
+            committed = {entry.partition: entry.offset for entry in cluster.state.groups[group].offsets.values()}
+            assert committed.get(number, -1) >= offset, f"{where}: an acknowledged offset of {group} is lost"
+        self.operation.check(self, cluster, expected)
         with self.process():
             report = check_cluster(self.store(self.main), clock=self.clock).report
         assert report.clean, f"{where}: {[finding.message for finding in report.findings]}"
         self._append_one(where)
 
-    def _goes_on(self, cluster: Coordinator, where: str) -> None:
-        """What a process has open is of use after an interrupt, and says what the storage says. What is late may come
-        between two looks, so only looks at the same version are compared."""
+    def _check_usable(self, cluster: Coordinator, where: str) -> None:
+        """Check that open objects work after an interrupt and agree with the storage. Late effects may happen between
+        two reads, so only states of the same version are compared."""
         try:
             state = cluster.refresh()
         except ClusterMovedError:
             return
         newest = self.opened()
         if state.version == newest.state.version:
-            assert state == newest.state, f"{where}: its state is torn"
+            assert state == newest.state, f"{where}: its state differs from the stored one"
             for name, topic in state.topics.items():
                 own, fresh = cluster.segments(name, state), newest.segments(name, newest.state)
                 for number in range(len(topic.partitions)):
-                    found = [run.path for run in own.partition(number)]
-                    assert found == [run.path for run in fresh.partition(number)], f"{where}: its lists are torn"
+                    paths = [run.path for run in own.partition(number)]
+                    assert paths == [run.path for run in fresh.partition(number)], (
+                        f"{where}: its segment lists differ from the stored ones"
+                    )
         if "further" not in state.topics:
-            cluster.create_topic("further", assignment=[[0]])  # no other location, since these come and go
+            cluster.create_topic("further", assignment=[[0]])  # at the root only: other locations come and go
         self._append_one(f"{where}, by the same objects", cluster)
 
     def _append_one(self, where: str, cluster: Coordinator | None = None) -> None:
@@ -288,7 +291,9 @@ class World:
             cluster.create_topic("further")
         with Producer(cluster=cluster) as producer:
             offset = producer.send("further", b"further").get(WAIT).offset
-        assert self.records()["further", 0][-1] == (offset, b"further"), f"{where}: no further record is taken"
+        assert self.records()["further", 0][-1] == (offset, b"further"), (
+            f"{where}: another record could not be appended"
+        )
 
 
 def _opened(url: str, root: FaultyStore, options: Mapping[str, object] | None) -> Store:

@@ -1,18 +1,19 @@
-"""Write whole small clusters of one level of the stored formats into a folder beside this file.
+"""Write complete small clusters of one level of the stored formats into a folder beside this file.
 
     git worktree add /tmp/old COMMIT                                # a version that writes the level
     PYTHONPATH=/tmp/old python tests/golden/make_clusters.py cluster-v1
 
-Run it with the code of the version whose files are wanted: level 1 is what commit 48d3fec writes. A level is written
-once and then kept: later versions must open it, read every record, and go on from it (``test_golden_clusters.py``).
+Run it with the code of the version that writes the level: level 1 is what commit 48d3fec writes. A level is written
+once and then kept: later versions must open it, read every record, and continue it (``test_golden_clusters.py``).
 
-    cluster-v1/written        what clients leave: every codec, producers, transactions, groups, a checkpoint
+    cluster-v1/written        what clients write: every codec, producers, transactions, groups, a checkpoint
     cluster-v1/maintained     after rolling, compaction, retention and the clean-up of commits: a boundary
     cluster-v1/replicated     two brokers: the root and broker-1
-    .../expected.json         what is in them, bytes as hexadecimal digits
+    .../expected.json         their contents, bytes as hexadecimal digits
 
-Ids and times are seeded, so a level is the same whenever it is written, but for versions of Arrow. The second broker is
-registered under an address in memory, ``memory://golden-broker-1``: an address on a disk would be that of one machine.
+Ids and times are seeded, so a level is always written identically, except with another version of Arrow. The second
+broker is registered under an address in memory, ``memory://golden-broker-1``: an address on a disk would be that of one
+machine.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ BROKER_1 = "memory://golden-broker-1"
 START_MS = 1_790_000_000_000
 DAY_SECONDS = 86_400.0
 SETTINGS = LogSettings(min_commits_kept=4)
-"""Else a boundary takes more than a hundred commits."""
+"""Otherwise a boundary takes more than a hundred commits."""
 
 Record = tuple["bytes | None", "bytes | None", "Sequence[tuple[str, bytes | None]] | None"]
 """(key, value, headers); the timestamp is the number of the record, in milliseconds from ``START_MS``."""
 
 
 class World:
-    """A cluster in memory whose clock and ids are told."""
+    """A cluster in memory with a given clock and ids."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.clock = ManualClock(START_MS)
@@ -89,14 +90,14 @@ class World:
         sequence: int = 0,
         **request: Any,
     ) -> None:
-        """One file with a run for each partition, and one commit that names it."""
+        """Write one file with a run for each partition, and one commit that names it."""
         self.tick()
         coordinator, state = self.coordinator, self.coordinator.refresh()
-        found = state.topic(topic)
+        topic_state = state.topic(topic)
         first = min(records)
-        ends = found.partitions[first].log_end_offset
+        ends = topic_state.partitions[first].log_end_offset
         key = segment_key(topic, first, ends, state.version, coordinator.log.ids.write_id())
-        replicas = found.partitions[first].replicas
+        replicas = topic_state.partitions[first].replicas
         others = [(broker, coordinator.store_of(broker)) for broker in replicas[1:]]
         writer = SegmentFileWriter(
             coordinator.store_of(replicas[0]),
@@ -107,11 +108,11 @@ class World:
             broker=replicas[0],
             replicas=others,
         )
-        stamped = found.configs.get("message.timestamp.type") == "LogAppendTime"
+        stamped = topic_state.configs.get("message.timestamp.type") == "LogAppendTime"
         for partition, rows in records.items():
-            who = {} if producer is None else producer._asdict() | {"base_sequence": sequence}
-            writer.start_run(RunTarget(topic, found.topic_id, partition, stamped, **who))
-            writer.write(batch_of(rows, found.partitions[partition].log_end_offset))
+            identity = {} if producer is None else producer._asdict() | {"base_sequence": sequence}
+            writer.start_run(RunTarget(topic, topic_state.topic_id, partition, stamped, **identity))
+            writer.write(batch_of(rows, topic_state.partitions[partition].log_end_offset))
         coordinator.append(AppendRequest(appends=writer.finish(), **request))
 
 
@@ -127,7 +128,7 @@ def batch_of(rows: Sequence[Record], first: int) -> pa.RecordBatch:
 
 
 def rows_of(what: str, count: int, first: int = 0, keys: int = 0) -> list[Record]:
-    """So many plain records; with ``keys``, that many keys in turn."""
+    """Return plain records; with ``keys``, that many keys in turn."""
     return [
         (f"k{(first + n) % keys}".encode() if keys else None, f"{what} {first + n}".encode(), None)
         for n in range(count)
@@ -145,7 +146,7 @@ EDGES: list[Record] = [
 
 
 def written() -> World:
-    """What producers, applications and groups leave behind, with a checkpoint in the middle."""
+    """Records and states of producers, applications and groups, with a checkpoint in between."""
     world = World("written", seed=1)
     coordinator = world.coordinator
     coordinator.create_topic("codecs", 2)
@@ -177,7 +178,7 @@ def written() -> World:
     coordinator.commit_offsets("reports", {("codecs", 0): 11, ("codecs", 1): OffsetAndMetadata(2, "größe", 0)})
     coordinator.create_topic("short-lived", 1)
     world.write("short-lived", {0: rows_of("gone", 2)})
-    delete_topic(coordinator, "short-lived")  # its files wait in a listing
+    delete_topic(coordinator, "short-lived")  # its files are in a listing
     coordinator.submit(partial(create_partitions, topic="stamped", total=2))
     return world
 
@@ -191,7 +192,7 @@ def join(world: World, group: str, member: str, topics: Sequence[str]) -> None:
 
 
 def maintained() -> World:
-    """Rolled, compacted, cleaned up; one listing is dealt with, another one waits; a reader is announced."""
+    """Rolled, compacted, cleaned up; one listing is processed, another one is pending; a reader holds a lease."""
     world = World("maintained", seed=2)
     coordinator = world.coordinator
     coordinator.create_topic("rolled", 1, configs={"segment.bytes": "1048576", "retention.ms": "-1"})
@@ -224,7 +225,7 @@ def maintained() -> World:
     for first in range(200, 230, 5):
         world.write("rolled", {0: rows_of("rolled", 5, first)}, "lz4")
     world.tick(9 * DAY_SECONDS)
-    roll(coordinator, InProcess())  # what it replaced waits
+    roll(coordinator, InProcess())  # the replaced files stay in a listing
     ReaderLease("reader-1", coordinator.state.version, 3_600_000).renewed(world.store, world.clock)
     return world
 
@@ -255,22 +256,22 @@ def replicated() -> World:
 
 
 def expected(world: World) -> dict[str, Any]:
-    """What a reader of any later version has to find."""
+    """Return what a reader of any later version must find."""
     state = world.coordinator.refresh()
     records: dict[str, list[Any]] = {}
     with LogReader(world.coordinator) as reader:
         for name, topic in sorted(state.topics.items()):
-            for number, held in enumerate(topic.partitions):
-                read = reader.records(name, number, held.log_start_offset, held.log_end_offset)
+            for number, partition in enumerate(topic.partitions):
+                read = reader.records(name, number, partition.log_start_offset, partition.log_end_offset)
                 records[f"{name}-{number}"] = [
                     [
-                        one.offset,
-                        _hex(one.key),
-                        _hex(one.value),
-                        one.timestamp_us,
-                        [[key, _hex(value)] for key, value in one.headers],
+                        record.offset,
+                        _hex(record.key),
+                        _hex(record.value),
+                        record.timestamp_us,
+                        [[key, _hex(value)] for key, value in record.headers],
                     ]
-                    for one in read
+                    for record in read
                 ]
     return {
         "cluster_id": state.cluster_id,
@@ -278,10 +279,12 @@ def expected(world: World) -> dict[str, Any]:
         "now_ms": world.clock.now_ms(),
         "records": records,
         "offsets": {
-            group: {f"{one.topic}-{one.partition}": [one.offset, one.metadata] for one in known.offsets.values()}
-            for group, known in state.groups.items()
+            name: {
+                f"{entry.topic}-{entry.partition}": [entry.offset, entry.metadata] for entry in group.offsets.values()
+            }
+            for name, group in state.groups.items()
         },
-        "members": {group: sorted(known.members) for group, known in state.groups.items()},
+        "members": {name: sorted(group.members) for name, group in state.groups.items()},
     }
 
 
@@ -302,16 +305,16 @@ def dump(store: MemoryStore, folder: Path) -> int:
 def main(folder: Path) -> None:
     if folder.exists():
         sys.exit(f"{folder} exists: a level is written once; remove it to write it again")
-    controller.writer_name = lambda: "golden/1"  # type: ignore[attr-defined]  # else it says which machine this was
+    controller.writer_name = lambda: "golden/1"  # type: ignore[attr-defined]  # otherwise it names this machine
     for make in (written, maintained, replicated):
         world = make()
-        place = folder / make.__name__
-        size = dump(world.store, place / "root")
+        target = folder / make.__name__
+        size = dump(world.store, target / "root")
         if make is replicated:
-            size += dump(MemoryStore(BROKER_1.removeprefix("memory://")), place / "broker-1")
+            size += dump(MemoryStore(BROKER_1.removeprefix("memory://")), target / "broker-1")
         text = json.dumps(expected(world), indent=1, ensure_ascii=False)
-        (place / "expected.json").write_text(text + "\n")
-        print(f"{place}: version {world.coordinator.state.version}, {size:,} bytes")
+        (target / "expected.json").write_text(text + "\n")
+        print(f"{target}: version {world.coordinator.state.version}, {size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Write the golden segments of the current format version beside this file.
 
-    python tests/golden/make_golden.py          # leaves files that are there as they are
+    python tests/golden/make_golden.py          # keeps existing files
     python tests/golden/make_golden.py --force
 
 Golden files are written once per format version and then kept: later versions must read them. Replace them only before
-the version they belong to is released. For each name there are the ``.log``, the ``.index``, and a ``.json`` that says
-what is in them, bytes as hexadecimal digits.
+their version is released. Each name has a ``.log``, an ``.index``, and a ``.json`` with their contents, bytes as
+hexadecimal digits.
 
-Everything is seeded; still another version of Arrow may write other bytes, which must mean the same.
+Everything is seeded; another version of Arrow may still write other bytes with the same meaning.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def to_arrow(records: list[dict[str, Any]], columns: tuple[str, ...]) -> pa.Reco
 
 
 def set_offsets(batches: list[dict[str, Any]]) -> None:
-    """Offsets as compaction leaves them: the records of one batch far from those of the one before, some close."""
+    """Set offsets as after compaction: large gaps between some batches, small gaps within them."""
     rng = random.Random(SEED)
     following = 3
     for batch in batches:

@@ -2,9 +2,9 @@
 
     python tests/golden/make_schemas.py          # writes schemas/level-<the present level>.json
 
-``tests/unit/test_levels.py`` compares that file with the code. Where it differs, what is stored has changed: raise the
-level in ``sparklog/protocol/levels.py``, then write the file of the new level. Only while the level's version is not
-released yet may its file be written again; those of earlier levels are kept as they are.
+``tests/unit/test_levels.py`` compares that file with the code. If they differ, the stored formats have changed: raise
+the level in ``sparklog/protocol/levels.py``, then write the file of the new level. Only the file of an unreleased level
+may be written again; those of earlier levels are kept.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ STRUCTS: tuple[Any, ...] = (
     locations.AllowedLocations,
     mirror.MirrorFile,
 )
-"""What is stored as JSON; what they hold is described with them."""
+"""What is stored as JSON; nested structs are described with them."""
 
 FIRST_NAMES = {"ReaderLeaseFile": "AnnouncementFile"}
 """Class -> its name when its level was described; names of classes are not stored."""
@@ -66,12 +66,12 @@ TABLES: dict[str, pa.Schema] = {
 
 
 def describe() -> dict[str, Any]:
-    """Everything that is stored, by name, without what is only for people."""
+    """Describe everything that is stored, by name, without titles and descriptions."""
     _, components = msgspec.json.schema_components(STRUCTS)
     schemas = {FIRST_NAMES.get(name, name): _without_texts(schema) for name, schema in components.items()}
     described: dict[str, Any] = dict(sorted(schemas.items()))
-    for struct in (state.TopicState, state.PartitionState, state.GroupState):  # what they hold is rows of its own
-        described[struct.__name__] = [f"{one.encode_name}: {one.type}" for one in msgspec.structs.fields(struct)]
+    for struct in (state.TopicState, state.PartitionState, state.GroupState):  # their contents are separate rows
+        described[struct.__name__] = [f"{field.encode_name}: {field.type}" for field in msgspec.structs.fields(struct)]
     described["rows of heads"] = {kind: [str(part) for part in row] for kind, row in heads.KEYS.items()}
     for name, schema in TABLES.items():
         described[name] = [f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema]
@@ -79,7 +79,7 @@ def describe() -> dict[str, Any]:
 
 
 def _without_texts(schema: Any) -> Any:
-    """A JSON schema without descriptions, and a union of actions by their names alone: each is described by itself."""
+    """Return a JSON schema without descriptions, and a union of actions as names only: each is described separately."""
     if isinstance(schema, list):
         return [_without_texts(part) for part in schema]
     if not isinstance(schema, dict):
@@ -100,7 +100,7 @@ def write(level: int) -> Path:
 def main() -> None:
     try:
         from sparklog.protocol import levels
-    except ImportError:  # the version of level 1 did not know of levels
+    except ImportError:  # the version of level 1 has no levels
         print(f"wrote {write(1)}")
         return
     print(f"wrote {write(levels.CURRENT)}")

@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from sparklog.spark.session import LOW_LATENCY, python_path
 from tests.integration.processes import QUICK_JVM
 
-os.environ.update(QUICK_JVM)  # of the session below and of the programs that inherit it
+os.environ.update(QUICK_JVM)  # for the session below and for programs that inherit the environment
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """py4j leaves its sockets to the garbage collector, which blames whatever test is running."""
+    """Ignore warnings about unclosed sockets: py4j leaves them to the garbage collector, which blames any running
+    test."""
     here = str(Path(__file__).parent)
     for item in items:
         if str(item.path).startswith(here):
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """``local[2]``, one shuffle partition, UTC, no UI, and workers of the interpreter that runs the tests."""
+    """``local[2]``, one shuffle partition, UTC, no UI; Python workers use the interpreter of the tests."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     scratch = tmp_path_factory.mktemp("spark")

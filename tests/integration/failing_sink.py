@@ -1,6 +1,6 @@
-"""Sinks whose tasks fail, or stall, after they have written.
+"""Sinks whose tasks fail or stall after writing.
 
-A module of its own, since Spark's workers import it by its name.
+A separate module, since Spark's workers import it by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogSt
 
 
 class FailingWriter(SparklogStreamWriter):
-    """The first attempt of every task fails: every other one with an error, the rest with its whole process."""
+    """The first attempt of every task fails: alternately with an error and by killing its process."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
         message = super().write(iterator)
@@ -27,12 +27,12 @@ class FailingWriter(SparklogStreamWriter):
         if context.attemptNumber() == 0:
             if context.partitionId() % 2:
                 os._exit(1)
-            raise RuntimeError("failed after all was written")
+            raise RuntimeError("failed after writing everything")
         return message
 
 
 class StallingWriter(SparklogStreamWriter):
-    """The first attempt of a batch's first task never ends, so that Spark starts another beside it."""
+    """The first attempt of a batch's first task never ends, so that Spark starts a second attempt."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
         message = super().write(iterator)
@@ -49,8 +49,8 @@ class FailingDataSource(SparklogDataSource):
         return "failing"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> FailingWriter:
-        made = super().streamWriter(schema, overwrite)
-        return FailingWriter(made.options, schema)
+        writer = super().streamWriter(schema, overwrite)
+        return FailingWriter(writer.options, schema)
 
 
 class StallingDataSource(SparklogDataSource):
@@ -59,5 +59,5 @@ class StallingDataSource(SparklogDataSource):
         return "stalling"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StallingWriter:
-        made = super().streamWriter(schema, overwrite)
-        return StallingWriter(made.options, schema)
+        writer = super().streamWriter(schema, overwrite)
+        return StallingWriter(writer.options, schema)

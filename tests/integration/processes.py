@@ -1,4 +1,4 @@
-"""The environment of programs that tests start with a Spark of their own."""
+"""The environment of programs that start their own Spark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_JVM = {"SPARK_SUBMIT_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK}
-"""Programs of tests end before it pays to compile their code a second time, or to collect garbage with many threads."""
+"""Test programs are too short for optimising compilation or parallel garbage collection to pay."""
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's environment without what its own Spark has put there, and with ``more``."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    return {**ours, **QUICK_JVM, "SPARK_LOCAL_IP": "127.0.0.1", **more}
+    """Return this process's environment without its own Spark's variables, and with ``more``."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    return {**inherited, **QUICK_JVM, "SPARK_LOCAL_IP": "127.0.0.1", **more}

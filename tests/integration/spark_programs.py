@@ -1,4 +1,4 @@
-"""Programs with a Spark session of their own, run as processes by test_spark_executors.py: separate executors."""
+"""Programs with their own Spark session and separate executors, run as processes by test_spark_executors.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIET = {
 
 
 def killing_partitioner(keys: Sequence[bytes | None], partitions: int) -> list[int | None]:
-    """Kills the executor that it runs in, once: the marker file remembers."""
+    """Kill its own executor, once: a marker file records that."""
     marker = Path(os.environ["SPARKLOG_TEST_MARKER"])
     if b"k77" in keys and not marker.exists():
         marker.touch()
@@ -34,7 +34,7 @@ def killing_partitioner(keys: Sequence[bytes | None], partitions: int) -> list[i
 
 
 def executor_of_this_worker() -> int:
-    """The JVM above this Python worker: worker, daemon, executor."""
+    """Return the process id of the JVM above this Python worker: worker, daemon, executor."""
     process = os.getpid()
     while "java" not in Path(f"/proc/{process}/exe").resolve().name:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -43,7 +43,8 @@ def executor_of_this_worker() -> int:
 
 
 def produce_with_a_kill(root: str, scratch: str) -> None:
-    """100,000 records in 8 tasks; an executor dies while it writes. Prints how many are read, and how many differ."""
+    """100,000 records in 8 tasks; an executor is killed while it writes. Prints the number of records read and of
+    distinct ones."""
     environment = {
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.executorEnv.SPARKLOG_TEST_MARKER": os.environ["SPARKLOG_TEST_MARKER"],
@@ -52,15 +53,15 @@ def produce_with_a_kill(root: str, scratch: str) -> None:
     try:
         rows = spark.range(0, 100_000, 1, 8).selectExpr("concat('k', id) key", "CAST(id AS STRING) value")
         sparklog.write(rows, root, "orders", partitioner="tests.integration.spark_programs:killing_partitioner")
-        found = sparklog.read(spark, root, "orders").selectExpr("CAST(value AS STRING) value")
-        print("records", found.count(), "distinct", found.distinct().count())
+        records = sparklog.read(spark, root, "orders").selectExpr("CAST(value AS STRING) value")
+        print("records", records.count(), "distinct", records.distinct().count())
     finally:
         spark.stop()
 
 
 def dying_partitioner(keys: Sequence[bytes | None], partitions: int) -> list[int | None]:
-    """By the number that a key begins with. The worker that comes to ``3-15999`` dies, once: the marker file remembers,
-    and holds how many finished files were there."""
+    """Partition by the number that a key begins with. The first worker that reaches ``3-15999`` exits; a marker file
+    records that and the number of finished files at that time."""
     marker = Path(os.environ["SPARKLOG_TEST_MARKER"])
     if b"3-15999" in keys and not marker.exists():
         marker.write_text(str(len(list(Path(os.environ["SPARKLOG_TEST_ROOT"]).glob("orders-3/*.log")))))
@@ -69,7 +70,8 @@ def dying_partitioner(keys: Sequence[bytes | None], partitions: int) -> list[int
 
 
 def produce_with_a_retry(root: str, scratch: str) -> None:
-    """64,000 records in 4 tasks, one of which dies at its end. Prints how many are read, and how many differ."""
+    """64,000 records in 4 tasks, one of which dies at its end. Prints the number of records read and of distinct
+    ones."""
     environment = {
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.executorEnv.SPARKLOG_TEST_MARKER": os.environ["SPARKLOG_TEST_MARKER"],
@@ -81,32 +83,32 @@ def produce_with_a_retry(root: str, scratch: str) -> None:
             "concat(id div 16000, '-', id % 16000) key", "concat(id, repeat('x', 1000)) value"
         )
         sparklog.write(rows, root, "orders", partitioner="tests.integration.spark_programs:dying_partitioner")
-        found = sparklog.read(spark, root, "orders", columns=["key"])
-        print("records", found.count(), "distinct", found.distinct().count())
+        records = sparklog.read(spark, root, "orders", columns=["key"])
+        print("records", records.count(), "distinct", records.distinct().count())
     finally:
         spark.stop()
 
 
 def produce_without_the_package(root: str, scratch: str) -> None:
-    """Executors that cannot import sparklog. Prints what the user is told by a write and by a read."""
+    """Executors that cannot import sparklog. Prints the errors of a write and of a read."""
     hidden = {"spark.executorEnv.PYTHONPATH": str(Path(scratch) / "hidden"), "spark.local.dir": scratch}
     spark = sparklog_session(CLUSTER, config={**QUIET, **hidden})
     try:
-        for what in ("write", "read"):
+        for operation in ("write", "read"):
             try:
-                if what == "write":
+                if operation == "write":
                     sparklog.write(spark.range(10).selectExpr("CAST(id AS STRING) value"), root, "orders")
                 else:
                     sparklog.read(spark, root, "orders").collect()
-                print(what, "worked")
+                print(operation, "worked")
             except Exception as error:
-                print(what, "failed:", str(error).replace("\n", " "))
+                print(operation, "failed:", str(error).replace("\n", " "))
     finally:
         spark.stop()
 
 
 def produce_with_the_zip(root: str, scratch: str, zip_file: str) -> None:
-    """Executors that get sparklog from a zip. Prints how many records came through."""
+    """Executors that get sparklog from a zip. Prints the number of records read."""
     hidden = {"spark.executorEnv.PYTHONPATH": str(Path(scratch) / "hidden"), "spark.local.dir": scratch}
     spark = sparklog_session(CLUSTER, py_files=[zip_file], config={**QUIET, **hidden})
     try:
@@ -117,7 +119,8 @@ def produce_with_the_zip(root: str, scratch: str, zip_file: str) -> None:
 
 
 def consume_with_a_kill(root: str, scratch: str) -> None:
-    """A group of two executors copies 40,000 records; one executor dies in the middle of it. Prints what came out."""
+    """A group of two executors copies 40,000 records; one executor is killed halfway. Prints the number
+    of copies and of distinct ones."""
     marker = Path(os.environ["SPARKLOG_TEST_MARKER"])
     environment = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.local.dir": scratch}
     spark = sparklog_session(CLUSTER, config={**QUIET, **environment})
@@ -136,8 +139,8 @@ def consume_with_a_kill(root: str, scratch: str) -> None:
             spark, root=root, group="g", topics="orders", process=copy, members=2, max_records=1000,
             session_timeout_ms=6_000, heartbeat_interval_ms=500,
         )  # fmt: skip
-        found = sparklog.read(spark, root, "copy").selectExpr("CAST(value AS STRING) value")
-        print("records", found.count(), "distinct", found.distinct().count())
+        records = sparklog.read(spark, root, "copy").selectExpr("CAST(value AS STRING) value")
+        print("records", records.count(), "distinct", records.distinct().count())
     finally:
         spark.stop()
 

@@ -1,7 +1,7 @@
-"""Copy queries with a Spark session of their own, run as processes by tests that kill them or their executors.
+"""Copy queries with their own Spark session, run as processes by tests that kill them or their executors.
 
-A process starts Spark at once and its query when a line comes in, so that the next instance of a query that is killed
-again and again can stand ready.
+A process starts Spark immediately and its query when it reads a line, so that the next instance of a repeatedly killed
+query is ready to start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPECULATION = {
 def start_copy(
     spark: SparkSession, root: str, checkpoint: str, limit: str, columns: tuple[str, ...], sink: str = "sparklog"
 ) -> StreamingQuery:
-    """Wait for a line, then start to copy topic orders to topic copies, up to what there is now."""
+    """Wait for a line, then start to copy topic orders to topic copies, up to the current end offsets."""
     sparklog.register(spark)
     sys.stdin.readline()
     source = spark.readStream.format("sparklog").options(
@@ -59,39 +59,39 @@ def start_copy(
 
 
 def report(spark: SparkSession, query: StreamingQuery) -> None:
-    """Wait for the end of a query and stop Spark; print a line for each finished batch, and one at the end."""
-    seen = -1
+    """Wait for the end of a query and stop Spark; print a line for each finished batch and one at the end."""
+    last_batch = -1
     while not query.awaitTermination(0.05):  # type: ignore[arg-type]
         for progress in query.recentProgress:
-            if progress.batchId > seen:
-                seen = progress.batchId
-                print("batch", seen, flush=True)
+            if progress.batchId > last_batch:
+                last_batch = progress.batchId
+                print("batch", last_batch, flush=True)
     spark.stop()
     print("done", flush=True)
 
 
 def copy(root: str, checkpoint: str, limit: str, scratch: str) -> None:
-    """Partition by partition, all in one JVM."""
+    """Copy partition by partition, in one JVM."""
     spark = sparklog_session("local[2]", config={**QUIET, "spark.local.dir": scratch})
     report(spark, start_copy(spark, root, checkpoint, limit, BY_PARTITION))
 
 
 def copy_on_executors(root: str, checkpoint: str, limit: str, scratch: str) -> None:
-    """By key, on executors that are processes of their own."""
+    """Copy by key, on executors in separate processes."""
     environment = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
     spark = sparklog_session(CLUSTER, config={**QUIET, **environment, "spark.local.dir": scratch})
     report(spark, start_copy(spark, root, checkpoint, limit, BY_KEY))
 
 
 def copy_with_failing_tasks(root: str, checkpoint: str, limit: str, scratch: str) -> None:
-    """By key; the first attempt of every task fails once all it had to write is written."""
+    """Copy by key; the first attempt of every task fails after it has written everything."""
     spark = sparklog_session("local[2,4]", config={**QUIET, "spark.local.dir": scratch})
     spark.dataSource.register(FailingDataSource)
     report(spark, start_copy(spark, root, checkpoint, limit, BY_KEY, sink="failing"))
 
 
 def copy_with_speculation(root: str, checkpoint: str, limit: str, scratch: str) -> None:
-    """By key, on a cluster that the environment names; of one task in every batch two attempts write."""
+    """Copy by key, on the Spark cluster named by the environment; in every batch two attempts of one task write."""
     environment = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.local.dir": scratch}
     master = os.environ["SPARKLOG_TEST_MASTER"]
     spark = sparklog_session(master, python=sys.executable, config={**QUIET, **SPECULATION, **environment})

@@ -19,14 +19,14 @@ def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_shows_the_main_job_and_removes_the_cluster_of_its_last_run(tmp_path: Path) -> None:
+def test_the_demo_shows_the_main_job_and_replaces_the_cluster_of_the_last_run(tmp_path: Path) -> None:
     folder = tmp_path / "demo-cluster"
     folder.mkdir()
     (folder / "cluster.json").write_text("the cluster of an earlier run")
     finished = run_demo(folder)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert finished.stderr == ""
-    for said in (
+    for text in (
         "Created topic flights.",
         "Produced 336,776 flights with one Spark job, in one commit",
         "Consumed 336,776 flights with another Spark job",
@@ -34,7 +34,7 @@ def test_the_demo_shows_the_main_job_and_removes_the_cluster_of_its_last_run(tmp
         "baseOffset: 0 ",
         "Try next:",
     ):
-        assert said in finished.stdout
+        assert text in finished.stdout
     steps, _, _ = finished.stdout.partition("Try next:")
     assert max(map(len, steps.splitlines())) <= 120
     state = open_cluster(str(folder)).state
@@ -42,7 +42,7 @@ def test_the_demo_shows_the_main_job_and_removes_the_cluster_of_its_last_run(tmp
     assert state.version == 2, "a cluster, a topic, and the job's one commit"
 
 
-def test_the_demo_leaves_a_folder_alone_that_is_no_cluster(tmp_path: Path) -> None:
+def test_the_demo_does_not_touch_a_folder_that_is_not_a_cluster(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
     finished = run_demo(tmp_path)

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the functions that need Spark run."""
+"""Run the docstring examples of the functions that need Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.test_examples import examples, run
 
 
 @pytest.mark.parametrize("name", SPARK_FUNCTIONS)
-def test_the_example_of_a_function_runs(spark: SparkSession, name: str, tmp_path: Path) -> None:
-    found = examples(name)
-    assert found
-    assert run(found, {"spark": spark}, tmp_path) == ""
+def test_the_examples_of_a_function_run(spark: SparkSession, name: str, tmp_path: Path) -> None:
+    sources = examples(name)
+    assert sources
+    assert run(sources, {"spark": spark}, tmp_path) == ""

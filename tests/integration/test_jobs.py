@@ -1,6 +1,6 @@
-"""The programs of jobs/: by python, by spark-submit, on separate executor processes, one of them killed as it writes.
+"""The programs of jobs/: by python, by spark-submit, and on separate executors, one of which is killed while it writes.
 
-What needs no process of its own runs in this one, on the session of the tests, as it would under spark-submit.
+Tests that need no separate process run the program in this one, with the tests' session, as under spark-submit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def load(path: str) -> ModuleType:
 
 @pytest.fixture
 def produce(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """jobs/produce.py in this process; returns its exit code."""
+    """Run jobs/produce.py in this process; return its exit code."""
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
     program = load("jobs/produce.py")
     return lambda *arguments: program.job.run("produce", lambda: program.produce(program.parse(list(arguments))))
@@ -53,7 +53,7 @@ def produce(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 @pytest.fixture
 def consume(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """jobs/consume.py in this process; returns its exit code."""
+    """Run jobs/consume.py in this process; return its exit code."""
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
     program = load("jobs/consume.py")
     return lambda *arguments: program.job.run("consume", lambda: program.consume(program.parse(list(arguments))))
@@ -61,7 +61,7 @@ def consume(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A cluster with the topic trips of four partitions."""
+    """A cluster with the topic trips, which has four partitions."""
     address = str(tmp_path / "log")
     create_cluster(address).create_topic("trips", 4)
     return address
@@ -84,7 +84,7 @@ def from_csv(root: str, path: Path, *more: str) -> list[str]:
 
 
 def records(root: str, topic: str = "trips") -> list[ConsumerRecord]:
-    """Every record of a topic, read without Spark."""
+    """Return every record of a topic, read without Spark."""
     with LogReader(open_cluster(root)) as reader:
         ends = [partition.high_watermark for partition in reader.state.topics[topic].partitions]
         return [record for partition, end in enumerate(ends) for record in reader.records(topic, partition, 0, end)]
@@ -101,23 +101,25 @@ def last_line(finished: subprocess.CompletedProcess[str]) -> str:
 
 
 def failure_in(errors: str) -> str:
-    """The one line that says why; beside it stands what Spark's JVM, which prints when it likes, has to say."""
-    (said,) = [line for line in errors.splitlines() if line.startswith(("produce: failed: ", "consume: failed: "))]
-    return said
+    """Return the one line with the reason; Spark's JVM prints other lines."""
+    (line_of_failure,) = [
+        line for line in errors.splitlines() if line.startswith(("produce: failed: ", "consume: failed: "))
+    ]
+    return line_of_failure
 
 
 # -- produce
 
 
-def test_by_python_a_csv_file_becomes_records_keyed_as_kafka_would(root: str, trips: Path) -> None:
+def test_a_csv_file_becomes_records_partitioned_by_key_as_in_kafka(root: str, trips: Path) -> None:
     job = [sys.executable, str(ROOT / "jobs/produce.py"), "--master", "local[2]"]
     finished = run([*job, *from_csv(root, trips, "--key", "city", "--timestamp", "at")])
     assert finished.returncode == 0, finished.stderr
     assert "produce: 1,000 records written to topic trips in " in last_line(finished)
     assert finished.stdout == ""
-    found = records(root)
-    assert sorted(int(json.loads(record.value or b"")["id"]) for record in found) == list(range(1000))
-    for record in found:
+    stored = records(root)
+    assert sorted(int(json.loads(record.value or b"")["id"]) for record in stored) == list(range(1000))
+    for record in stored:
         row = json.loads(record.value or b"")
         assert (record.key or b"").decode() == row.get("city", "")
         if record.key is not None:
@@ -125,7 +127,7 @@ def test_by_python_a_csv_file_becomes_records_keyed_as_kafka_would(root: str, tr
         assert record.timestamp_us == (1767225600 + int(row["id"])) * 1_000_000
 
 
-def test_by_spark_submit_a_job_that_runs_again_writes_nothing_twice(root: str, trips: Path) -> None:
+def test_a_rerun_of_a_job_by_spark_submit_writes_no_duplicates(root: str, trips: Path) -> None:
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     job = [
         *submit,
@@ -138,20 +140,20 @@ def test_by_spark_submit_a_job_that_runs_again_writes_nothing_twice(root: str, t
     assert "produce: 1,000 records written to topic trips in " in first.stdout, (
         "spark-submit sends both outputs of a program to its own stdout"
     )
-    again = run(job, **environment)
-    assert again.returncode == 0, again.stderr
-    assert "version 7 of daily was written before: nothing to do" in again.stdout
+    rerun = run(job, **environment)
+    assert rerun.returncode == 0, rerun.stderr
+    assert "version 7 of daily was written before: nothing to do" in rerun.stdout
     assert len(records(root)) == 1000
 
 
-def test_a_second_attempt_of_an_application_writes_nothing_twice(
+def test_a_second_attempt_of_an_application_writes_no_duplicates(
     produce: Job, root: str, trips: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """YARN itself cannot run here: the session says that it is there, and keeps its application id."""
+    """YARN cannot run here: the session only reports it as master, and keeps its application id."""
 
     def settings_on_yarn(spark: SparkSession) -> attempts.Settings:
-        told = {"spark.master": "yarn", "spark.submit.deployMode": "cluster"}
-        return lambda name, default: told.get(name) or spark.conf.get(name, default) or ""
+        yarn_settings = {"spark.master": "yarn", "spark.submit.deployMode": "cluster"}
+        return lambda name, default: yarn_settings.get(name) or spark.conf.get(name, default) or ""
 
     monkeypatch.setattr(attempts, "settings_of", settings_on_yarn)
     assert produce(*from_csv(root, trips, "--value", "id")) == 0
@@ -162,25 +164,25 @@ def test_a_second_attempt_of_an_application_writes_nothing_twice(
     assert application.startswith("spark:local-")
 
 
-def test_dates_are_filled_in_in_any_order_and_each_once(produce: Job, root: str, trips: Path) -> None:
+def test_run_dates_may_come_in_any_order_and_each_is_written_once(produce: Job, root: str, trips: Path) -> None:
     for date in ("2026-11-20", "2026-11-18", "2026-11-20"):
         assert produce(*from_csv(root, trips, "--txn-app-id", "daily", "--run-date", date)) == 0
     assert len(records(root)) == 2000
 
 
-def test_expressions_choose_value_partition_and_headers(produce: Job, root: str, trips: Path) -> None:
+def test_expressions_define_value_partition_and_headers(produce: Job, root: str, trips: Path) -> None:
     expressions = ["--value", "id", "--partition", "CAST(id AS INT) % 2"]
     headers = ["--headers", "array(named_struct('key', 'from', 'value', CAST(city AS BINARY)))"]
     assert produce(*from_csv(root, trips, *expressions, *headers)) == 0
-    found = records(root)
-    assert len(found) == 1000
-    assert all(record.partition == int(record.value or b"-1") % 2 for record in found)
-    assert {tuple(record.headers) for record in found} == {
+    stored = records(root)
+    assert len(stored) == 1000
+    assert all(record.partition == int(record.value or b"-1") % 2 for record in stored)
+    assert {tuple(record.headers) for record in stored} == {
         (("from", (city or None) and city.encode()),) for city in CITIES
     }
 
 
-def test_rows_name_their_topics_where_no_topic_is_given(produce: Job, root: str, tmp_path: Path) -> None:
+def test_rows_go_to_the_topics_they_name_if_no_topic_is_given(produce: Job, root: str, tmp_path: Path) -> None:
     create = open_cluster(root)
     create.create_topic("other")
     path = tmp_path / "rows.json"
@@ -191,7 +193,7 @@ def test_rows_name_their_topics_where_no_topic_is_given(produce: Job, root: str,
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--path", "missing.csv"], "PATH_NOT_FOUND"),
         (["--value", "nothing"], "UNRESOLVED_COLUMN"),
@@ -200,17 +202,17 @@ def test_rows_name_their_topics_where_no_topic_is_given(produce: Job, root: str,
         (["--partitioner", "no_such_module:f"], "no_such_module"),
     ],
 )
-def test_what_cannot_be_written_is_said_in_one_line_and_changes_nothing(
-    produce: Job, root: str, trips: Path, capfd: pytest.CaptureFixture[str], more: list[str], said: str
+def test_a_failed_write_is_reported_in_one_line_and_changes_nothing(
+    produce: Job, root: str, trips: Path, capfd: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
     assert produce(*from_csv(root, trips, *more)) == 1
     failure = failure_in(capfd.readouterr().err)
-    assert said in failure
+    assert message in failure
     assert "Traceback" not in failure
     assert records(root) == []
 
 
-def test_a_root_that_is_no_cluster_is_said_in_one_line(
+def test_a_root_without_a_cluster_is_reported_in_one_line(
     produce: Job, trips: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert produce(*from_csv(str(tmp_path / "nothing"), trips)) == 1
@@ -226,7 +228,7 @@ def filled(produce: Job, root: str, trips: Path) -> str:
     return root
 
 
-def test_records_become_text_columns_and_their_places(
+def test_records_become_text_columns_with_partition_and_offset(
     consume: Job, spark: SparkSession, filled: str, tmp_path: Path
 ) -> None:
     target = str(tmp_path / "out.parquet")
@@ -234,23 +236,23 @@ def test_records_become_text_columns_and_their_places(
     assert consume(*read) == 0
     rows = spark.read.parquet(target)
     assert rows.columns == ["key", "value", "topic", "partition", "offset", "timestamp"]
-    by_place = {(record.partition, record.offset): record for record in records(filled)}
+    by_offset = {(record.partition, record.offset): record for record in records(filled)}
     for row in rows.collect():
-        record = by_place.pop((row.partition, row.offset))
+        record = by_offset.pop((row.partition, row.offset))
         assert row.key == (None if record.key is None else record.key.decode())
         assert row.value == (record.value or b"").decode()
-    assert by_place == {}
+    assert by_offset == {}
 
 
-def test_a_value_of_json_becomes_columns(consume: Job, spark: SparkSession, filled: str, tmp_path: Path) -> None:
+def test_json_values_become_columns(consume: Job, spark: SparkSession, filled: str, tmp_path: Path) -> None:
     target = str(tmp_path / "out.csv")
     read = ["--bootstrap-server", filled, "--include", "^tri", "--format", "csv", "--path", target]
     assert consume(*read, "--value-schema", "id string, city string", "--select", "id", "--select", "upper(city)") == 0
-    found = {(int(row[0]), row[1]) for row in spark.read.csv(target).collect()}
-    assert found == {(n, CITIES[n % 5].upper() or None) for n in range(1000)}
+    rows = {(int(row[0]), row[1]) for row in spark.read.csv(target).collect()}
+    assert rows == {(n, CITIES[n % 5].upper() or None) for n in range(1000)}
 
 
-def test_a_value_that_is_no_such_json_is_an_error_and_not_a_null(
+def test_a_value_that_does_not_match_the_schema_is_an_error_and_not_null(
     consume: Job, filled: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     read = ["--bootstrap-server", filled, "--topic", "trips", "--format", "csv", "--path", str(tmp_path / "out")]
@@ -258,7 +260,7 @@ def test_a_value_that_is_no_such_json_is_an_error_and_not_a_null(
     assert "MALFORMED_RECORD_IN_PARSING" in failure_in(capfd.readouterr().err)
 
 
-def test_offsets_and_partitions_bound_what_is_read(
+def test_offsets_and_partitions_limit_the_records_read(
     consume: Job, spark: SparkSession, filled: str, tmp_path: Path
 ) -> None:
     target = str(tmp_path / "out.json")
@@ -269,7 +271,7 @@ def test_offsets_and_partitions_bound_what_is_read(
     assert sorted(row.offset for row in spark.read.json(target).collect()) == [5, 6, 7]
 
 
-def test_a_target_that_exists_is_not_written_over_unless_asked(
+def test_an_existing_target_is_overwritten_only_on_request(
     consume: Job, filled: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out"
@@ -282,11 +284,11 @@ def test_a_target_that_exists_is_not_written_over_unless_asked(
 
 
 def on_yarn(name: str, default: str) -> str:
-    told = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
-    return told.get(name, default)
+    settings = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
+    return settings.get(name, default)
 
 
-def test_a_second_attempt_into_a_table_is_numbered_where_its_format_knows_that_else_it_is_said(
+def test_a_table_write_has_a_number_if_its_format_supports_that_and_else_warns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     program = load("jobs/consume.py")
@@ -306,7 +308,7 @@ def test_a_second_attempt_into_a_table_is_numbered_where_its_format_knows_that_e
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "said"),
+    ("program", "arguments", "message"),
     [
         ("produce", ["--topic", "t", "--format", "csv"], "--bootstrap-server is required"),
         ("produce", ["--bootstrap-server", "r", "--topic", "t"], "--format"),
@@ -317,31 +319,35 @@ def test_a_second_attempt_into_a_table_is_numbered_where_its_format_knows_that_e
         ("consume", ["--bootstrap-server", "r", "--format", "csv", "--topic", "a", "--mode", "new"], "--mode"),
     ],
 )
-def test_a_wrong_command_line_exits_with_2_and_says_what_is_wrong(
-    program: str, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_invalid_command_line_exits_with_2_and_reports_why(
+    program: str,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as exited:
         load(f"jobs/{program}.py").parse(arguments)
-    assert stopped.value.code == 2
-    assert said in capsys.readouterr().err
+    assert exited.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("program", ["produce", "consume"])
 def test_help_shows_examples(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as exited:
         load(f"jobs/{program}.py").parse(["--help"])
-    assert stopped.value.code == 0
+    assert exited.value.code == 0
     assert f"spark-submit jobs/{program}.py" in capsys.readouterr().out
 
 
-def test_under_spark_submit_the_master_is_not_the_programs_to_choose(
+def test_the_option_master_is_refused_under_spark_submit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as exited:
         load("jobs/produce.py").parse(["--bootstrap-server", "r", "--format", "csv", "--master", "yarn"])
-    assert stopped.value.code == 2
+    assert exited.value.code == 2
     assert "before the name of the program" in capsys.readouterr().err
 
 
@@ -352,15 +358,15 @@ pytestmark_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason=
 
 
 def parents() -> dict[int, int]:
-    """Parent process ids by process id."""
-    found = {}
+    """Return parent process ids by process id."""
+    parent_ids = {}
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
-                found[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                parent_ids[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:  # it has ended
                 continue
-    return found
+    return parent_ids
 
 
 def ancestors(process: int, tree: dict[int, int]) -> Iterator[int]:
@@ -377,7 +383,7 @@ def is_executor(process: int) -> bool:
 
 
 def writing_executor(job: int, folder: str) -> int | None:
-    """An executor below this job one of whose Python workers has an unfinished file open below the folder."""
+    """Return an executor of this job with a Python worker that has an unfinished file open below the folder."""
     tree = parents()
     for process in tree:
         above = list(ancestors(process, tree))
@@ -388,12 +394,12 @@ def writing_executor(job: int, folder: str) -> int | None:
         except OSError:
             continue
         if any(name.startswith(folder) and "/.tmp-" in name for name in opened):
-            return next((one for one in above if is_executor(one)), None)
+            return next((ancestor for ancestor in above if is_executor(ancestor)), None)
     return None
 
 
 @pytestmark_proc
-def test_each_record_is_there_once_though_an_executor_is_killed_while_it_writes(tmp_path: Path) -> None:
+def test_every_record_is_written_once_when_an_executor_is_killed_while_writing(tmp_path: Path) -> None:
     root, ids = tmp_path / "log", tmp_path / "ids"
     create_cluster(str(root)).create_topic("numbers", 2)
     ids.mkdir()
@@ -415,19 +421,19 @@ def test_each_record_is_there_once_though_an_executor_is_killed_while_it_writes(
                 os.kill(killed, signal.SIGKILL)
         assert job.wait(240) == 0, (tmp_path / "output").read_text()[-5000:]
     assert killed is not None, "no executor was seen writing"
-    said = (tmp_path / "output").read_text()
-    assert "Lost executor" in said
-    assert "400,000 records written to topic numbers" in said
-    found = records(str(root), "numbers")
-    assert sorted(int((record.value or b"").rstrip(b".")) for record in found) == list(range(400_000))
+    printed = (tmp_path / "output").read_text()
+    assert "Lost executor" in printed
+    assert "400,000 records written to topic numbers" in printed
+    stored = records(str(root), "numbers")
+    assert sorted(int((record.value or b"").rstrip(b".")) for record in stored) == list(range(400_000))
     for partition in (0, 1):
-        offsets = [record.offset for record in found if record.partition == partition]
+        offsets = [record.offset for record in stored if record.partition == partition]
         assert offsets == list(range(len(offsets)))
 
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a ``python3`` that has all packages of this environment except sparklog."""
+    """The folder of a ``python3`` with all packages of this environment except sparklog."""
     home = tmp_path_factory.mktemp("bare")
     venv.create(home, symlinks=True, with_pip=False)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -441,7 +447,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def produce_on_bare_executors(
     root: str, trips: Path, bare_python: Path, *submit: str
 ) -> subprocess.CompletedProcess[str]:
-    """Submit jobs/produce.py where ``python3`` has sparklog beside the driver, and has not on the executors."""
+    """Submit jobs/produce.py with sparklog installed on the driver but not on the executors."""
     driver = str(Path(sys.executable).parent)
     command = [f"{driver}/spark-submit", "--master", CLUSTER, *submit]
     command += ["--conf", f"spark.executorEnv.PATH={bare_python}:/usr/bin:/bin", "--conf", "spark.task.maxFailures=1"]
@@ -451,17 +457,17 @@ def produce_on_bare_executors(
 
 
 @pytest.mark.slow
-def test_executors_without_the_package_say_so_and_what_to_do(root: str, trips: Path, bare_python: Path) -> None:
+def test_executors_without_the_package_fail_with_instructions(root: str, trips: Path, bare_python: Path) -> None:
     finished = produce_on_bare_executors(root, trips, bare_python)
     assert finished.returncode == 1
-    said = failure_in(finished.stdout)
-    assert "lacks sparklog" in said
-    assert "--py-files" in said
+    failure = failure_in(finished.stdout)
+    assert "lacks sparklog" in failure
+    assert "--py-files" in failure
     assert records(root) == []
 
 
 @pytest.mark.slow
-def test_executors_without_the_package_take_it_from_the_zip(
+def test_executors_without_the_package_import_it_from_the_zip(
     root: str, trips: Path, bare_python: Path, tmp_path: Path
 ) -> None:
     dist: Any = load("scripts/dist.py")

@@ -1,4 +1,5 @@
-"""jobs/maintain.py and ``sparklog maintain --distributed``: in this process, by spark-submit, on other executors."""
+"""jobs/maintain.py and ``sparklog maintain --distributed``: in this process, by spark-submit, and on separate
+executors."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def load(path: str) -> ModuleType:
 
 @pytest.fixture
 def maintain(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """The program in this process; returns its exit code."""
+    """Run the program in this process; return its exit code."""
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
     program = load("jobs/maintain.py")
     return lambda *arguments: program.job.run("maintain", lambda: program.maintain(program.parse(list(arguments))))
@@ -44,7 +45,7 @@ def maintain(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A cluster with the topics orders and refunds, twenty small files in each of their two partitions."""
+    """A cluster with the topics orders and refunds, with twenty small files in each of their two partitions."""
     address = str(tmp_path / "log")
     cluster = create_cluster(address)
     for topic in ("orders", "refunds"):
@@ -56,7 +57,7 @@ def root(tmp_path: Path) -> str:
 
 
 def values(root: str, topic: str) -> list[list[str]]:
-    """The values of each partition, in order."""
+    """Return the values of each partition, in order."""
     with LogReader(open_cluster(root)) as reader:
         ends = [partition.high_watermark for partition in reader.state.topic(topic).partitions]
         return [
@@ -80,27 +81,27 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
-def test_a_pass_does_every_step_and_says_what_was_done(
+def test_a_pass_runs_every_step_and_prints_the_results(
     maintain: Job, root: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert maintain("--bootstrap-server", root) == 0
-    said = capfd.readouterr()
-    assert said.out == ""
-    assert "maintain: roll: files rewritten 80, into files 4" in said.err
-    assert " steps done in " in said.err.splitlines()[-1]
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "maintain: roll: files rewritten 80, into files 4" in printed.err
+    assert " steps done in " in printed.err.splitlines()[-1]
     for topic in ("orders", "refunds"):
         assert segments(root, topic) == [1, 1]
         assert values(root, topic) == written(topic)
 
 
-def test_steps_and_topics_can_be_chosen(maintain: Job, root: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_steps_and_topics_can_be_selected(maintain: Job, root: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert maintain("--bootstrap-server", root, "--only", "roll", "--topic", "ref.*") == 0
     assert "maintain: 1 step done in" in capfd.readouterr().err
     assert segments(root, "orders") == [20, 20]
     assert segments(root, "refunds") == [1, 1]
 
 
-def test_what_fails_is_said_with_its_place_and_the_rest_is_done(
+def test_a_failure_is_reported_with_its_file_and_the_other_partitions_are_processed(
     maintain: Job, root: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     damaged = sorted(Path(root, "orders-1").glob("*.log"))[5]
@@ -114,48 +115,52 @@ def test_what_fails_is_said_with_its_place_and_the_rest_is_done(
     assert segments(root, "orders") == [1, 20]
 
 
-def test_a_root_that_is_no_cluster_is_said_in_one_line(
+def test_a_root_without_a_cluster_is_reported_in_one_line(
     maintain: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert maintain("--bootstrap-server", str(tmp_path / "nothing")) == 1
     assert str(tmp_path / "nothing") in capfd.readouterr().err.splitlines()[-1]
 
 
-def test_topics_that_there_are_none_of_are_said(maintain: Job, root: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_topic_pattern_without_a_match_is_reported(
+    maintain: Job, root: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert maintain("--bootstrap-server", root, "--topic", "oders") == 1
     assert "--topic 'oders' matches no topic of the cluster" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--bootstrap-server is required"),
         (["--bootstrap-server", "r", "--only", "rol"], "unknown step 'rol'; choose from "),
         (["--bootstrap-server", "r", "--topic", "("], "invalid regular expression '('"),
     ],
 )
-def test_a_wrong_command_line_exits_with_2_and_says_what_is_wrong(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_invalid_command_line_exits_with_2_and_reports_why(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as exited:
         load("jobs/maintain.py").parse(arguments)
-    assert stopped.value.code == 2
-    assert said in capsys.readouterr().err
+    assert exited.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_by_spark_submit_on_executors_of_their_own(root: str) -> None:
+def test_spark_submit_with_separate_executors(root: str) -> None:
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     finished = run([*submit, str(ROOT / "jobs/maintain.py"), "--bootstrap-server", root], PATH=path)
     assert finished.returncode == 0, finished.stderr[-5000:]
-    assert "maintain: roll: files rewritten 80, into files 4" in finished.stdout  # where spark-submit puts it all
+    assert (
+        "maintain: roll: files rewritten 80, into files 4" in finished.stdout
+    )  # spark-submit sends both outputs there
     assert values(root, "orders") == written("orders")
     assert segments(root, "orders") == [1, 1]
 
 
-def test_the_command_line_does_the_same_with_distributed(root: str) -> None:
+def test_the_command_line_with_distributed_does_the_same(root: str) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "maintain", "--once", "--distributed", "--master", "local[2]"]
     finished = run([*command, "--bootstrap-server", root, "--only", "roll"])
     assert finished.returncode == 0, finished.stderr[-5000:]
@@ -165,14 +170,14 @@ def test_the_command_line_does_the_same_with_distributed(root: str) -> None:
 
 def test_a_loop_ends_at_sigterm(root: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "jobs/maintain.py"), "--master", "local[2]", "--loop", "--only", "roll"]
-    with (tmp_path / "said").open("w") as said:
-        loop = subprocess.Popen([*command, "--bootstrap-server", root], env=clean_environment(), stderr=said)
+    with (tmp_path / "output").open("w") as output:
+        loop = subprocess.Popen([*command, "--bootstrap-server", root], env=clean_environment(), stderr=output)
         deadline = time.monotonic() + 120
-        while "roll: files rewritten 80" not in (tmp_path / "said").read_text() and time.monotonic() < deadline:
+        while "roll: files rewritten 80" not in (tmp_path / "output").read_text() and time.monotonic() < deadline:
             time.sleep(0.1)
         loop.send_signal(signal.SIGTERM)
         assert loop.wait(60) == 0
-    lines = (tmp_path / "said").read_text().splitlines()
+    lines = (tmp_path / "output").read_text().splitlines()
     assert any("roll: files rewritten 80" in line for line in lines)
     assert "maintain: stopped" in lines
     assert segments(root, "orders") == [1, 1]

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, in a process of their own, and show what is committed with them."""
+"""The notebooks run from top to bottom, each in its own process, and print their committed outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scripts.notebooks import VARIES, WIDGET, clean, complaints, digests, normal
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
-# What Jupyter has and a plain Python has not: ``display``, which returns a handle, and the value of a last expression.
+# Jupyter features that plain Python lacks: ``display``, which returns a handle, and the value of a last expression.
 RUN = """
 import ast, contextlib, io, json, sys
 
@@ -63,7 +63,7 @@ def code_cells(notebook: str) -> list[dict[str, Any]]:
 
 
 def run(notebook: str, folder: Path, *names: str) -> dict[str, Any]:
-    """Run a notebook: its cells with what they show, and what these names of it are at the end."""
+    """Run a notebook; return its cells with their outputs, and the final values of these names."""
     environment = {**os.environ, "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(folder), "TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(NOTEBOOKS / notebook), *names],
@@ -78,7 +78,7 @@ def run(notebook: str, folder: Path, *names: str) -> dict[str, Any]:
 
 
 def check_outputs(notebook: str, end: dict[str, Any]) -> None:
-    """What is committed is what this run shows: the same kinds of outputs, and the same text but in cells that vary."""
+    """Check that the committed outputs match this run: the same kinds, and the same text except in cells that vary."""
     fresh = {cell["id"]: cell for cell in end["cells"]}
     for cell in code_cells(notebook):
         committed, now = shown(cell), shown(fresh[cell["id"]])
@@ -95,11 +95,11 @@ def test_streaming_notebook_ends_with_every_late_flight_copied_once_and_no_lag(t
     assert end["lags"][-1][1] == 0
     assert max(behind for _, behind in end["lags"]) > 0, "the plot has something to show"
     assert end["updates"] >= len(end["produced"]) == 8
-    assert end["last_point"] == 0, "the plot ends where the text below it says"
+    assert end["last_point"] == 0, "the plot ends at the value of the text below it"
     check_outputs("streaming.ipynb", end)
 
 
-def test_getting_started_notebook_shares_the_work_shows_lag_and_commits_transactions(tmp_path: Path) -> None:
+def test_getting_started_notebook_shares_work_shows_lag_and_commits_transactions(tmp_path: Path) -> None:
     end = run("getting_started.ipynb", tmp_path, "read", "owned", "before", "after", "totals", "total")
 
     assert sum(end["read"].values()) == 20_000
@@ -112,7 +112,7 @@ def test_getting_started_notebook_shares_the_work_shows_lag_and_commits_transact
 
 
 @pytest.mark.parametrize("notebook", NAMES)
-def test_outputs_are_committed_and_are_those_of_the_source_beside_them(notebook: str) -> None:
+def test_outputs_are_committed_and_match_their_source(notebook: str) -> None:
     assert stored(notebook)["metadata"].get("outputs_of") == digests(stored(notebook)), "run `make notebook-outputs`"
     numbers = [cell["execution_count"] for cell in code_cells(notebook)]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -120,25 +120,25 @@ def test_outputs_are_committed_and_are_those_of_the_source_beside_them(notebook:
 
 
 @pytest.mark.parametrize("notebook", NAMES)
-def test_committed_outputs_have_no_warning_no_error_and_no_progress_bar(notebook: str) -> None:
+def test_committed_outputs_have_no_warnings_errors_or_progress_bars(notebook: str) -> None:
     for cell in code_cells(notebook):
         assert not {"stderr", "error"} & shown(cell).keys()
         assert not any(WIDGET in output.get("data", {}) for output in cell["outputs"])
 
 
-def test_the_committed_streaming_notebook_shows_a_plot_of_the_lag_that_ends_at_zero() -> None:
+def test_the_committed_lag_plot_of_the_streaming_notebook_ends_at_zero() -> None:
     cells = code_cells("streaming.ipynb")
     (plot,) = [cell for cell in cells if any("image/png" in output.get("data", {}) for output in cell["outputs"])]
     assert "24,000flightsread;0behind;" in shown(plot)["stdout"]
 
 
-def test_an_edited_cell_is_found() -> None:
+def test_an_edited_cell_is_detected() -> None:
     notebook = stored("getting_started.ipynb")
     next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")["source"].append("\nprint()")
     assert notebook["metadata"]["outputs_of"] != digests(notebook)
 
 
-def test_cleaning_drops_the_start_of_spark_and_progress_bars_and_keeps_warnings() -> None:
+def test_cleaning_drops_spark_startup_lines_and_progress_bars_and_keeps_warnings() -> None:
     start = "26/11/22 12:15:03 WARN Utils: Your hostname, vm, resolves to a loopback address\n"
     outputs = [
         {"output_type": "stream", "name": "stderr", "text": start},

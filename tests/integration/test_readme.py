@@ -1,4 +1,4 @@
-"""The README's code does what it says: its blocks run in their order, on one cluster."""
+"""The README's code works: its blocks run in order, on one cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_the_quickstart_runs_as_it_stands(
+def test_the_quickstart_runs_unchanged(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = str(tmp_path / "log")
@@ -42,12 +42,12 @@ def test_the_quickstart_runs_as_it_stands(
     (statements,) = [block.replace("/data/log", root) for block in blocks("sql")]
     create, select = statements.split(";")
     spark.sql(create)
-    found = [tuple(row) for row in spark.sql(select).collect()]
+    rows = [tuple(row) for row in spark.sql(select).collect()]
     spark.sql("DROP TABLE orders")
-    assert found == [("ada", 3, 27.0), ("bob", 2, 6.0), ("eve", 1, 1.0)]
+    assert rows == [("ada", 3, 27.0), ("bob", 2, 6.0), ("eve", 1, 1.0)]
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_are_valid() -> None:
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
             if "://" not in target:

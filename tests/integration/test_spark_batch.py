@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> Coordinator:
 
 @pytest.fixture
 def tables(spark: SparkSession) -> Iterator[None]:
-    """Drops what a test creates in Spark's catalog."""
+    """Drop what a test has created in Spark's catalog."""
     yield
     for name in ("sparklog_table", "sparklog_elsewhere"):
         spark.sql(f"DROP TABLE IF EXISTS {name}")
@@ -42,27 +42,27 @@ def orders(spark: SparkSession, count: int = 100) -> DataFrame:
 
 
 def read_values(spark: SparkSession, log: Coordinator, topics: str) -> list[str]:
-    found = sparklog.read(spark, log.store.root, topics).selectExpr("CAST(value AS STRING) value").collect()
-    return sorted(row.value for row in found)
+    rows = sparklog.read(spark, log.store.root, topics).selectExpr("CAST(value AS STRING) value").collect()
+    return sorted(row.value for row in rows)
 
 
-def test_a_job_moves_by_changing_the_format_and_the_address(spark: SparkSession, log: Coordinator) -> None:
+def test_a_kafka_job_works_with_the_format_and_address_changed(spark: SparkSession, log: Coordinator) -> None:
     written = orders(spark)
     written.write.format("sparklog").option("kafka.bootstrap.servers", log.store.root).option("topic", "orders").mode(
         "append"
     ).save()
-    found = (
+    frame = (
         spark.read.format("sparklog")
         .option("kafka.bootstrap.servers", log.store.root)
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
         .load()
     )
-    assert found.schema.simpleString() == KAFKA_SCHEMA
-    records = found.selectExpr("CAST(key AS STRING) key", "CAST(value AS STRING) value")
+    assert frame.schema.simpleString() == KAFKA_SCHEMA
+    records = frame.selectExpr("CAST(key AS STRING) key", "CAST(value AS STRING) value")
     assert_df_equality(records, written, ignore_row_order=True, ignore_nullable=True)
-    assert found.groupBy("key").agg({"partition": "approx_count_distinct"}).distinct().count() <= 10
-    per_partition = found.groupBy("partition").agg({"offset": "max", "*": "count"}).collect()
+    assert frame.groupBy("key").agg({"partition": "approx_count_distinct"}).distinct().count() <= 10
+    per_partition = frame.groupBy("partition").agg({"offset": "max", "*": "count"}).collect()
     assert all(row["max(offset)"] + 1 == row["count(1)"] for row in per_partition)
 
 
@@ -75,7 +75,7 @@ def test_every_topic_of_a_job_becomes_visible_in_one_commit(spark: SparkSession,
     assert {row.topic: row["count"] for row in counts} == {"orders": 50, "clicks": 50}
 
 
-def test_a_refused_row_fails_the_job_and_commits_nothing(spark: SparkSession, log: Coordinator) -> None:
+def test_an_invalid_row_fails_the_job_and_commits_nothing(spark: SparkSession, log: Coordinator) -> None:
     before = log.refresh().version
     rows = spark.range(0, 10, 1, 2).selectExpr("IF(id = 7, repeat('x', 2000000), 'fine') value")
     expected = "MessageSizeTooLargeError: a record for topic 'orders' has 2,000,012 bytes"
@@ -86,14 +86,14 @@ def test_a_refused_row_fails_the_job_and_commits_nothing(spark: SparkSession, lo
     assert sparklog.read(spark, log.store.root, "orders").count() == 0
 
 
-def test_a_numbered_job_writes_once(spark: SparkSession, log: Coordinator) -> None:
+def test_a_job_with_a_write_number_writes_once(spark: SparkSession, log: Coordinator) -> None:
     for _ in range(2):
         sparklog.write(orders(spark), log.store.root, "orders", txn_app_id="nightly", txn_version=3)
     assert sparklog.read(spark, log.store.root, "orders").count() == 100
 
 
 @pytest.mark.parametrize("wide", ["true", "false"])
-def test_headers_and_timestamps_survive_whatever_arrow_types_spark_uses(
+def test_headers_and_timestamps_survive_with_either_arrow_type(
     spark: SparkSession, log: Coordinator, wide: str
 ) -> None:
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", wide)
@@ -105,14 +105,14 @@ def test_headers_and_timestamps_survive_whatever_arrow_types_spark_uses(
         sparklog.write(row, log.store.root, "orders")
     finally:
         spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
-    (found,) = sparklog.read(spark, log.store.root, "orders", include_headers=True).collect()
-    assert found == Row(
+    (record,) = sparklog.read(spark, log.store.root, "orders", include_headers=True).collect()
+    assert record == Row(
         key=None,
         value=b"v",
         topic="orders",
         partition=2,
         offset=0,
-        timestamp=found.timestamp,
+        timestamp=record.timestamp,
         timestampType=0,
         headers=[Row(key="h", value=b"\x01"), Row(key="h", value=None)],
     )
@@ -120,14 +120,14 @@ def test_headers_and_timestamps_survive_whatever_arrow_types_spark_uses(
     assert text.text == "2024-05-06 07:08:09.123456"
 
 
-def test_a_job_without_rows_is_no_error(spark: SparkSession, log: Coordinator) -> None:
+def test_a_job_without_rows_commits_nothing(spark: SparkSession, log: Coordinator) -> None:
     before = log.refresh().version
     sparklog.write(orders(spark, 0), log.store.root, "orders")
     sparklog.write(spark.createDataFrame([], "value string"), log.store.root, "orders")
     assert log.refresh().version == before
 
 
-def test_only_appending_is_possible(spark: SparkSession, log: Coordinator) -> None:
+def test_save_modes_other_than_append_are_refused(spark: SparkSession, log: Coordinator) -> None:
     writer = orders(spark, 1).write.format("sparklog").option("topic", "orders")
     with pytest.raises(Exception, match="a log cannot be overwritten"):
         writer.mode("overwrite").save(log.store.root)
@@ -144,7 +144,7 @@ def test_a_write_without_a_mode_appends_in_a_registered_session(spark: SparkSess
     assert sparklog.read(spark, log.store.root, "orders").count() == 9
 
 
-def test_a_mode_that_was_said_before_the_format_stays(spark: SparkSession, log: Coordinator) -> None:
+def test_a_mode_set_before_the_format_is_kept(spark: SparkSession, log: Coordinator) -> None:
     sparklog.register(spark)
     with pytest.raises(Exception, match="a log cannot be overwritten"):
         orders(spark, 3).write.mode("overwrite").format("sparklog").option("topic", "orders").save(log.store.root)
@@ -154,29 +154,27 @@ def test_a_mode_that_was_said_before_the_format_stays(spark: SparkSession, log: 
 
 
 @pytest.mark.parametrize("columns", [None, ["key", "value"], ["offset"]])
-def test_what_is_read_is_looked_up_by_every_query(
-    spark: SparkSession, log: Coordinator, columns: list[str] | None
-) -> None:
-    found = sparklog.read(spark, log.store.root, "orders", columns=columns)
-    found.createOrReplaceTempView("sparklog_read")
-    assert found.columns == (columns or ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"])
+def test_every_query_looks_up_the_offsets(spark: SparkSession, log: Coordinator, columns: list[str] | None) -> None:
+    frame = sparklog.read(spark, log.store.root, "orders", columns=columns)
+    frame.createOrReplaceTempView("sparklog_read")
+    assert frame.columns == (columns or ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"])
     for count in (0, 100, 200):
-        assert found.count() == count
-        assert found.union(found).count() == 2 * count, "one query reads one snapshot"
+        assert frame.count() == count
+        assert frame.union(frame).count() == 2 * count, "one query reads one snapshot"
         assert spark.sql("SELECT count(*) FROM sparklog_read").first() == (count,)
         sparklog.write(orders(spark), log.store.root, "orders")
 
 
-def test_the_static_side_of_a_stream_join_and_a_lookup_in_foreach_batch_see_new_records(
+def test_a_static_side_of_a_stream_join_and_a_lookup_in_foreach_batch_see_new_records(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
     table = sparklog.read(spark, log.store.root, "orders", columns=["key"])
     options = {"subscribe": "clicks", "startingOffsets": "earliest"}
     clicks = spark.readStream.format("sparklog").options(**options).load(log.store.root).select("value")
-    seen: list[tuple[list[int], int]] = []
+    counts: list[tuple[list[int], int]] = []
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        seen.append(([row["count"] for row in batch.collect()], table.count()))
+        counts.append(([row["count"] for row in batch.collect()], table.count()))
 
     joined = clicks.crossJoin(table.groupBy().count())
     query = joined.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "c")).start()
@@ -187,19 +185,19 @@ def test_the_static_side_of_a_stream_join_and_a_lookup_in_foreach_batch_see_new_
             query.processAllAvailable()
     finally:
         query.stop()
-    assert seen[-2:] == [([5], 5), ([10], 10)]
+    assert counts[-2:] == [([5], 5), ([10], 10)]
 
 
-def test_a_source_without_a_filter_keeps_the_plan_of_its_first_query(spark: SparkSession, log: Coordinator) -> None:
-    found = spark.read.format("sparklog").option("subscribe", "orders").load(log.store.root)
+def test_a_source_without_a_filter_reuses_the_plan_of_its_first_query(spark: SparkSession, log: Coordinator) -> None:
+    frame = spark.read.format("sparklog").option("subscribe", "orders").load(log.store.root)
     sparklog.write(orders(spark), log.store.root, "orders")
-    assert found.count() == 100
+    assert frame.count() == 100
     sparklog.write(orders(spark), log.store.root, "orders")
-    assert found.count() == 100
-    assert found.where("partition IS NOT NULL").count() == 200
+    assert frame.count() == 100
+    assert frame.where("partition IS NOT NULL").count() == 200
 
 
-def test_a_table_is_looked_up_by_every_query(spark: SparkSession, log: Coordinator, tables: None) -> None:
+def test_every_query_of_a_table_looks_up_the_offsets(spark: SparkSession, log: Coordinator, tables: None) -> None:
     spark.sql(
         f"CREATE TABLE sparklog_table USING sparklog OPTIONS "
         f"(`kafka.bootstrap.servers` '{log.store.root}', subscribe 'clicks', topic 'clicks')"
@@ -229,7 +227,7 @@ def test_a_table_is_read_and_written_after_alter_table(spark: SparkSession, log:
     assert [row.value for row in sparklog.read(spark, log.store.root, "clicks").collect()] == [b"\x01"]
 
 
-def test_a_table_of_a_path_and_a_view_read_the_same_log(spark: SparkSession, log: Coordinator, tables: None) -> None:
+def test_a_table_and_a_view_with_a_path_read_the_same_log(spark: SparkSession, log: Coordinator, tables: None) -> None:
     sparklog.write(orders(spark, 5), log.store.root, "clicks")
     for what in ("TABLE sparklog_elsewhere", "TEMPORARY VIEW sparklog_view"):
         spark.sql(f"CREATE {what} USING sparklog OPTIONS (path '{log.store.root}', subscribe 'clicks')")
@@ -244,23 +242,23 @@ def test_credentials_in_the_options_of_a_table_are_refused(spark: SparkSession, 
         )
 
 
-# -- reading parts
+# -- filters, columns and offsets
 
 
-def test_filters_never_change_what_other_uses_of_a_dataframe_read(spark: SparkSession, log: Coordinator) -> None:
-    """Spark 4.2 lets a pruned plan leak into other queries of the same DataFrame, so nothing is pruned unasked."""
+def test_filters_do_not_affect_other_queries_of_the_same_dataframe(spark: SparkSession, log: Coordinator) -> None:
+    """Spark 4.2 lets a pruned plan leak into other queries of the same DataFrame, so pruning is opt-in."""
     sparklog.write(orders(spark), log.store.root, "orders")
-    found = sparklog.read(spark, log.store.root, "orders")
-    sizes = {row.partition: row["count"] for row in found.groupBy("partition").count().collect()}
+    frame = sparklog.read(spark, log.store.root, "orders")
+    sizes = {row.partition: row["count"] for row in frame.groupBy("partition").count().collect()}
     assert len(sizes) > 1
     first, second = sorted(sizes)[:2]
-    assert found.filter(f"partition = {first}").count() == sizes[first]
-    assert found.count() == 100
-    both = found.filter(f"partition = {first}").unionAll(found.filter(f"partition = {second}"))
+    assert frame.filter(f"partition = {first}").count() == sizes[first]
+    assert frame.count() == 100
+    both = frame.filter(f"partition = {first}").unionAll(frame.filter(f"partition = {second}"))
     assert {row.partition for row in both.collect()} == {first, second}
 
 
-def test_filters_that_were_asked_for_prune_tasks(spark: SparkSession, log: Coordinator) -> None:
+def test_filters_prune_tasks_with_push_down_predicate(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark), log.store.root, "orders")
     query = "partition = 1 AND offset BETWEEN 2 AND 4 AND timestamp > TIMESTAMP'2020-01-01' AND topic = 'orders'"
     plain = sparklog.read(spark, log.store.root, "orders").filter(query)
@@ -269,32 +267,32 @@ def test_filters_that_were_asked_for_prune_tasks(spark: SparkSession, log: Coord
     assert_df_equality(plain, pruned)
 
 
-def test_push_down_that_spark_has_switched_off_is_no_error(spark: SparkSession, log: Coordinator) -> None:
+def test_push_down_predicate_works_if_spark_has_push_down_disabled(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark), log.store.root, "orders")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
-        found = sparklog.read(spark, log.store.root, "orders", push_down_predicate=True).filter("partition = 1")
-        assert {row.partition for row in found.collect()} <= {1}
+        frame = sparklog.read(spark, log.store.root, "orders", push_down_predicate=True).filter("partition = 1")
+        assert {row.partition for row in frame.collect()} <= {1}
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
-def test_columns_are_the_projection(spark: SparkSession, log: Coordinator) -> None:
+def test_columns_select_the_projection(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark, 3), log.store.root, "clicks")
-    found = sparklog.read(spark, log.store.root, "clicks", columns=["offset", "value"])
-    assert found.columns == ["offset", "value"]
-    assert sorted(tuple(row) for row in found.collect()) == [(0, b"v0"), (1, b"v1"), (2, b"v2")]
+    frame = sparklog.read(spark, log.store.root, "clicks", columns=["offset", "value"])
+    assert frame.columns == ["offset", "value"]
+    assert sorted(tuple(row) for row in frame.collect()) == [(0, b"v0"), (1, b"v1"), (2, b"v2")]
     counted = spark.read.format("sparklog").schema("partition INT").option("subscribe", "clicks").load(log.store.root)
     assert counted.collect() == [Row(partition=0)] * 3
 
 
-def test_typed_arguments_say_where_to_start_and_end(spark: SparkSession, log: Coordinator) -> None:
+def test_typed_arguments_set_start_and_end_offsets(spark: SparkSession, log: Coordinator) -> None:
     rows = spark.range(0, 10, 1, 1).selectExpr("CAST(id AS STRING) value", "timestamp_millis(1000 + id) timestamp")
     sparklog.write(rows, log.store.root, "clicks")
 
     def offsets(**where: Any) -> list[int]:
-        found = sparklog.read(spark, log.store.root, "clicks", **where)
-        return [row.offset for row in found.select("offset").collect()]
+        frame = sparklog.read(spark, log.store.root, "clicks", **where)
+        return [row.offset for row in frame.select("offset").collect()]
 
     assert offsets(starting_offsets={"clicks": {0: 3}}, ending_offsets={"clicks": {0: 5}}) == [3, 4]
     assert offsets(starting_offsets={"clicks": "earliest"}, ending_timestamp=1003) == [0, 1, 2]
@@ -305,7 +303,7 @@ def test_typed_arguments_say_where_to_start_and_end(spark: SparkSession, log: Co
         offsets(starting_timestamp=99_999)
 
 
-def test_assign_and_patterns_choose_partitions(spark: SparkSession, log: Coordinator) -> None:
+def test_assign_and_subscribe_pattern_select_partitions(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark), log.store.root, "orders")
     assigned = sparklog.read(spark, log.store.root, assign={"orders": [1, 9]})
     assert {row.partition for row in assigned.collect()} <= {1}
@@ -323,12 +321,12 @@ def test_tasks_follow_partitions_and_min_partitions(spark: SparkSession, log: Co
 
 def test_a_dataframe_can_be_joined_with_itself(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark), log.store.root, "orders")
-    found = sparklog.read(spark, log.store.root, "orders", columns=["partition", "offset"])
-    assert found.alias("a").join(found.alias("b"), ["partition", "offset"]).count() == 100
-    assert found.unionAll(found).count() == 200
+    frame = sparklog.read(spark, log.store.root, "orders", columns=["partition", "offset"])
+    assert frame.alias("a").join(frame.alias("b"), ["partition", "offset"]).count() == 100
+    assert frame.unionAll(frame).count() == 200
 
 
-# -- what goes wrong
+# -- errors
 
 
 @pytest.mark.parametrize(
@@ -339,29 +337,27 @@ def test_a_dataframe_can_be_joined_with_itself(spark: SparkSession, log: Coordin
         ({"subscribe": "orders", "endingOffsets": "{"}, "for option endingOffsets: "),
     ],
 )
-def test_wrong_options_are_an_error_when_the_dataframe_is_made(
+def test_invalid_options_fail_when_the_dataframe_is_created(
     spark: SparkSession, log: Coordinator, options: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(Exception, match=problem):
         spark.read.format("sparklog").options(**options).load(log.store.root)
 
 
-def test_a_batch_that_would_start_at_latest_is_an_error_when_it_is_evaluated(
-    spark: SparkSession, log: Coordinator
-) -> None:
-    found = sparklog.read(spark, log.store.root, "orders", starting_offsets="latest")
+def test_a_batch_that_starts_at_latest_fails_when_it_is_evaluated(spark: SparkSession, log: Coordinator) -> None:
+    frame = sparklog.read(spark, log.store.root, "orders", starting_offsets="latest")
     with pytest.raises(Exception, match="startingOffsets cannot be latest"):
-        found.count()
+        frame.count()
 
 
-def test_a_root_without_a_cluster_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_root_without_a_cluster_fails_with_its_name(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"ClusterNotFoundError: .*nothing is not a sparklog cluster"):
         sparklog.read(spark, str(tmp_path / "nothing"), "orders").count()
     with pytest.raises(Exception, match="ClusterNotFoundError"):
         sparklog.write(orders(spark, 1), str(tmp_path / "nothing"), "orders")
 
 
-def test_a_damaged_file_is_an_error_that_names_it(spark: SparkSession, log: Coordinator) -> None:
+def test_a_damaged_file_fails_with_its_name(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark).coalesce(1), log.store.root, "clicks")
     (path,) = Path(log.store.root).glob("clicks-0/*.log")
     data = bytearray(path.read_bytes())
@@ -371,13 +367,13 @@ def test_a_damaged_file_is_an_error_that_names_it(spark: SparkSession, log: Coor
         sparklog.read(spark, log.store.root, "clicks").count()
 
 
-def test_offsets_go_in_and_come_out_as_the_same_json(spark: SparkSession, log: Coordinator) -> None:
+def test_end_offsets_can_be_given_as_json(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark), log.store.root, "orders")
     ends = {str(number): part.log_end_offset for number, part in enumerate(log.refresh().topics["orders"].partitions)}
-    found = (
+    frame = (
         spark.read.format("sparklog")
         .options(subscribe="orders", endingOffsets=json.dumps({"orders": ends}))
         .load(log.store.root)
     )
     sparklog.write(orders(spark), log.store.root, "orders")
-    assert found.count() == 100
+    assert frame.count() == 100

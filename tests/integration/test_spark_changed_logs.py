@@ -21,9 +21,7 @@ def log_of(folder: Path, files: int = 6, records: int = 50) -> Coordinator:
     return coordinator
 
 
-def test_a_plan_that_spark_keeps_gives_the_same_rows_after_its_files_were_rolled(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_cached_plan_returns_the_same_rows_after_its_files_were_rolled(spark: SparkSession, tmp_path: Path) -> None:
     log = log_of(tmp_path)
     options = {"subscribe": "t", "minPartitions": "4"}
     frame = spark.read.format("sparklog").options(**options).load(log.store.root)
@@ -36,7 +34,7 @@ def test_a_plan_that_spark_keeps_gives_the_same_rows_after_its_files_were_rolled
     assert sparklog.read(spark, log.store.root, "t").count() == 301
 
 
-def test_a_compacted_log_is_read_by_batches_and_streams(spark: SparkSession, tmp_path: Path) -> None:
+def test_batches_and_streams_read_a_compacted_log(spark: SparkSession, tmp_path: Path) -> None:
     log = log_of(tmp_path)
     kept = {3, 77, 78, 150, 299}
     delete_files(log.store, rewrite(log, keep=kept.__contains__))

@@ -1,4 +1,4 @@
-"""Executors in processes of their own: one dies while it writes, or lacks the package."""
+"""Executors in separate processes: one is killed while it writes, or lacks the package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> Coordinator:
 
 
 def run(program: str, log: Coordinator, scratch: Path, *arguments: str, **environment: str) -> str:
-    """What a program prints."""
+    """Run a program; return what it prints."""
     command = [sys.executable, "-m", "tests.integration.spark_programs", program, log.store.root, str(scratch)]
     done = subprocess.run(
         [*command, *arguments],
@@ -46,14 +46,14 @@ def run(program: str, log: Coordinator, scratch: Path, *arguments: str, **enviro
 
 
 def write_records(log: Coordinator) -> None:
-    """Something to read, written without Spark."""
+    """Write a record to read, without Spark."""
     schema = StructType([StructField("value", StringType())])
     job = SparklogWriter(sink_options({"path": log.store.root, "topic": "orders"}), schema)
     job.commit([job.write(iter([pa.record_batch([pa.array(["v"])], names=["value"])]))])
 
 
 def hide_package(scratch: Path) -> None:
-    """A folder that hides the installed sparklog from executors that have it on their path, but not one in a zip."""
+    """Create a folder that hides the installed sparklog from executors, but not one in a zip."""
     hidden = scratch / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(
@@ -68,8 +68,10 @@ def hide_package(scratch: Path) -> None:
     )
 
 
-@pytest.mark.slow  # test_jobs.py has the same for a program of spark-submit
-def test_an_executor_that_dies_while_it_writes_leaves_every_record_once(log: Coordinator, tmp_path: Path) -> None:
+@pytest.mark.slow  # test_jobs.py covers the same with spark-submit
+def test_every_record_is_written_once_when_an_executor_is_killed_while_writing(
+    log: Coordinator, tmp_path: Path
+) -> None:
     before = log.refresh().version
     marker = tmp_path / "killed"
     printed = run("produce_with_a_kill", log, tmp_path, SPARKLOG_TEST_MARKER=str(marker))
@@ -78,23 +80,21 @@ def test_an_executor_that_dies_while_it_writes_leaves_every_record_once(log: Coo
     assert log.refresh().version == before + 1
 
 
-def test_a_task_that_is_retried_after_its_worker_left_files_behind_writes_every_record_once(
-    log: Coordinator, tmp_path: Path
-) -> None:
+def test_every_record_is_written_once_when_a_retried_task_left_files_behind(log: Coordinator, tmp_path: Path) -> None:
     log.submit(partial(alter_configs, topic="orders", changes={"segment.bytes": "1048576"}))
     before = log.refresh().version
     marker = tmp_path / "died"
     printed = run("produce_with_a_retry", log, tmp_path, SPARKLOG_TEST_MARKER=str(marker))
-    left_behind = int(marker.read_text())
-    assert left_behind > 0
+    orphans = int(marker.read_text())
+    assert orphans > 0
     assert printed.split() == ["records", "64000", "distinct", "64000"]
     assert log.refresh().version == before + 1
     committed = {segment.path for segment in log.segments("orders").partition(3)}
-    assert len(list(Path(log.store.root).glob("orders-3/*.log"))) == len(committed) + left_behind
+    assert len(list(Path(log.store.root).glob("orders-3/*.log"))) == len(committed) + orphans
 
 
-@pytest.mark.slow  # test_jobs.py has the same for a program of spark-submit
-def test_executors_without_the_package_say_what_to_do(log: Coordinator, tmp_path: Path) -> None:
+@pytest.mark.slow  # test_jobs.py covers the same with spark-submit
+def test_executors_without_the_package_fail_with_instructions(log: Coordinator, tmp_path: Path) -> None:
     write_records(log)
     hide_package(tmp_path)
     before = log.refresh().version
@@ -108,7 +108,7 @@ def test_executors_without_the_package_say_what_to_do(log: Coordinator, tmp_path
     assert log.refresh().version == before
 
 
-@pytest.mark.slow  # test_jobs.py has the same for a program of spark-submit
+@pytest.mark.slow  # test_jobs.py covers the same with spark-submit
 def test_executors_without_the_package_work_with_the_zip(log: Coordinator, tmp_path: Path) -> None:
     hide_package(tmp_path)
     packed = tmp_path / "sparklog-0-py.zip"

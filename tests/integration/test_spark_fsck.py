@@ -1,4 +1,4 @@
-"""fsck as a Spark job finds and mends the same as in one process."""
+"""fsck as a Spark job finds and repairs the same as in one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.store.local import LocalStore
 from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
 
 
-def test_a_check_and_a_repair_on_executors(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_check_and_a_repair_on_executors_match_those_in_one_process(spark: SparkSession, tmp_path: Path) -> None:
     cluster = DamagedCluster(tmp_path, brokers=2)
     paths = [cluster.append(partitions=(0, 1)) for _ in range(6)]
     cluster.flip(paths[0], 700, broker=1)

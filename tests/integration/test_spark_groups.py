@@ -35,7 +35,7 @@ def root(spark: SparkSession, tmp_path: Path) -> str:
     return coordinator.store.root
 
 
-def test_tasks_share_the_partitions_and_what_they_send_is_there_once(spark: SparkSession, root: str) -> None:
+def test_tasks_share_the_partitions_and_write_every_record_once(spark: SparkSession, root: str) -> None:
     def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
         context.send("totals", records.select(["key", "value"]))
 
@@ -43,25 +43,25 @@ def test_tasks_share_the_partitions_and_what_they_send_is_there_once(spark: Spar
         spark, root=root, group="g", topics=["orders"], process=copy, max_records=1000, members=3
     )
     assert sum(report.records for report in reports) == RECORDS
-    owners = Counter(place for report in reports for place in report.partitions)
+    owners = Counter(partition for report in reports for partition in report.partitions)
     assert set(owners) == {f"orders-{number}" for number in range(4)}
     copied = [row.value for row in sparklog.read(spark, root, "totals", columns=["value"]).collect()]
     assert sorted(map(int, copied)) == list(range(RECORDS))
     assert sparklog.spark.consume(spark, root=root, group="g", topics=["orders"], process=copy) == []
 
 
-def test_frames_of_pandas_become_totals(spark: SparkSession, root: str) -> None:
+def test_a_function_can_take_and_send_pandas_frames(spark: SparkSession, root: str) -> None:
     def total(frame: Any, context: ConsumeContext) -> None:
         amount = sum(int(value) for value in frame["value"])
         row = frame.head(1).assign(value=str(amount).encode(), key=str(context.partition).encode())
         context.send("totals", row[["key", "value"]])
 
     sparklog.spark.consume(spark, root=root, group="g", topics="orders", process=total, records="pandas")
-    found = sparklog.read(spark, root, "totals").selectExpr("sum(CAST(CAST(value AS STRING) AS BIGINT)) total")
-    assert found.collect()[0].total == RECORDS * (RECORDS - 1) // 2
+    totals = sparklog.read(spark, root, "totals").selectExpr("sum(CAST(CAST(value AS STRING) AS BIGINT)) total")
+    assert totals.collect()[0].total == RECORDS * (RECORDS - 1) // 2
 
 
-def test_what_a_function_raises_fails_the_job_with_its_text(spark: SparkSession, root: str) -> None:
+def test_an_exception_of_the_function_fails_the_job_with_its_message(spark: SparkSession, root: str) -> None:
     def fails(records: pa.RecordBatch, context: ConsumeContext) -> None:
         raise ValueError(f"no good record at {context.start_offset}")
 
@@ -70,7 +70,7 @@ def test_what_a_function_raises_fails_the_job_with_its_text(spark: SparkSession,
 
 
 @pytest.mark.slow
-def test_the_program_for_spark_submit_goes_on_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_the_program_for_spark_submit_runs_until_sigterm(tmp_path: Path) -> None:
     coordinator = create_cluster(str(tmp_path / "cluster"))
     coordinator.create_topic("orders", 2)
     append_records(coordinator, "orders", [Record(value=str(number).encode()) for number in range(500)])
@@ -87,21 +87,21 @@ def test_the_program_for_spark_submit_goes_on_until_it_is_told_to_stop(tmp_path:
         while end_of(coordinator, "copy") < 500 and clock.monotonic() < until and program.poll() is None:
             clock.sleep(0.1)
         program.send_signal(signal.SIGTERM)
-        _, said = program.communicate(timeout=60)
+        _, errors = program.communicate(timeout=60)
     finally:
         program.kill()
-    assert program.returncode == 0, said
-    assert "stopped after 500 records" in said
+    assert program.returncode == 0, errors
+    assert "stopped after 500 records" in errors
     assert end_of(coordinator, "copy") == 500
     assert coordinator.refresh().groups["g"].members == {}
 
 
 def end_of(coordinator: Coordinator, topic: str) -> int:
-    found = coordinator.refresh().topics.get(topic)
-    return 0 if found is None else sum(partition.log_end_offset for partition in found.partitions)
+    state = coordinator.refresh().topics.get(topic)
+    return 0 if state is None else sum(partition.log_end_offset for partition in state.partitions)
 
 
-def test_an_executor_that_dies_leaves_its_partitions_to_others_and_every_record_once(
+def test_every_record_is_copied_once_when_an_executor_of_the_group_is_killed(
     log: Any,  # noqa: F811
     tmp_path: Path,
 ) -> None:

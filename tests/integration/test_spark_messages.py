@@ -1,4 +1,4 @@
-"""What a healthy session prints, and what a session is told that cannot work. Each is a program of its own."""
+"""What a working session prints, and the error of one that cannot work. Each test runs a separate program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print(sparklog.read(spark, root, ["copy", "other"]).count())
 spark.stop()
 """
 
-OF_ONES_OWN = """
+WITHOUT_SPARKLOG_SESSION = """
 import sparklog
 from pyspark.sql import SparkSession
 
@@ -60,7 +60,7 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-def test_a_healthy_session_prints_no_traceback_and_no_warning_of_sparklogs_own_doing(tmp_path: Path) -> None:
+def test_a_working_session_prints_no_traceback_and_no_sparklog_warning(tmp_path: Path) -> None:
     done = run(HEALTHY, str(tmp_path))
     assert done.stdout.split() == ["2000", "1", "4000"], done.stderr
     for text in ("Traceback", "BrokenPipe", "replaced a", "unknown option", "sparklog"):
@@ -68,13 +68,13 @@ def test_a_healthy_session_prints_no_traceback_and_no_warning_of_sparklogs_own_d
         assert not [line for line in lines if "ResolveWriteToStream" not in line], done.stderr
 
 
-def test_a_session_whose_python_has_no_sparklog_is_told_what_to_set(tmp_path: Path) -> None:
+def test_a_session_whose_python_lacks_sparklog_fails_with_instructions(tmp_path: Path) -> None:
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()
     other.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     other.chmod(0o755)
     path = os.pathsep.join([str(other.parent), os.environ["PATH"]])
     assert shutil.which("python3", path=path) == str(other)
-    done = run(OF_ONES_OWN, PATH=path)
+    done = run(WITHOUT_SPARKLOG_SESSION, PATH=path)
     assert f"Set PYSPARK_PYTHON={sys.executable}" in done.stdout, done.stderr
     assert "'python3', which has no sparklog" in done.stdout

@@ -1,4 +1,4 @@
-"""Spark jobs and streams that write to several locations, one of which is lost on the way."""
+"""Spark jobs and streams that write to several locations, one of which is lost in between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.replicated import prepare
 
 @pytest.fixture
 def log(tmp_path: Path) -> Coordinator:
-    """Three locations; each of the four partitions of the topics is on two of them."""
+    """Three locations; each of the topics' four partitions has replicas on two of them."""
     roots = prepare(tmp_path, 3)
     coordinator = open_cluster(roots[0])
     for number, root in enumerate(roots):
@@ -43,9 +43,9 @@ def lose(log: Coordinator, broker: int) -> None:
 
 
 def values_in_sync(log: Coordinator, topic: str) -> list[str]:
-    """Every value of a topic, once each replica in sync has been found to hold the same of its partition."""
+    """Check that the in-sync replicas of each partition are equal; return all values of the topic."""
     state = log.refresh()
-    found: list[str] = []
+    values: list[str] = []
     for number, partition in enumerate(state.topic(topic).partitions):
         segments = log.segments(topic, state).partition(number).between(0, partition.log_end_offset)
         copies: list[list[bytes]] = []
@@ -55,8 +55,8 @@ def values_in_sync(log: Coordinator, topic: str) -> list[str]:
             read = fetcher.read(topic, segments, 0, partition.log_end_offset, ["value"])
             copies.append([value for records in read for value in records.batch.column(0).to_pylist()])
         assert all(copy == copies[0] for copy in copies)
-        found += [value.decode() for value in copies[0]]
-    return sorted(found)
+        values += [value.decode() for value in copies[0]]
+    return sorted(values)
 
 
 def write(spark: SparkSession, log: Coordinator, first: int, count: int, topic: str = "t", **options: Any) -> list[str]:
@@ -65,7 +65,7 @@ def write(spark: SparkSession, log: Coordinator, first: int, count: int, topic: 
     return [f"v{number}" for number in range(first, first + count)]
 
 
-def test_a_job_writes_to_every_replica_and_the_next_goes_on_without_a_location_that_is_lost(
+def test_a_job_writes_to_every_replica_and_the_next_one_works_without_a_lost_location(
     spark: SparkSession, log: Coordinator
 ) -> None:
     expected = write(spark, log, 0, 200)
@@ -81,13 +81,11 @@ def test_a_job_writes_to_every_replica_and_the_next_goes_on_without_a_location_t
         (2, (2, 0)),
         (0, (0,)),
     ]
-    found = sparklog.read(spark, log.store.root, "t").selectExpr("CAST(value AS STRING) value").collect()
-    assert sorted(row.value for row in found) == sorted(expected)
+    rows = sparklog.read(spark, log.store.root, "t").selectExpr("CAST(value AS STRING) value").collect()
+    assert sorted(row.value for row in rows) == sorted(expected)
 
 
-def test_a_stream_goes_on_without_a_location_that_is_lost(
-    spark: SparkSession, log: Coordinator, tmp_path: Path
-) -> None:
+def test_a_stream_continues_without_a_lost_location(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
     expected = write(spark, log, 0, 100)
     for _ in range(2):
         source = spark.readStream.format("sparklog").option("subscribe", "t").option("startingOffsets", "earliest")
@@ -100,7 +98,7 @@ def test_a_stream_goes_on_without_a_location_that_is_lost(
             expected += write(spark, log, 100, 100)
 
 
-def test_a_job_that_needs_more_replicas_than_there_are_writes_nothing(spark: SparkSession, log: Coordinator) -> None:
+def test_a_job_without_enough_in_sync_replicas_writes_nothing(spark: SparkSession, log: Coordinator) -> None:
     lose(log, 1)
     with pytest.raises(PySparkException, match="NotEnoughReplicasError"):
         write(spark, log, 0, 10, "needy")

@@ -1,4 +1,4 @@
-"""Tasks on Spark's executors: results as they finish, errors as they were raised, tries again elsewhere."""
+"""Tasks on Spark's executors: results in the order they finish, original errors, retries on other executors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def waiting() -> Callable[[str], str]:
-    """A task that returns its path once that exists; one without a folder at once."""
+    """Return a task that returns its path once it exists; immediately if the path has no folder."""
 
     def wait_for(path: str) -> str:
         while os.path.dirname(path) and not os.path.exists(path):
@@ -32,24 +32,24 @@ def waiting() -> Callable[[str], str]:
     return wait_for
 
 
-def test_every_item_is_a_task_and_has_its_result(spark: SparkSession) -> None:
-    def place(number: int) -> tuple[int, int]:
+def test_every_item_is_a_task_with_a_result(spark: SparkSession) -> None:
+    def task_of(number: int) -> tuple[int, int]:
         context = TaskContext.get()
         assert context is not None
         return number, context.partitionId()
 
-    assert sorted(SparkTasks(spark).run(place, range(5))) == [(number, number) for number in range(5)]
-    assert list(SparkTasks(spark).run(place, [])) == []
+    assert sorted(SparkTasks(spark).run(task_of, range(5))) == [(number, number) for number in range(5)]
+    assert list(SparkTasks(spark).run(task_of, [])) == []
 
 
-def test_results_come_as_they_are_finished(spark: SparkSession, tmp_path: Path) -> None:
-    found = SparkTasks(spark).run(waiting(), [str(tmp_path / "late"), "at once"])
-    assert next(found) == "at once"
+def test_results_are_returned_in_the_order_they_finish(spark: SparkSession, tmp_path: Path) -> None:
+    results = SparkTasks(spark).run(waiting(), [str(tmp_path / "late"), "immediate"])
+    assert next(results) == "immediate"
     (tmp_path / "late").touch()
-    assert list(found) == [str(tmp_path / "late")]
+    assert list(results) == [str(tmp_path / "late")]
 
 
-def test_an_error_comes_last_as_it_was_raised_with_where_it_happened(spark: SparkSession) -> None:
+def test_an_error_is_raised_last_with_its_type_and_remote_traceback(spark: SparkSession) -> None:
     def odd(number: int) -> int:
         if number % 2:
             raise CorruptRecordError(f"batch {number}", path="/x")
@@ -63,20 +63,20 @@ def test_an_error_comes_last_as_it_was_raised_with_where_it_happened(spark: Spar
     assert "in odd" in str(failed.value.__cause__)
 
 
-def test_the_ui_shows_what_runs_and_an_abandoned_job_is_cancelled(spark: SparkSession, tmp_path: Path) -> None:
-    found = SparkTasks(spark, "roll segments").run(waiting(), ["at once", str(tmp_path / "never")])
-    assert next(found) == "at once"
+def test_the_ui_describes_the_job_and_an_abandoned_job_is_cancelled(spark: SparkSession, tmp_path: Path) -> None:
+    results = SparkTasks(spark, "roll segments").run(waiting(), ["immediate", str(tmp_path / "never")])
+    assert next(results) == "immediate"
     tracker = spark.sparkContext.statusTracker()
     (job,) = tracker.getActiveJobsIds()
     stages = spark.sparkContext._jsc.sc().statusStore().job(job)
     assert stages.description().get() == "roll segments: 2 tasks"
-    found.close()  # type: ignore[attr-defined]
+    results.close()  # type: ignore[attr-defined]
     info = tracker.getJobInfo(job)
     assert info is not None
     assert info.status == "FAILED"
 
 
-def test_a_check_cancels_the_job(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_exception_of_the_check_cancels_the_job(spark: SparkSession, tmp_path: Path) -> None:
     def check() -> None:
         if (tmp_path / "running").exists():
             raise KeyboardInterrupt
@@ -91,22 +91,22 @@ def test_a_check_cancels_the_job(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
 
 
-def test_nothing_is_left_of_a_job(spark: SparkSession) -> None:
+def test_a_job_leaves_no_accumulator(spark: SparkSession) -> None:
     before = set(_accumulatorRegistry)
     list(SparkTasks(spark).run(str, range(3)))
     assert set(_accumulatorRegistry) == before
 
 
-def test_a_worker_that_dies_is_said_in_one_line(spark: SparkSession) -> None:
+def test_a_killed_worker_is_reported_in_one_line(spark: SparkSession) -> None:
     with pytest.raises(SparklogError, match="die: 1 tasks on Spark failed") as failed:
         list(SparkTasks(spark, "die").run(lambda _: os._exit(9), [0]))
     assert "\n" not in failed.value.message
 
 
-def test_through_dataframes_alone_as_spark_connect_has_it(spark: SparkSession) -> None:
+def test_tasks_run_through_dataframes_alone_as_in_spark_connect(spark: SparkSession) -> None:
     payloads = [_dumps(number) for number in range(3)]
-    found = list(run_in_arrow(spark, _dumps(lambda number: 6 // number), payloads, "divide"))
-    assert sorted((one.number, one.succeeded) for one in found) == [(0, False), (1, True), (2, True)]
+    results = list(run_in_arrow(spark, _dumps(lambda number: 6 // number), payloads, "divide"))
+    assert sorted((result.number, result.succeeded) for result in results) == [(0, False), (1, True), (2, True)]
 
 
 PROGRAM = """
@@ -120,7 +120,7 @@ folder = Path(sys.argv[1])
 
 def once_wrong(number):
     if number == 1 and TaskContext.get().attemptNumber() == 0:
-        raise OSError("this executor is out of luck")
+        raise OSError("the first attempt fails")
     if number == 2:
         try:
             os.open(folder / "killed", os.O_CREAT | os.O_EXCL)
@@ -137,7 +137,7 @@ spark.stop()
 
 
 @pytest.mark.slow
-def test_a_task_is_tried_again_on_executors_of_their_own(tmp_path: Path) -> None:
+def test_a_failed_task_is_retried_on_separate_executors(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Writes from threads of the driver's own, which Spark knows no session of."""
+"""Writes from plain threads of the driver, for which Spark has no active session."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def log(tmp_path: Path) -> Coordinator:
     return coordinator
 
 
-def in_threads(*works: Callable[[], object]) -> None:
-    """Run all at once, each in a plain thread, and raise what the first of them raised."""
+def in_threads(*jobs: Callable[[], object]) -> None:
+    """Run all concurrently, each in a plain thread, and raise the first error."""
     errors: list[BaseException] = []
 
-    def run(work: Callable[[], object]) -> None:
+    def run(job: Callable[[], object]) -> None:
         try:
-            work()
+            job()
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -42,26 +42,24 @@ def in_threads(*works: Callable[[], object]) -> None:
 
 
 def counts(spark: SparkSession, log: Coordinator) -> tuple[int, int]:
-    found = sparklog.read(spark, log.store.root, "orders").select("value")
-    return found.count(), found.distinct().count()
+    values = sparklog.read(spark, log.store.root, "orders").select("value")
+    return values.count(), values.distinct().count()
 
 
-def test_a_dataframe_is_written_from_a_plain_thread(spark: SparkSession, log: Coordinator) -> None:
+def test_a_plain_thread_can_write_a_dataframe(spark: SparkSession, log: Coordinator) -> None:
     rows = spark.range(50).selectExpr("CAST(id AS STRING) value")
     in_threads(lambda: sparklog.write(rows, log.store.root, "orders"))
     assert counts(spark, log) == (50, 50)
 
 
-def test_a_dataframe_of_a_second_session_is_written_from_a_plain_thread(spark: SparkSession, log: Coordinator) -> None:
+def test_a_plain_thread_can_write_a_dataframe_of_a_second_session(spark: SparkSession, log: Coordinator) -> None:
     other = spark.newSession()
     rows = other.range(50).selectExpr("CAST(id AS STRING) value")
     in_threads(lambda: sparklog.write(rows, log.store.root, "orders"))
     assert counts(spark, log) == (50, 50)
 
 
-def test_several_threads_write_at_the_same_time_and_every_record_is_there_once(
-    spark: SparkSession, log: Coordinator
-) -> None:
+def test_threads_that_write_concurrently_write_every_record_once(spark: SparkSession, log: Coordinator) -> None:
     before = log.refresh().version
     jobs = [spark.range(n * 50, n * 50 + 50).selectExpr("CAST(id AS STRING) value") for n in range(4)]
     in_threads(*[lambda rows=rows: sparklog.write(rows, log.store.root, "orders") for rows in jobs])
@@ -69,7 +67,7 @@ def test_several_threads_write_at_the_same_time_and_every_record_is_there_once(
     assert log.refresh().version == before + 4
 
 
-def test_sparks_own_words_write_from_a_thread_pool_and_from_a_thread_of_pysparks(
+def test_the_dataframe_writer_works_in_a_thread_pool_and_in_an_inheritable_thread(
     spark: SparkSession, log: Coordinator
 ) -> None:
     sparklog.register(spark)

@@ -1,4 +1,4 @@
-"""jobs/stream_to_table.py into a Delta table: spark-submit, with conf/spark-delta.conf and the jars that it names."""
+"""jobs/stream_to_table.py into a Delta table: spark-submit, with conf/spark-delta.conf and its jars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 RUN_SECONDS = 420
 UNRESOLVED = ("unresolved dependency", "[download failed")
-"""What Ivy says where jars cannot be fetched."""
+"""Messages of Ivy when jars cannot be fetched."""
 
 READ_TABLE = """\
 import json, sys
@@ -34,7 +34,7 @@ print("TABLE", json.dumps(found))
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
-    """The settings for one machine and those for Delta in one file, as the latter says."""
+    """The settings for one machine and for Delta in one file, as the latter documents."""
     joined = tmp_path / "joined.conf"
     joined.write_text(
         "\n".join((ROOT / "conf" / name).read_text() for name in ("spark-local.conf", "spark-delta.conf"))
@@ -43,7 +43,7 @@ def settings(tmp_path: Path) -> Path:
 
 
 def submit(settings: Path, *program: str) -> str:
-    """Run a program with these settings; what it and Spark say. Skips the test where the jars cannot be had."""
+    """Run a program with these settings and return its output; skip the test if the jars cannot be fetched."""
     command = [str(BIN / "spark-submit"), "--properties-file", str(settings), "--master", "local[2]"]
     quiet = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
     quiet += ["--conf", f"spark.local.dir={settings.parent / 'spark'}"]
@@ -64,7 +64,7 @@ def submit(settings: Path, *program: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_delta_table_has_every_record_once_though_the_query_is_started_again(tmp_path: Path, settings: Path) -> None:
+def test_a_delta_table_has_every_record_once_after_the_query_was_restarted(tmp_path: Path, settings: Path) -> None:
     create_cluster(str(tmp_path / "log")).create_topic("orders", 2)
     arguments = ["--bootstrap-server", str(tmp_path / "log"), "--topic", "orders", "--format", "delta"]
     arguments += ["--path", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
@@ -78,10 +78,10 @@ def test_a_delta_table_has_every_record_once_though_the_query_is_started_again(t
     last.unlink()  # as if the query had been killed between the table's commit and its own
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
     submit(settings, "jobs/stream_to_table.py", *arguments)
-    assert last.exists(), "the last batch was not run again"
+    assert last.exists(), "the last batch was not rerun"
     (tmp_path / "read_table.py").write_text(READ_TABLE)
-    said = submit(settings, str(tmp_path / "read_table.py"), str(tmp_path / "table"))
-    found = json.loads(said.partition("TABLE ")[2].partition("\n")[0])
-    assert found["ids"] == list(range(20))
-    assert found["operations"] == ["STREAMING UPDATE"] * table_commits, "no commit was added by the batch run again"
+    printed = submit(settings, str(tmp_path / "read_table.py"), str(tmp_path / "table"))
+    table = json.loads(printed.partition("TABLE ")[2].partition("\n")[0])
+    assert table["ids"] == list(range(20))
+    assert table["operations"] == ["STREAMING UPDATE"] * table_commits, "the rerun batch added a commit"
     assert table_commits > 2

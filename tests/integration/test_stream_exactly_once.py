@@ -1,8 +1,8 @@
-"""Exactly-once, proven: a copy query is killed with SIGKILL at random moments, again and again, and started anew.
+"""Exactly-once: a copy query is repeatedly killed with SIGKILL at random times and restarted.
 
-The whole process group of the driver dies at once: Python, the JVM and its threads. Spark's Python workers are in a
-group of their own and notice a moment later, so some of them go on writing, or committing, while the next instance of
-the query starts: zombies, as on a cluster. A failure prints the seed.
+The whole process group of the driver is killed: Python, the JVM and its threads. Spark's Python workers are in another
+group and exit a moment later, so some of them still write or commit while the next instance of the query starts:
+zombies, as on a cluster. A failure prints the seed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LIMIT = 60
 RUN_SECONDS = 300
 LONGEST_DELAY_SECONDS = 0.6
 BATCHES_A_KILL = 12
-"""More than a run gets done before it is killed, also on a fast machine: the query must not end before."""
+"""More than a run finishes before it is killed, even on a fast machine, so that the query does not end early."""
 
 
 def produce(folder: Path, count: int, copies: int = PARTITIONS) -> Coordinator:
-    """A cluster with so many records in topic orders, and topic copies of so many partitions."""
+    """Create a cluster with ``count`` records in topic orders, and a topic copies with ``copies`` partitions."""
     log = create_cluster(str(folder))
     log.create_topic("orders", PARTITIONS)
     log.create_topic("copies", copies)
@@ -42,17 +42,17 @@ def produce(folder: Path, count: int, copies: int = PARTITIONS) -> Coordinator:
 
 
 def records(folder: Path, topic: str) -> dict[int, list[tuple[bytes, bytes]]]:
-    """Keys and values of each partition in the order of their offsets."""
-    found: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(PARTITIONS)}
+    """Return keys and values of each partition in the order of their offsets."""
+    partitions: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(PARTITIONS)}
     for row in sorted(read_rows(folder, subscribe=topic), key=lambda row: (row["partition"], row["offset"])):
-        found.setdefault(row["partition"], []).append((row["key"], row["value"]))
-    return found
+        partitions.setdefault(row["partition"], []).append((row["key"], row["value"]))
+    return partitions
 
 
-def by_key(found: dict[int, list[tuple[bytes, bytes]]]) -> dict[bytes, list[bytes]]:
-    """The values of each key in order. A key whose records are in two partitions has no order, and is refused."""
+def by_key(partitions: dict[int, list[tuple[bytes, bytes]]]) -> dict[bytes, list[bytes]]:
+    """Return the values of each key in order; fail if a key is in two partitions, where it has no order."""
     values: dict[bytes, list[bytes]] = {}
-    for partition in found.values():
+    for partition in partitions.values():
         keys = {key for key, _ in partition}
         assert not keys & values.keys(), "records of one key are in several partitions"
         for key, value in partition:
@@ -61,7 +61,7 @@ def by_key(found: dict[int, list[tuple[bytes, bytes]]]) -> dict[bytes, list[byte
 
 
 class CopyQuery:
-    """One run of a copy program, in a process group of its own. It stands ready until ``start``."""
+    """One run of a copy program, in its own process group. It waits for ``start``."""
 
     def __init__(self, folder: Path, scratch: Path, program: str = "copy") -> None:
         repository = str(Path(__file__).parents[2])
@@ -82,13 +82,13 @@ class CopyQuery:
     def start(self) -> CopyQuery:
         """Let the query begin."""
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it has failed, which its status will say
+        with suppress(BrokenPipeError):  # it has failed; its exit status shows that
             self.process.stdin.write(b"\n")
             self.process.stdin.flush()
         return self
 
     def batches(self, count: int) -> bool:
-        """Wait until so many batches are finished; False if the query ended before."""
+        """Wait until ``count`` more batches are finished; return False if the query ended before."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(b"done"):
@@ -122,7 +122,7 @@ class CopyQuery:
 
 
 def copy_with_kills(folder: Path, scratch: Path, seed: int, kills: int) -> tuple[int, int]:
-    """Run the copy query to its end, killing it so often on the way. Returns the kills, and the runs that began."""
+    """Run the copy query to its end, killing it ``kills`` times. Return the number of kills and of runs."""
     chance = random.Random(seed)
     killed = 0
     ready = CopyQuery(folder, scratch)
@@ -143,31 +143,31 @@ def copy_with_kills(folder: Path, scratch: Path, seed: int, kills: int) -> tuple
         if ready.process.poll() is None:
             ready.kill()
             ready.close()
-    raise AssertionError(f"seed {seed}: the query never came to its end")
+    raise AssertionError(f"seed {seed}: the query never finished")
 
 
 def check_copy(folder: Path, log: Coordinator, seed: int) -> None:
-    given, copied = records(folder, "orders"), records(folder, "copies")
-    assert copied == given, f"seed {seed}: the copy differs from what was copied"
-    check_group(log, given, seed)
+    source, copied = records(folder, "orders"), records(folder, "copies")
+    assert copied == source, f"seed {seed}: the copy differs from the source"
+    check_group(log, source, seed)
 
 
 def check_copy_by_key(folder: Path, log: Coordinator, seed: int) -> None:
-    """For a copy into another number of partitions, which keeps the order of each key and no other."""
-    given, copied = records(folder, "orders"), records(folder, "copies")
-    assert by_key(copied) == by_key(given), f"seed {seed}: the copy differs from what was copied"
-    check_group(log, given, seed)
+    """Check a copy into a different number of partitions, which keeps only the order within each key."""
+    source, copied = records(folder, "orders"), records(folder, "copies")
+    assert by_key(copied) == by_key(source), f"seed {seed}: the copy differs from the source"
+    check_group(log, source, seed)
 
 
-def check_group(log: Coordinator, given: dict[int, list[tuple[bytes, bytes]]], seed: int) -> None:
-    """The consumer group stands at the end of what was to be copied."""
+def check_group(log: Coordinator, source: dict[int, list[tuple[bytes, bytes]]], seed: int) -> None:
+    """Check that the consumer group's offsets are the end offsets of the source."""
     group = log.refresh().groups["copier"]
-    ends = {one.partition: one.offset for one in group.offsets.values()}
-    assert ends == {number: len(found) for number, found in given.items()}, f"seed {seed}: the group's offsets"
+    ends = {entry.partition: entry.offset for entry in group.offsets.values()}
+    assert ends == {number: len(records) for number, records in source.items()}, f"seed {seed}: the group's offsets"
 
 
 @pytest.mark.parametrize("seed", [20260101])
-def test_a_query_that_is_killed_copies_everything_once_and_in_order(tmp_path: Path, seed: int) -> None:
+def test_a_killed_query_copies_every_record_once_and_in_order(tmp_path: Path, seed: int) -> None:
     log = produce(tmp_path / "log", 3 * BATCHES_A_KILL * LIMIT)
     killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=3)
     assert killed == 3
@@ -175,7 +175,7 @@ def test_a_query_that_is_killed_copies_everything_once_and_in_order(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_query_that_is_killed_fifty_times_copies_everything_once_and_in_order(tmp_path: Path) -> None:
+def test_a_query_killed_fifty_times_copies_every_record_once_and_in_order(tmp_path: Path) -> None:
     seed = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
     log = produce(tmp_path / "log", 50 * BATCHES_A_KILL * LIMIT)
     killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=50)

@@ -1,6 +1,6 @@
-"""Exactly-once where the driver lives on: executors are killed under a copy query, tasks fail, or run twice.
+"""Exactly-once while the driver survives: executors of a copy query are killed, and tasks fail or run twice.
 
-Copied is by key, into a topic of another number of partitions, so that the order of each key is what is kept.
+Records are copied by key into a topic with a different number of partitions, so the order within each key is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="fi
 
 
 def executors_of(driver: int) -> list[int]:
-    """The executors below a process: the JVMs that a local cluster starts."""
+    """Return the executors below a process: the JVMs that a local cluster starts."""
     parents: dict[int, int] = {}
     executors = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -36,7 +36,7 @@ def executors_of(driver: int) -> list[int]:
             parents[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             if b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
                 executors.append(int(process.name))
-    return [one for one in executors if is_below(driver, one, parents)]
+    return [process for process in executors if is_below(driver, process, parents)]
 
 
 def is_below(ancestor: int, process: int, parents: dict[int, int]) -> bool:
@@ -46,13 +46,13 @@ def is_below(ancestor: int, process: int, parents: dict[int, int]) -> bool:
 
 
 def kill_executors(query: CopyQuery, seed: int, kills: int) -> set[int]:
-    """Kill one executor after the other, at random moments while the query runs. Returns which were killed."""
+    """Kill executors one by one, at random times while the query runs. Return which were killed."""
     chance = random.Random(seed)
     killed: set[int] = set()
     while len(killed) < kills and query.batches(chance.randrange(1, 4)):
         with suppress(subprocess.TimeoutExpired):
             query.process.wait(chance.uniform(0, LONGEST_DELAY_SECONDS))
-        running = [one for one in executors_of(query.process.pid) if one not in killed]
+        running = [process for process in executors_of(query.process.pid) if process not in killed]
         if running:
             victim = chance.choice(sorted(running))
             os.kill(victim, signal.SIGKILL)
@@ -75,11 +75,11 @@ def copy_with_killed_executors(tmp_path: Path, seed: int, kills: int) -> None:
 
 @needs_proc
 @pytest.mark.slow
-def test_a_query_whose_executors_are_killed_copies_everything_once_and_in_order(tmp_path: Path) -> None:
+def test_a_query_whose_executors_are_killed_copies_every_record_once_and_in_order(tmp_path: Path) -> None:
     copy_with_killed_executors(tmp_path, seed=int(os.environ.get("SPARKLOG_TEST_SEED", "20260102")), kills=3)
 
 
-def test_a_query_whose_tasks_all_fail_after_they_have_written_copies_everything_once(tmp_path: Path) -> None:
+def test_a_query_whose_tasks_fail_after_writing_copies_every_record_once(tmp_path: Path) -> None:
     log = produce(tmp_path / "log", 2 * LIMIT, COPIES)
     before = log.refresh().version
     query = CopyQuery(tmp_path / "log", tmp_path, "copy_with_failing_tasks").start()
@@ -89,16 +89,16 @@ def test_a_query_whose_tasks_all_fail_after_they_have_written_copies_everything_
     assert log.refresh().version == before + batches(tmp_path), "one commit for each batch"
     committed, written = files(log, tmp_path / "log")
     assert committed < written
-    assert len(written) == 2 * len(committed), "two attempts of each task, and one that counts"
+    assert len(written) == 2 * len(committed), "two attempts of each task, one of them committed"
 
 
 def batches(scratch: Path) -> int:
-    """How many batches the query has finished."""
+    """Return the number of batches that the query has finished."""
     return len(list((scratch / "checkpoint" / "commits").glob("[0-9]*")))
 
 
 def files(log: Coordinator, folder: Path) -> tuple[set[str], set[str]]:
-    """The files of topic copies that commits name, and those that are there."""
+    """Return the committed files of topic copies, and all stored ones."""
     segments = log.segments("copies", log.refresh())
     committed = {segment.path for number in range(COPIES) for segment in segments.partition(number)}
     return committed, {str(path.relative_to(folder)) for path in folder.glob("copies-*/*.log")}
@@ -106,7 +106,7 @@ def files(log: Coordinator, folder: Path) -> tuple[set[str], set[str]]:
 
 @pytest.fixture
 def two_hosts(tmp_path: Path) -> Iterator[str]:
-    """A cluster with workers on two addresses of this machine: Spark speculates on another host only."""
+    """A Spark cluster with workers on two addresses of this machine: speculative tasks run on another host only."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -117,8 +117,8 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
         assert master.stdout is not None
         assert any(b"elected leader" in line for line in master.stdout), "the master did not start"
         for host in ("127.0.0.1", "127.0.0.2"):
-            place = ["--host", host, "--webui-port", "0", "--work-dir", str(tmp_path / f"work-{host}")]
-            started.append(start("worker.Worker", *place, "--cores", "1", "--memory", "1g", address))
+            options = ["--host", host, "--webui-port", "0", "--work-dir", str(tmp_path / f"work-{host}")]
+            started.append(start("worker.Worker", *options, "--cores", "1", "--memory", "1g", address))
         yield address
     finally:
         for process in reversed(started):
@@ -127,7 +127,7 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
 
 
 def start(daemon: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """A daemon of Spark's own cluster manager, in a process group of its own."""
+    """Start a daemon of Spark's standalone cluster manager in its own process group."""
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     return subprocess.Popen(
         [program, f"org.apache.spark.deploy.{daemon}", *arguments],
@@ -139,7 +139,7 @@ def start(daemon: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 @needs_proc
 @pytest.mark.slow
-def test_of_two_attempts_that_have_both_written_only_one_is_committed(
+def test_only_one_of_two_attempts_that_have_both_written_is_committed(
     tmp_path: Path, two_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARKLOG_TEST_MASTER", two_hosts)
@@ -150,4 +150,4 @@ def test_of_two_attempts_that_have_both_written_only_one_is_committed(
     check_copy_by_key(tmp_path / "log", log, seed=0)
     committed, written = files(log, tmp_path / "log")
     assert committed < written
-    assert len(written) == len(committed) + batches(tmp_path), "one attempt that came to nothing in each batch"
+    assert len(written) == len(committed) + batches(tmp_path), "one uncommitted attempt in each batch"

@@ -1,4 +1,4 @@
-"""The streaming programs of jobs/: in this process on the tests' session, and one as a process that is stopped."""
+"""The streaming programs of jobs/: in this process with the tests' session, and one in a process that is stopped."""
 
 from __future__ import annotations
 
@@ -28,23 +28,32 @@ def run(name: str, *arguments: str) -> int:
 
 @pytest.fixture(autouse=True)
 def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session of the tests is used as that of spark-submit would be."""
+    """Use the session of the tests as that of spark-submit."""
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
 
 
-def test_stream_copy_copies_what_an_expression_leaves_and_tells_the_group(
+def test_stream_copy_copies_the_selected_records_and_commits_offsets_of_the_group(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     produce(spark, log, 10)
-    place = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
-    what = ["--topic", "orders", "--to", "copies", "--value", "concat(CAST(value AS STRING), '0')", "--group", "copier"]
-    what += ["--where", "CAST(CAST(value AS STRING) AS INT) < 5"]
-    assert run("stream_copy", *place, *what) == 0
+    cluster = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    topics = [
+        "--topic",
+        "orders",
+        "--to",
+        "copies",
+        "--value",
+        "concat(CAST(value AS STRING), '0')",
+        "--group",
+        "copier",
+    ]
+    topics += ["--where", "CAST(CAST(value AS STRING) AS INT) < 5"]
+    assert run("stream_copy", *cluster, *topics) == 0
     assert values(spark, log) == [0, 10, 20, 30, 40]
-    assert sum(one.offset for one in log.refresh().groups["copier"].offsets.values()) == 10
+    assert sum(entry.offset for entry in log.refresh().groups["copier"].offsets.values()) == 10
     assert "ended after 10 records" in capsys.readouterr().err
 
 
@@ -62,32 +71,32 @@ def test_stream_to_table_keeps_a_table_of_parquet_files_up_to_date(
     assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "table")).collect()) == list(range(20))
 
 
-def test_a_failure_is_told_in_one_line(
+def test_a_failure_is_reported_in_one_line(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    place = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
-    assert run("stream_copy", *place, "--topic", "nothing", "--to", "copies") == 1
+    cluster = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    assert run("stream_copy", *cluster, "--topic", "nothing", "--to", "copies") == 1
     assert "topic 'nothing' does not exist" in capsys.readouterr().err
 
 
-def test_sigterm_stops_a_program_and_the_next_start_goes_on(
+def test_sigterm_stops_a_program_and_the_next_start_continues(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     folder = Path(log.store.root.removeprefix("file://"))
     write_rows(folder, "value string", [{"value": str(number)} for number in range(7)], topic="orders")
-    place = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint")]
-    what = ["--topic", "orders", "--to", "copies"]
+    cluster = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint")]
+    topics = ["--topic", "orders", "--to", "copies"]
     program = subprocess.Popen(
         [
             sys.executable,
             "jobs/stream_copy.py",
-            *place,
-            *what,
+            *cluster,
+            *topics,
             "--master",
             "local[1]",
             "--conf",
@@ -105,14 +114,14 @@ def test_sigterm_stops_a_program_and_the_next_start_goes_on(
             if "batch 0: 7 records" in line:
                 break
         program.send_signal(signal.SIGTERM)
-        said = program.stderr.read()
+        errors = program.stderr.read()
         assert program.wait(WAIT_SECONDS) == 0
-        assert "stopped after 7 records" in said
+        assert "stopped after 7 records" in errors
     finally:
         program.kill()
         assert program.stderr is not None
         program.stderr.close()
         program.wait()
     produce(spark, log, 3, first=7)
-    assert run("stream_copy", *place, *what, "--available-now") == 0
+    assert run("stream_copy", *cluster, *topics, "--available-now") == 0
     assert values(spark, log) == list(range(10))

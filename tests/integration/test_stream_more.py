@@ -16,10 +16,10 @@ from tests.integration.test_stream_queries import copy, finished, log, produce, 
 
 
 def committed(log: Coordinator, group: str) -> dict[int, int]:  # noqa: F811
-    return {one.partition: one.offset for one in log.refresh().groups[group].offsets.values()}
+    return {entry.partition: entry.offset for entry in log.refresh().groups[group].offsets.values()}
 
 
-def test_foreach_batch_writes_each_batch_once_and_tells_its_writes_apart(
+def test_foreach_batch_writes_each_batch_once_to_each_of_two_topics(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -44,7 +44,7 @@ def test_foreach_batch_writes_each_batch_once_and_tells_its_writes_apart(
     assert values(spark, log, "odd") == [1, 3, 5, 7, 9]
 
 
-def test_two_writes_of_one_batch_under_one_name_are_refused_instead_of_lost(
+def test_a_second_write_of_a_batch_under_the_same_name_is_refused(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -59,7 +59,7 @@ def test_two_writes_of_one_batch_under_one_name_are_refused_instead_of_lost(
         finished(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
 
-def test_a_group_sees_what_a_query_has_finished(
+def test_a_query_commits_the_offsets_of_finished_batches_to_its_group(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -71,7 +71,7 @@ def test_a_group_sees_what_a_query_has_finished(
     assert committed(log, "billing") == {0: 3, 1: 3, 2: 3}
 
 
-def test_output_and_consumer_offsets_are_one_commit(
+def test_output_and_consumer_offsets_are_in_one_commit(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -89,8 +89,8 @@ def test_a_listener_reports_lag_and_commits_to_the_group_of_the_querys_name(
     tmp_path: Path,
 ) -> None:
     produce(spark, log, 9)
-    found: list[QueryLag] = []
-    listener = LagListener(found.append, root=log.store.root)
+    reports: list[QueryLag] = []
+    listener = LagListener(reports.append, root=log.store.root)
     spark.streams.addListener(listener)
     try:
         noop = stream(spark, log, maxOffsetsPerTrigger="3").writeStream.format("noop").queryName("audit")
@@ -99,7 +99,7 @@ def test_a_listener_reports_lag_and_commits_to_the_group_of_the_querys_name(
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     finally:
         spark.streams.removeListener(listener)
-    assert [lag.max_offsets_behind_latest for lag in found if lag.query == "audit"][:3] == [2, 1, 0]
+    assert [lag.max_offsets_behind_latest for lag in reports if lag.query == "audit"][:3] == [2, 1, 0]
     assert listener.progress["audit"].avg_offsets_behind_latest == 0
     assert committed(log, "audit") == {0: 3, 1: 3, 2: 3}
 
@@ -110,7 +110,7 @@ def run_named(spark: SparkSession, source: DataFrame, name: str, checkpoint: Pat
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
-def test_a_query_with_a_name_commits_to_the_group_of_that_name_unless_told_otherwise(
+def test_a_named_query_commits_to_the_group_of_its_name_by_default(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -123,7 +123,7 @@ def test_a_query_with_a_name_commits_to_the_group_of_that_name_unless_told_other
     assert set(log.refresh().groups) == {"named", "chosen"}
 
 
-def test_a_query_that_goes_on_commits_only_what_is_new_and_none_of_a_name_that_no_group_can_have(
+def test_a_query_commits_only_new_offsets_and_none_if_its_name_is_an_invalid_group_id(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -139,7 +139,7 @@ def test_a_query_that_goes_on_commits_only_what_is_new_and_none_of_a_name_that_n
     assert "commits no offsets to a group of its name" in caplog.text
 
 
-def test_a_source_may_stand_twice_in_a_query_and_beside_another(
+def test_a_query_can_use_a_source_twice_and_another_one(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -153,7 +153,7 @@ def test_a_source_may_stand_twice_in_a_query_and_beside_another(
     assert values(spark, log) == sorted([*range(6), *range(6), 100, 101, 102])
 
 
-def test_a_whole_result_is_appended_at_each_batch_in_complete_mode(
+def test_complete_mode_appends_the_whole_result_in_each_batch(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -166,7 +166,7 @@ def test_a_whole_result_is_appended_at_each_batch_in_complete_mode(
     assert values(spark, log) == [3, 3, 3]
 
 
-def test_update_mode_which_spark_denies_to_python_sinks_works_through_foreach_batch(
+def test_update_mode_works_through_foreach_batch_only(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
@@ -182,11 +182,11 @@ def test_update_mode_which_spark_denies_to_python_sinks_works_through_foreach_ba
     assert values(spark, log) == [3, 3, 3]
 
 
-def test_write_batch_outside_of_a_query_has_to_be_given_its_id(
+def test_write_batch_outside_of_a_query_needs_the_query_id(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
 ) -> None:
-    """As in sessions of Spark Connect, which tell nobody of a query."""
+    """As in sessions of Spark Connect, which do not expose the query."""
     batch = spark.createDataFrame([("7",)], "value string")
     with pytest.raises(InvalidRequestError, match="pass query_id"):
         sparklog.write_batch(batch, 0, log.store.root, "copies")

@@ -52,17 +52,15 @@ def copy(df: DataFrame, log: Coordinator, checkpoint: Path, **options: str) -> S
 
 
 def values(spark: SparkSession, log: Coordinator, topic: str = "copies") -> list[int]:
-    found = sparklog.read(spark, log.store.root, topic).selectExpr("CAST(CAST(value AS STRING) AS INT) value")
-    return sorted(row.value for row in found.collect())
+    rows = sparklog.read(spark, log.store.root, topic).selectExpr("CAST(CAST(value AS STRING) AS INT) value")
+    return sorted(row.value for row in rows.collect())
 
 
 def batch_sizes(query: StreamingQuery) -> list[int]:
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
-def test_a_copy_takes_everything_once_and_goes_on_where_it_stopped(
-    spark: SparkSession, log: Coordinator, tmp_path: Path
-) -> None:
+def test_a_restarted_query_copies_only_new_records(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
     produce(spark, log, 100)
     copy(stream(spark, log), log, tmp_path / "checkpoint")
     produce(spark, log, 50, first=100)
@@ -71,7 +69,7 @@ def test_a_copy_takes_everything_once_and_goes_on_where_it_stopped(
     assert values(spark, log) == list(range(150))
 
 
-def test_each_micro_batch_is_one_commit_under_the_querys_id(
+def test_each_micro_batch_is_one_commit_with_the_querys_id(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
     produce(spark, log, 15)
@@ -83,7 +81,7 @@ def test_each_micro_batch_is_one_commit_under_the_querys_id(
     assert state.applications[f"query:{query.id}:copies"].version == 2
 
 
-def test_a_batch_that_is_run_again_adds_nothing(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
+def test_a_rerun_batch_adds_nothing(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
     produce(spark, log, 30)
     copy(stream(spark, log), log, tmp_path / "checkpoint")
     for name in ("0", ".0.crc"):  # as if the driver had died before it wrote them
@@ -92,7 +90,7 @@ def test_a_batch_that_is_run_again_adds_nothing(spark: SparkSession, log: Coordi
     assert values(spark, log) == list(range(30))
 
 
-def test_offsets_in_the_checkpoint_are_the_connectors_with_the_ids_in_a_name_without_partitions(
+def test_offsets_in_the_checkpoint_have_the_connectors_form_plus_an_entry_for_ids(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
     produce(spark, log, 30)
@@ -105,18 +103,18 @@ def test_offsets_in_the_checkpoint_are_the_connectors_with_the_ids_in_a_name_wit
 def test_a_checkpoint_of_an_earlier_version_is_continued(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
     produce(spark, log, 30)
     copy(stream(spark, log), log, tmp_path / "checkpoint")
-    kept = tmp_path / "checkpoint" / "offsets" / "0"
-    version, metadata, _ = kept.read_text().splitlines()
+    offsets = tmp_path / "checkpoint" / "offsets" / "0"
+    version, metadata, _ = offsets.read_text().splitlines()
     ids = {"cluster": log.state.cluster_id, "topics": {"orders": log.state.topic("orders").topic_id}}
     former = json.dumps({"orders": {"0": 10, "1": 10, "2": 10}, "$ids": ids})
-    kept.write_text("\n".join([version, metadata, former]))
-    (kept.parent / ".0.crc").unlink()
+    offsets.write_text("\n".join([version, metadata, former]))
+    (offsets.parent / ".0.crc").unlink()
     produce(spark, log, 15, first=30)
     copy(stream(spark, log), log, tmp_path / "checkpoint")
     assert values(spark, log) == list(range(45))
 
 
-def test_a_query_that_starts_at_latest_keeps_its_start_before_anything_comes(
+def test_a_query_that_starts_at_latest_keeps_its_start_offsets(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
     produce(spark, log, 9)
@@ -127,7 +125,7 @@ def test_a_query_that_starts_at_latest_keeps_its_start_before_anything_comes(
 
 
 @pytest.mark.filterwarnings("ignore:.*Trigger:DeprecationWarning")
-def test_trigger_once_takes_all_there_is_in_one_batch_whatever_the_limits_say(
+def test_trigger_once_reads_everything_in_one_batch_and_ignores_limits(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
     limits = {"maxOffsetsPerTrigger": "600", "minOffsetsPerTrigger": "500"}
@@ -165,7 +163,7 @@ def other_cluster(log: Coordinator) -> None:
         (other_cluster, "the checkpoint is of cluster"),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_refused(
+def test_a_checkpoint_of_another_topic_or_cluster_is_refused(
     spark: SparkSession, log: Coordinator, tmp_path: Path, damage: Callable[[Coordinator], None], message: str
 ) -> None:
     produce(spark, log, 9)

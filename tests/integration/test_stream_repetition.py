@@ -1,6 +1,6 @@
-"""Checkpoints that lost something, went back in time, were copied or started over: no row is dropped without an error.
+"""Checkpoints that lost files, were restored, copied or reset: no row is dropped without an error.
 
-What Spark does with them is part of what is tested, so each is a real query.
+Spark's own handling of checkpoints is part of the test, so each test runs a real query.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def stream(spark: SparkSession, log: Coordinator) -> DataFrame:
 
 
 def copy(spark: SparkSession, log: Coordinator, checkpoint: Path, topic: str = "copies", **more: Any) -> StreamingQuery:
-    """Run the copy query to its end, without the partition: where the sink writes is not certain."""
+    """Run the copy query to its end, without the partition column: the partition that the sink chooses is not fixed."""
     options = {"kafka.bootstrap.servers": log.store.root, "topic": topic, "checkpointLocation": str(checkpoint), **more}
     query = stream(spark, log).writeStream.format("sparklog").options(**options).trigger(availableNow=True).start()
     assert query.awaitTermination(WAIT_SECONDS), "the query did not end"
@@ -51,37 +51,37 @@ def copy(spark: SparkSession, log: Coordinator, checkpoint: Path, topic: str = "
 
 
 def values(spark: SparkSession, log: Coordinator, topic: str = "copies") -> list[int]:
-    found = sparklog.read(spark, log.store.root, topic).selectExpr("CAST(CAST(value AS STRING) AS INT) value")
-    return sorted(row.value for row in found.collect())
+    rows = sparklog.read(spark, log.store.root, topic).selectExpr("CAST(CAST(value AS STRING) AS INT) value")
+    return sorted(row.value for row in rows.collect())
 
 
-def forget(checkpoint: Path, folder: str, batch: int) -> None:
+def delete_entry(checkpoint: Path, folder: str, batch: int) -> None:
     for name in (str(batch), f".{batch}.crc"):
         (checkpoint / folder / name).unlink()
 
 
-def test_a_batch_whose_offsets_were_lost_is_planned_with_more_rows_and_refused_or_appended(
+def test_a_batch_replanned_with_more_rows_after_losing_its_offsets_is_refused_or_appended(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
-    place = tmp_path / "checkpoint"
+    checkpoint = tmp_path / "checkpoint"
     for part in (0, 10):
         produce(spark, log, part, part + 10)
-        copy(spark, log, place)
-    forget(place, "offsets", 1)
-    forget(place, "commits", 1)
+        copy(spark, log, checkpoint)
+    delete_entry(checkpoint, "offsets", 1)
+    delete_entry(checkpoint, "commits", 1)
     produce(spark, log, 20, 30)
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match=REFUSED.format(1, "was written before")) as caught:
-            copy(spark, log, place)
+            copy(spark, log, checkpoint)
     assert "topic copies got 10 records then, and 20 now" in str(caught.value)
     assert values(spark, log) == list(range(20))
-    copy(spark, log, place, onBatchMismatch="append")
+    copy(spark, log, checkpoint, onBatchMismatch="append")
     produce(spark, log, 30, 40)
-    copy(spark, log, place)
+    copy(spark, log, checkpoint)
     assert sorted({*values(spark, log)}) == list(range(40))
 
 
-def test_a_copied_checkpoint_that_writes_to_another_topic_writes_its_rows_there(
+def test_a_query_with_a_copied_checkpoint_can_write_to_another_topic(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
     produce(spark, log, 0, 10)
@@ -94,94 +94,92 @@ def test_a_copied_checkpoint_that_writes_to_another_topic_writes_its_rows_there(
     assert values(spark, log, "others") == list(range(10, 20))
 
 
-def test_a_query_that_starts_over_and_keeps_its_id_is_refused_or_appends(
+def test_a_query_that_restarts_from_batch_0_with_the_same_id_is_refused_or_appends(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
-    place = tmp_path / "checkpoint"
+    checkpoint = tmp_path / "checkpoint"
     for part in (0, 10):
         produce(spark, log, part, part + 10)
-        copy(spark, log, place)
+        copy(spark, log, checkpoint)
     for folder in ("offsets", "commits"):
-        shutil.rmtree(place / folder)
+        shutil.rmtree(checkpoint / folder)
     produce(spark, log, 20, 30)
     with pytest.raises(StreamingQueryException, match=REFUSED.format(0, "comes after number 1")):
-        copy(spark, log, place)
-    copy(spark, log, place, onBatchMismatch="append")
+        copy(spark, log, checkpoint)
+    copy(spark, log, checkpoint, onBatchMismatch="append")
     assert values(spark, log) == sorted([*range(20), *range(30)])
 
 
-def test_a_topic_that_is_changed_while_the_last_batch_is_run_again_gets_that_batch(
-    spark: SparkSession, log: Coordinator, tmp_path: Path
-) -> None:
+def test_a_rerun_batch_is_written_to_a_changed_topic(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
     produce(spark, log, 0, 10)
     copy(spark, log, tmp_path / "checkpoint")
-    forget(tmp_path / "checkpoint", "commits", 0)
+    delete_entry(tmp_path / "checkpoint", "commits", 0)
     copy(spark, log, tmp_path / "checkpoint", "others")
     assert values(spark, log, "others") == list(range(10))
 
 
-def test_a_checkpoint_that_was_restored_from_an_older_copy_is_refused_or_left_out(
+def test_a_checkpoint_restored_from_an_older_copy_is_refused_or_its_batch_skipped(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
-    place = tmp_path / "checkpoint"
+    checkpoint = tmp_path / "checkpoint"
     produce(spark, log, 0, 10)
-    copy(spark, log, place)
-    shutil.copytree(place, tmp_path / "older")
+    copy(spark, log, checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "older")
     produce(spark, log, 10, 20)
-    copy(spark, log, place)
-    shutil.rmtree(place)
-    shutil.copytree(tmp_path / "older", place)
+    copy(spark, log, checkpoint)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "older", checkpoint)
     produce(spark, log, 20, 30)
     with pytest.raises(StreamingQueryException, match=REFUSED.format(1, "was written before")):
-        copy(spark, log, place)
-    copy(spark, log, place, onBatchMismatch="skip")
+        copy(spark, log, checkpoint)
+    copy(spark, log, checkpoint, onBatchMismatch="skip")
     produce(spark, log, 30, 40)
-    copy(spark, log, place)
-    assert values(spark, log) == [*range(20), *range(30, 40)], "20 to 29 were left out, as it was told"
+    copy(spark, log, checkpoint)
+    assert values(spark, log) == [*range(20), *range(30, 40)], "20 to 29 are skipped, as configured"
 
 
-def test_a_listener_is_told_of_a_batch_that_was_run_again_and_added_nothing(
+def test_a_listener_reports_a_rerun_batch_that_added_nothing(
     spark: SparkSession, log: Coordinator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = tmp_path / "checkpoint"
+    checkpoint = tmp_path / "checkpoint"
     produce(spark, log, 0, 10)
-    copy(spark, log, place)
-    forget(place, "commits", 0)
+    copy(spark, log, checkpoint)
+    delete_entry(checkpoint, "commits", 0)
     produce(spark, log, 10, 20)
     reports: Queue[QueryLag] = Queue()
     listener = LagListener(reports.put)
     spark.streams.addListener(listener)
     try:
-        copy(spark, log, place)
-        found = [reports.get(timeout=WAIT_SECONDS) for _ in range(2)]
+        copy(spark, log, checkpoint)
+        lags = [reports.get(timeout=WAIT_SECONDS) for _ in range(2)]
     finally:
         spark.streams.removeListener(listener)
-    assert [(one.batch_id, one.is_repetition) for one in found] == [(0, True), (1, False)]
+    assert [(lag.batch_id, lag.is_repetition) for lag in lags] == [(0, True), (1, False)]
     assert "micro-batch 0 of run" in caplog.text
     assert "it added nothing" in caplog.text
     assert values(spark, log) == list(range(20))
 
 
-def test_write_batch_has_the_same_rules(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
-    place = tmp_path / "checkpoint"
+def test_write_batch_follows_the_same_rules(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
 
     def run(topic: str, **more: Any) -> None:
         def handle(batch: DataFrame, number: int) -> None:
             sparklog.write_batch(batch, number, log.store.root, topic, name="rows", **more)
 
-        query = stream(spark, log).writeStream.foreachBatch(handle).option("checkpointLocation", str(place))
+        query = stream(spark, log).writeStream.foreachBatch(handle).option("checkpointLocation", str(checkpoint))
         assert query.trigger(availableNow=True).start().awaitTermination(WAIT_SECONDS)
 
     produce(spark, log, 0, 10)
     run("copies")
-    forget(place, "commits", 0)
+    delete_entry(checkpoint, "commits", 0)
     run("copies")
     assert values(spark, log) == list(range(10))
-    forget(place, "commits", 0)
+    delete_entry(checkpoint, "commits", 0)
     run("others")
     assert values(spark, log, "others") == list(range(10))
-    forget(place, "commits", 0)
-    forget(place, "offsets", 0)
+    delete_entry(checkpoint, "commits", 0)
+    delete_entry(checkpoint, "offsets", 0)
     produce(spark, log, 10, 20)
     with pytest.raises(StreamingQueryException, match=r"micro-batch 0 of query:.*:rows:copies was written before"):
         run("copies")

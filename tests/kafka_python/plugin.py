@@ -1,7 +1,7 @@
 """A pytest plugin under which kafka-python's own tests run against sparklog.
 
-It answers ``import kafka`` with sparklog.kafka, puts a log in a folder where the tests start a broker, and stands in
-for what their helpers import of kafka-python's network code. The outcomes are written to SPARKLOG_OUTCOMES.
+It makes ``import kafka`` import sparklog.kafka, creates a log in a folder where the tests start a broker, and replaces
+the parts of kafka-python's network code that their helpers import. It writes the outcomes to SPARKLOG_OUTCOMES.
 
 Not for: sparklog's own tests. scripts/kafka_python_tests.py starts pytest with it.
 """
@@ -24,12 +24,12 @@ from sparklog.coordinator import create_cluster
 from sparklog.protocol.decide.topics import alter_configs
 
 PARTITIONS = 4
-"""Of a topic, as the tests' own broker has them."""
+"""Partitions per topic, as on the broker of the tests."""
 outcomes: dict[str, str] = {}
 
 
 def stand_in(name: str, **attributes: Any) -> None:
-    """A module of this name, unless sparklog has one."""
+    """Create a module of this name, unless sparklog has one."""
     try:
         __import__(name)
     except ImportError:
@@ -42,7 +42,7 @@ def stand_in(name: str, **attributes: Any) -> None:
 
 
 class Log:
-    """What the tests ask of the broker that they start."""
+    """The interface of the broker that the tests start."""
 
     partitions = PARTITIONS
     replicas = 1
@@ -52,7 +52,7 @@ class Log:
         cluster = create_cluster(self.root)
         cluster.submit(
             partial(alter_configs, topic="", changes={"group.min.session.timeout.ms": "1000"})
-        )  # the tests' own broker takes short ones
+        )  # the tests' broker allows short ones
         self.zookeeper = None
 
     @classmethod
@@ -80,12 +80,12 @@ def client_params(broker: Log, client_id: str = "client", **overrides: Any) -> d
     return broker._enrich_client_params(overrides, client_id=client_id)
 
 
-# Their folder is no package in the source distribution, and Python's own of that name would be found in its place.
+# Their folder is not a package in the source distribution, and Python's own package of that name would be imported.
 package = ModuleType("test")
 package.__path__ = [str(Path.cwd() / "test")]
 sys.modules["test"] = package
 
-sparklog.kafka.install(Log().root)  # where a test names a broker, or none
+sparklog.kafka.install(Log().root)  # used whether a test names a broker or not
 stand_in("kafka.net")
 stand_in("kafka.net.compat", KafkaNetClient=None)
 stand_in("kafka.net.manager", KafkaConnectionManager=None)
@@ -103,13 +103,15 @@ fixtures = ModuleType("test.integration.fixtures")
 vars(fixtures).update(KafkaFixture=Log, ZookeeperFixture=Log, create_topics=create_topics, client_params=client_params)
 sys.modules["test.integration.fixtures"] = fixtures
 
-mocks = ModuleType("test.mock_broker")  # speaks the wire format, and only in a checkout; what needs it is left out
+mocks = ModuleType(
+    "test.mock_broker"
+)  # uses the wire protocol, and exists only in a checkout; tests that need it are excluded
 vars(mocks).update(MockBroker=None, MockCluster=None)
 sys.modules["test.mock_broker"] = mocks
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "timeout: of pytest-timeout, which is not used here")
+    config.addinivalue_line("markers", "timeout: of pytest-timeout, which is not installed here")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

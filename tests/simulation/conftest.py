@@ -1,4 +1,4 @@
-"""Every simulation: an actor is one greenlet, and what the code under test does in threads of its own is done there."""
+"""For every simulation: an actor is one greenlet, and background threads of the code under test run within it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparklog.testing.simulation import SideBySide
 
 
 @pytest.fixture(autouse=True)
-def _in_the_actor_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests made side by side count as one in time; a checkpoint is written by the commit that asks for it."""
+def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parallel requests take the time of one; a checkpoint is written by the commit that requests it."""
     monkeypatch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
     monkeypatch.setattr(background.BackgroundTask, "request", lambda self: self._work())

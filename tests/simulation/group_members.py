@@ -1,4 +1,4 @@
-"""Simulated members of a consumer group that are ``coordinator.membership.GroupMember``, as the Consumer drives it."""
+"""Simulated group members that use ``coordinator.membership.GroupMember`` as the Consumer does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simulation.world import GROUP, SESSION_SECONDS, snapshot, until_known
 
 
 class GroupMemberLife(Life):
-    """What ``Life`` does with the coordinator, done with the class that the Consumer uses."""
+    """``Life``, with the membership class that the Consumer uses."""
 
     def join(self) -> None:
         self.of.lives += 1
@@ -38,15 +38,15 @@ class GroupMemberLife(Life):
         since = self.log.now()
         self.member.beat()
         change = self.member.reconcile()
-        gone = [place for place in self.positions if place in change.revoked or place in change.lost]
-        if gone:
-            self.log.record(REVOKE, partitions=gone, consumer=self.consumer)
-        offsets = {place: self.positions.pop(place) for place in gone}
+        revoked = [partition for partition in self.positions if partition in change.revoked or partition in change.lost]
+        if revoked:
+            self.log.record(REVOKE, partitions=revoked, consumer=self.consumer)
+        offsets = {partition: self.positions.pop(partition) for partition in revoked}
         self.generation = self.member.generation
         try:
             if change.to_acknowledge:
-                self.acknowledge({place: at for place, at in offsets.items() if place in change.revoked})
-        finally:  # what the group has given is told once, also where the storage fails meanwhile
+                self.acknowledge({partition: at for partition, at in offsets.items() if partition in change.revoked})
+        finally:  # an assignment is reported once, even if the storage fails here
             if change.assigned or change.completed:
                 self.begin(change, since)
         if not self.member.joined:
@@ -56,16 +56,16 @@ class GroupMemberLife(Life):
 
     def acknowledge(self, offsets: dict[TopicPartition, int]) -> None:
         if self.of.copies:
-            offsets = {}  # its offsets are those of its transactions
+            offsets = {}  # its transactions commit its offsets
         self.recorded(self.commit_operation(offsets), lambda: self.member.acknowledge(offsets))  # type: ignore[arg-type]
 
     def begin(self, change: Change, since: float) -> None:
         group = self.coordinator.state.groups.get(GROUP, GroupState())
         committed = {TopicPartition(o.topic, o.partition): o.offset for o in group.offsets.values()}
         owned = sorted(self.member.owned)
-        new = {place: committed.get(place, 0) for place in owned if place in change.assigned}
-        self.positions = {place: new.get(place, self.positions.get(place, 0)) for place in owned}
-        self.committed = {place: self.committed.get(place, 0) for place in owned} | new
+        new = {partition: committed.get(partition, 0) for partition in owned if partition in change.assigned}
+        self.positions = {partition: new.get(partition, self.positions.get(partition, 0)) for partition in owned}
+        self.committed = {partition: self.committed.get(partition, 0) for partition in owned} | new
         self.log.record(
             ASSIGN,
             since,
@@ -75,7 +75,7 @@ class GroupMemberLife(Life):
             consumer=self.consumer,
             generation=self.generation,
             partitions=owned,
-            positions=[Position(*place, offset) for place, offset in new.items()],
+            positions=[Position(*partition, offset) for partition, offset in new.items()],
             reset="earliest",
         )
 
@@ -83,7 +83,7 @@ class GroupMemberLife(Life):
         self.recorded(self.commit_operation(ahead), lambda: self.member.commit(dict(ahead)))  # type: ignore[arg-type]
 
     def recorded(self, pending: Pending, commit: Callable[[], None]) -> None:
-        """It repeats by itself what was unclear, so an error says nothing about the tries before."""
+        """The member retries unknown outcomes itself, so an error says nothing about earlier attempts."""
         try:
             commit()
         except CommitFailedError as error:
@@ -95,7 +95,7 @@ class GroupMemberLife(Life):
         pending.ok()
 
     def out(self) -> None:
-        """The next look tells what it has lost."""
+        """The next ``look`` reports the lost partitions."""
         self.rewind()
 
     def leave(self) -> None:

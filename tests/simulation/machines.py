@@ -1,8 +1,8 @@
 """The computers that simulated processes run on: some have the right time, others are off by days, and a clock may be
 set at any storage call.
 
-Differences are those that a cluster has to correct: what it takes as it is (``limits.MAX_CLOCK_SKEW_MS``) is far less
-than an hour, and what days do to expiry and deletion is what is looked for.
+All differences are ones that a cluster has to correct: the skew it tolerates (``limits.MAX_CLOCK_SKEW_MS``) is far less
+than an hour, and the simulation looks for the effects of days on expiry and deletion.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from sparklog.testing.simulation import Machine, Simulation
 
 HOUR_MS = 3_600_000
 MOST_HOURS_OFF = 240
-"""hours: more than a week, after which Kafka's defaults forget offsets and transactional ids."""
+"""hours: more than a week, after which offsets and transactional ids expire by Kafka's defaults."""
 
 DRIFT = 1e-4
 JUMP_RATE = 0.0005
-"""of storage calls: the wall clock is set before it."""
+"""The rate of storage calls before which the wall clock is set."""
 
 
 def hours_off(chance: random.Random) -> int:
-    """By how much a wrong clock is off, in ms: an hour to ten days, either way."""
+    """Return the error of a wrong clock in ms: an hour to ten days, either way."""
     return chance.choice([-1, 1]) * chance.randint(HOUR_MS, MOST_HOURS_OFF * HOUR_MS)
 
 
 def some_machines(simulation: Simulation, count: int) -> list[Machine]:
-    """Half of them have the right time."""
+    """Create machines, about half of them with the right time."""
     chance = simulation.random
     return [
         simulation.machine(hours_off(chance) if chance.random() < 0.5 else 0, chance.uniform(-DRIFT, DRIFT))
@@ -35,7 +35,7 @@ def some_machines(simulation: Simulation, count: int) -> list[Machine]:
 
 
 def set_clock_now_and_then(simulation: Simulation) -> bool:
-    """Before a storage call: set the clock of the machine it comes from, rarely. Whether that was done."""
+    """Before a storage call, rarely set the clock of the machine it comes from; return whether that was done."""
     clock = simulation.clock
     if not isinstance(clock, Machine) or simulation.random.random() >= JUMP_RATE:
         return False

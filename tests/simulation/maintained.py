@@ -1,8 +1,8 @@
-"""A simulated cluster whose logs are rolled, compacted, cut and swept while writers and readers are at work.
+"""A simulated cluster whose logs are rolled, compacted, deleted and swept while writers and readers run.
 
 Writers write real segment files, readers read them with ``LogReader``, and maintenance is what ``sparklog maintain``
-runs. The storage fails as the seed says; processes die, begin again, and are stopped at a call for longer than any
-limit of age, as by SIGSTOP. Time is virtual, so the limits are the real ones.
+runs. The seed decides about storage failures; processes are killed and restarted, and suspended at a call for longer
+than any age limit, as by SIGSTOP. Time is virtual, so the limits are the real ones.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ SEGMENT_SECONDS = 150
 
 DELETE_DELAY_SECONDS = 60
 VACUUM_SECONDS = 300
-"""the age limit of the vacuum: shorter than many stops."""
+"""The age limit of the vacuum: shorter than many stops."""
 
 MACHINES = 6
-"""computers that the processes are spread over."""
+"""Number of computers that the processes run on."""
 
 STOP_RATE = 0.002
 STOP_SECONDS = (30.0, 2000.0)
-"""for how long processes are stopped: the longest ones are longer than commits and checkpoints are kept."""
+"""How long processes are stopped: up to longer than commits and checkpoints are kept."""
 
 RETENTION_BYTES = 1500
-"""of the topic that does not keep all: a few segments."""
+"""``retention.bytes`` of the topic SHORT: a few segments."""
 
 KEPT, SHORT, COMPACTED, RENEWED = "kept", "short", "compacted", "renewed"
 PARTITIONS = 2
@@ -86,7 +86,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     },
     RENEWED: {"retention.ms": "-1"},
 }
-"""The last one is deleted and created again and again."""
+"""RENEWED is repeatedly deleted and created."""
 
 COMMON = {"segment.ms": str(SEGMENT_SECONDS * 1000), "file.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000)}
 CLUSTER_CONFIGS = {"metadata.max.retention.ms": "60000"}
@@ -94,11 +94,11 @@ KEYS = [b"a", b"b", b"c", b"d"]
 
 
 SETTINGS = LogSettings(checkpoint_interval_commits=5, min_commits_kept=0)
-"""Many checkpoints, and commits that go as soon as they are old enough."""
+"""Many checkpoints; commits are removed as soon as they are old enough."""
 
 
 class World:
-    """One run: the storage, the truth about it, and the actors. ``busy`` are those whose work has an end."""
+    """One run: the storage, the truth about it, and the actors. ``busy`` are the actors whose work ends."""
 
     def __init__(self, seed: int, rates: Mapping[str, float] = RATES, stop_rate: float = STOP_RATE) -> None:
         self.simulation = Simulation(seed)
@@ -123,7 +123,7 @@ class World:
         cluster.create_topic(topic, PARTITIONS, configs={**COMMON, **TOPICS[topic], **self.stamped})
 
     def open(self, rates: Mapping[str, float] | None = None) -> Coordinator:
-        """A new life of a process: its own view of the storage, with its own faults and stops."""
+        """Start a new process: its own view of the storage, with its own faults and stops."""
         store = self.simulation.store(self.store, self.rates if rates is None else rates, self._stop)
         self.lives.append(store)
         while True:
@@ -151,7 +151,7 @@ class World:
         self.simulation.sleep(self.random.uniform(0, longest_seconds))
 
     def spawn(self, name: str, work: Callable[[], None], ends: bool = True) -> None:
-        """``ends``: the run is over once all of these have done their work."""
+        """Start an actor. The run ends once all actors with ``ends`` are done."""
 
         def until_done() -> None:
             try:
@@ -180,7 +180,7 @@ class World:
 
 
 class _Later:
-    """The clock after the run, on which one sleeps in no time."""
+    """The clock after the run, on which a sleep only advances the time."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -199,7 +199,7 @@ class _Later:
 
 
 class Batch:
-    """Records for partitions of one topic, with the producer's sequences; repeated until they are known to be there."""
+    """Records for partitions of one topic, with the producer's sequences; retried until they are acknowledged."""
 
     def __init__(self, topic: str, records: dict[int, list[Stored]], sequences: dict[int, int]) -> None:
         self.topic = topic
@@ -208,7 +208,7 @@ class Batch:
 
 
 class Writer:
-    """A producer that keeps its identity and sequences through restarts, and repeats what it has no answer to."""
+    """A producer that keeps its identity and sequences through restarts, and retries requests without an answer."""
 
     def __init__(self, world: World, number: int, batches: int) -> None:
         self.world = world
@@ -243,9 +243,9 @@ class Writer:
             self.left -= 1
 
     def give_up(self, coordinator: Coordinator, batch: Batch) -> None:
-        """The topic was deleted, and is another one by now or will be."""
+        """Forget the sequences of a topic that was deleted."""
         if batch.topic != RENEWED:
-            raise AssertionError(f"{batch.topic} is not deleted by anybody")
+            raise AssertionError(f"{batch.topic} is never deleted")
         for partition in batch.records:
             self.sequences.pop(TopicPartition(batch.topic, partition), None)
         with suppress(StorageUnavailableError):
@@ -267,7 +267,7 @@ class Writer:
         return Stored(key, value, self.world.simulation.now_ms() * 1000 - chance.randrange(5_000_000))
 
     def send(self, coordinator: Coordinator, batch: Batch) -> None:
-        """Ask until there is an answer: with the same file again, or with another one as a new life would."""
+        """Retry until there is an answer: with the same file, or with a new one as a restarted process would."""
         appends = self.write(coordinator, batch)
         while True:
             try:
@@ -283,10 +283,10 @@ class Writer:
         for appended in result.appended:
             if not self.world.truth.has(batch.topic, appended.topic_id):
                 continue
-            place = TopicPartition(batch.topic, appended.partition)
+            partition = TopicPartition(batch.topic, appended.partition)
             records = batch.records[appended.partition]
-            self.world.truth.acknowledged(place, appended.base_offset, records, self.name)
-            self.sequences[place] = batch.sequences[appended.partition] + len(records)
+            self.world.truth.acknowledged(partition, appended.base_offset, records, self.name)
+            self.sequences[partition] = batch.sequences[appended.partition] + len(records)
 
     def write(self, coordinator: Coordinator, batch: Batch) -> list[PartitionAppend]:
         """One file for all partitions of the batch, durable and not visible yet."""
@@ -327,7 +327,7 @@ def _arrow(records: Sequence[Stored], has_key: bool) -> pa.RecordBatch:
 
 
 class Reader:
-    """Reads ranges and compares them with the truth. What the storage's faults give is tried again."""
+    """Reads ranges and compares them with the truth; retries after injected faults."""
 
     def __init__(self, world: World, name: str, rounds: int, rates: Mapping[str, float] | None = None) -> None:
         self.world = world
@@ -364,39 +364,39 @@ class Reader:
         self.world.truth.find(READER_ERROR, f"{self.name}: {error!r}")
 
     def read(
-        self, reader: LogReader, place: TopicPartition, start: int, end: int, state: State, pause: float = 0
+        self, reader: LogReader, partition: TopicPartition, start: int, end: int, state: State, pause: float = 0
     ) -> bool:
-        """Read ``[start, end)`` and check it; with ``pause`` by parts. Whether that came to its end."""
-        start = max(start, state.partition(*place).log_start_offset)
-        topic_id = state.topic(place.topic).topic_id
-        found: list[tuple[int, Stored]] = []
+        """Read ``[start, end)`` and check it; pause between parts. Return whether the end was reached."""
+        start = max(start, state.partition(*partition).log_start_offset)
+        topic_id = state.topic(partition.topic).topic_id
+        records: list[tuple[int, Stored]] = []
         try:
-            for fetched in reader.fetch(*place, start, end, ["key", "value", "timestamp"], state):
-                found += rows(fetched.records.all_offsets(), fetched.records.batch)
+            for fetched in reader.fetch(*partition, start, end, ["key", "value", "timestamp"], state):
+                records += rows(fetched.records.all_offsets(), fetched.records.batch)
                 if pause:
                     self.world.pause(pause)
         except OffsetOutOfRangeError as error:
-            if not self.world.truth.has(place.topic, topic_id):
+            if not self.world.truth.has(partition.topic, topic_id):
                 return False
-            at = found[-1][0] + 1 if found else start
-            self.world.truth.check_out_of_range(place, at, error, self.name)
+            at = records[-1][0] + 1 if records else start
+            self.world.truth.check_out_of_range(partition, at, error, self.name)
             self.world.counts["out of range"] += 1
             return False
         except StorageUnavailableError:
             raise
         except SparklogError as error:
-            if self.world.truth.has(place.topic, topic_id):
+            if self.world.truth.has(partition.topic, topic_id):
                 self.failed(error)
             return False
-        if not self.world.truth.has(place.topic, topic_id):
+        if not self.world.truth.has(partition.topic, topic_id):
             return False
-        self.world.truth.check_read(place, start, end, found, self.name)
+        self.world.truth.check_read(partition, start, end, records, self.name)
         self.world.counts["reads"] += 1
         return True
 
 
-def places(state: State) -> Iterator[TopicPartition]:
-    """All partitions there are, in the order of TOPICS."""
+def all_partitions(state: State) -> Iterator[TopicPartition]:
+    """Return all existing partitions, in the order of TOPICS."""
     return (TopicPartition(topic, n) for topic in TOPICS if topic in state.topics for n in range(PARTITIONS))
 
 
@@ -410,44 +410,44 @@ class Tail(Reader):
     def round(self, reader: LogReader) -> None:
         self.world.pause(100)
         state = reader.refresh()
-        for place in places(state):
-            at = (state.topic(place.topic).topic_id, place)
-            end = state.partition(*place).high_watermark
-            if self.read(reader, place, self.positions.get(at, 0), end, state):
+        for partition in all_partitions(state):
+            at = (state.topic(partition.topic).topic_id, partition)
+            end = state.partition(*partition).high_watermark
+            if self.read(reader, partition, self.positions.get(at, 0), end, state):
                 self.positions[at] = end
 
 
 class Holder(Reader):
-    """Takes a state, and reads it much later and slowly, some of it twice."""
+    """Takes a state, and reads it much later and slowly, some partitions twice."""
 
     def round(self, reader: LogReader) -> None:
         state = reader.refresh()
         self.world.pause(self.world.random.choice([1, 100, 1000]))
-        for place in self.world.random.sample(list(places(state)), 3):
-            end = state.partition(*place).high_watermark
+        for partition in self.world.random.sample(list(all_partitions(state)), 3):
+            end = state.partition(*partition).high_watermark
             start = self.world.random.randint(0, end)
-            self.read(reader, place, start, end, state, pause=self.world.random.choice([0, 1, 100]))
+            self.read(reader, partition, start, end, state, pause=self.world.random.choice([0, 1, 100]))
 
 
 class Seeker(Reader):
-    """Looks for records by time on the topic that loses none."""
+    """Looks up records by timestamp in the topic that keeps all records."""
 
     def round(self, reader: LogReader) -> None:
         self.world.pause(200)
         state = reader.refresh()
-        place = TopicPartition(KEPT, self.world.random.randrange(PARTITIONS))
-        held = self.world.truth.places[place]
-        end = state.partition(*place).high_watermark
+        partition = TopicPartition(KEPT, self.world.random.randrange(PARTITIONS))
+        expected = self.world.truth.partitions[partition]
+        end = state.partition(*partition).high_watermark
         if not end:
             return
-        wanted = held.records[self.world.random.randrange(end)].timestamp_us
+        wanted = expected.records[self.world.random.randrange(end)].timestamp_us
         try:
-            found = reader.find_timestamp(*place, wanted)
+            record = reader.find_timestamp(*partition, wanted)
         except StorageUnavailableError:
             raise
         except SparklogError as error:
             self.failed(error)
             return
-        right = next(offset for offset in sorted(held.records) if held.records[offset].timestamp_us >= wanted)
-        if found is None or found.offset != right:
-            self.world.truth.find(READER_ERROR, f"{self.name}: the first record at {wanted} is {right}, not {found}")
+        right = next(offset for offset in sorted(expected.records) if expected.records[offset].timestamp_us >= wanted)
+        if record is None or record.offset != right:
+            self.world.truth.find(READER_ERROR, f"{self.name}: the first record at {wanted} is {right}, not {record}")

@@ -1,4 +1,4 @@
-"""Simulated maintenance: the real jobs, done again and again by processes that die, stop and fail."""
+"""Simulated maintenance: the real jobs, run repeatedly by processes that are killed, suspended and fail."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def clean_up_all(world: World, coordinator: Coordinator) -> None:
 
 
 def delete_records(world: World, coordinator: Coordinator) -> None:
-    """Up to an offset somewhere in the log, which need not be where a segment begins."""
+    """Delete records before a random offset, which need not be the start of a segment."""
     partition = world.random.randrange(PARTITIONS)
-    held = coordinator.refresh().partition(SHORT, partition)
-    offsets = {(SHORT, partition): world.random.randint(held.log_start_offset, held.high_watermark)}
+    state = coordinator.refresh().partition(SHORT, partition)
+    offsets = {(SHORT, partition): world.random.randint(state.log_start_offset, state.high_watermark)}
     coordinator.submit(partial(decide_segments.delete_records, offsets=offsets))
 
 
 def renew_topic(world: World, coordinator: Coordinator) -> None:
     """Delete a topic, or create it again."""
-    with suppress(TopicAlreadyExistsError, UnknownTopicOrPartitionError):  # an answer was lost before
+    with suppress(TopicAlreadyExistsError, UnknownTopicOrPartitionError):  # an earlier answer was lost
         if RENEWED in coordinator.refresh().topics:
             delete_topic(coordinator, RENEWED)
         else:
@@ -83,17 +83,17 @@ JOBS: list[tuple[str, Job, float]] = [
     ("vacuum", vacuum_all, 400),
     ("clean-up", clean_up_all, 400),
 ]
-"""Name, job, and the longest pause between two runs of it in seconds."""
+"""Name, job, and the longest pause between two of its runs in seconds."""
 
 
-def last_of_all(world: World) -> None:
-    """Do the remaining work once all actors have ended: afterwards there must be no orphans."""
+def collect_all_garbage(world: World) -> None:
+    """Sweep and vacuum once all actors have ended: afterwards there must be no orphans."""
     sweep(world.later(2 * DELETE_DELAY_SECONDS))
     vacuum(world.later(2 * VACUUM_SECONDS), 0, dry_run=False, force=True)
 
 
 class Maintainer:
-    """Does one kind of maintenance for as long as others are at work."""
+    """Runs one kind of maintenance job while any other actor is busy."""
 
     def __init__(self, world: World, name: str, job: Job, longest_pause: float) -> None:
         self.world = world
@@ -116,7 +116,7 @@ class Maintainer:
             except (IndeterminateCommitError, CommitConflictError, StorageUnavailableError):
                 self.world.counts[f"{self.name} failed"] += 1
                 continue
-            except UnknownTopicOrPartitionError as error:  # it was deleted while the job was at it
+            except UnknownTopicOrPartitionError as error:  # it was deleted while the job ran
                 if error.topic != RENEWED:
                     raise
                 self.world.counts[f"{self.name} failed"] += 1

@@ -49,14 +49,14 @@ from tests.simulation.world import (
 )
 
 CALM_ROUNDS = 16
-"""of a quarter of a session each: to expire who has died, and for two rebalances."""
+"""Rounds of a quarter of a session: enough to expire dead members, and for two rebalances."""
 
 REFUSED = (IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError)
 
 
 class Member:
-    """A process that reads "in" as a member of the group; with ``copies``, it writes what it reads to "out" in
-    transactions that carry its offsets."""
+    """A process that reads "in" as a member of the group; with ``copies`` it copies to "out" in transactions that
+    include its offsets."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Life:
         while self.of.left > 0:
             self.of.left -= 1
             self.world.simulation.sleep(chance.choice([0.2, 0.5, 1.0, 2.0, 3 * SESSION_SECONDS]))
-            # A zombie does not look before it acts: what it holds was taken from it while it stalled.
+            # A zombie does not look before it acts: its partitions were reassigned while it stalled.
             if not self.act(look=chance.random() < 0.8):
                 return
         if self.world.members and not self.settle():
@@ -154,7 +154,7 @@ class Life:
         return True
 
     def settle(self) -> bool:
-        """Continue until all have done their work and looked regularly for some sessions, without faults and stalls."""
+        """Continue without faults and stalls until all members are done and have looked regularly for some sessions."""
         calm = 0
         while calm < CALM_ROUNDS:
             self.world.rest(self.of.name)
@@ -173,7 +173,7 @@ class Life:
     # -- membership
 
     def look(self) -> None:
-        """Heartbeat, see what others did, and do what a rebalance asks for."""
+        """Send a heartbeat, refresh the state, and follow a rebalance."""
         since = self.log.now()
         state = self.coordinator.refresh()
         group = state.groups.get(GROUP, GroupState())
@@ -181,9 +181,9 @@ class Life:
         self.expire(group)
         me = group.members.get(self.id)
         if me is None:
-            raise UnknownMemberIdError(f"{self.id} is out")
+            raise UnknownMemberIdError(f"{self.id} is not in the group")
         if me.revoking:
-            self.give_up(me, group)
+            self.revoke(me, group)
         if group.generation != self.generation or set(list_partitions(me.assigned)) != set(self.positions):
             self.take(me, group, since)
         if self.world.random.random() < 0.2:
@@ -195,15 +195,15 @@ class Life:
             if now - self.world.heartbeats[other] > SESSION_SECONDS:
                 self.coordinator.leave_group(GROUP, [other], "expired", group.generation)
 
-    def give_up(self, me: MemberState, group: GroupState) -> None:
-        gone = [place for place in list_partitions(me.revoking) if place in self.positions]
-        self.log.record(REVOKE, partitions=gone, consumer=self.consumer)
-        offsets = {place: self.positions.pop(place) for place in gone}
+    def revoke(self, me: MemberState, group: GroupState) -> None:
+        revoked = [partition for partition in list_partitions(me.revoking) if partition in self.positions]
+        self.log.record(REVOKE, partitions=revoked, consumer=self.consumer)
+        offsets = {partition: self.positions.pop(partition) for partition in revoked}
         self.generation = group.generation
         if self.of.copies:
-            offsets = {}  # its offsets are those of its transactions
-        with_commit = self.commit_operation(offsets)
-        committed: Offsets = {(place.topic, place.partition): offset for place, offset in offsets.items()}
+            offsets = {}  # its transactions commit its offsets
+        pending = self.commit_operation(offsets)
+        committed: Offsets = {(partition.topic, partition.partition): offset for partition, offset in offsets.items()}
         try:
             self.coordinator.submit(
                 partial(
@@ -215,17 +215,17 @@ class Life:
                 )
             )
         except (*NOTHING_WRITTEN, *REFUSED) as error:
-            with_commit.fail(error)
+            pending.fail(error)
             raise
-        with_commit.ok()
+        pending.ok()
 
     def take(self, me: MemberState, group: GroupState, since: float) -> None:
         owned = list_partitions(me.assigned)
         self.generation = group.generation
         committed = {TopicPartition(o.topic, o.partition): o.offset for o in group.offsets.values()}
-        new = {place: committed.get(place, 0) for place in owned if place not in self.positions}
-        self.positions = {place: self.positions.get(place, new.get(place, 0)) for place in owned}
-        self.committed = {place: self.committed.get(place, 0) for place in owned} | new
+        new = {partition: committed.get(partition, 0) for partition in owned if partition not in self.positions}
+        self.positions = {partition: self.positions.get(partition, new.get(partition, 0)) for partition in owned}
+        self.committed = {partition: self.committed.get(partition, 0) for partition in owned} | new
         self.log.record(
             ASSIGN,
             since,
@@ -235,17 +235,17 @@ class Life:
             consumer=self.consumer,
             generation=self.generation,
             partitions=owned,
-            positions=[Position(*place, offset) for place, offset in new.items()],
+            positions=[Position(*partition, offset) for partition, offset in new.items()],
             reset="earliest",
         )
 
     def out(self) -> None:
-        """A request was refused, since it is in the group no more."""
+        """Rejoin after a request was refused because the member is no longer in the group."""
         self.lose()
         self.join()
 
     def lose(self) -> None:
-        """It is out of the group: it lets go of everything."""
+        """Drop all partitions: the member is no longer in the group."""
         self.log.record(REVOKE, partitions=list(self.positions), consumer=self.consumer)
         self.positions = {}
         self.generation = -1
@@ -257,17 +257,21 @@ class Life:
     # -- records
 
     def poll(self) -> None:
-        """Up to a few records of each partition it believes to own, of the newest state it knows."""
+        """Read up to three records of each partition it thinks it owns, from its newest state."""
         state: State = self.coordinator.state
-        found = {}
-        for place, position in self.positions.items():
-            end = min(position + 3, state.partition(*place).log_end_offset)
-            found[place] = read(self.coordinator, state, place, position, end)
-        self.log.record(POLL, reads=[Read(*place, records) for place, records in found.items()], consumer=self.consumer)
-        self.positions = {place: position + len(found[place]) for place, position in self.positions.items()}
+        polled = {}
+        for partition, position in self.positions.items():
+            end = min(position + 3, state.partition(*partition).log_end_offset)
+            polled[partition] = read(self.coordinator, state, partition, position, end)
+        self.log.record(
+            POLL, reads=[Read(*partition, records) for partition, records in polled.items()], consumer=self.consumer
+        )
+        self.positions = {
+            partition: position + len(polled[partition]) for partition, position in self.positions.items()
+        }
 
     def commit(self) -> None:
-        ahead = {place: at for place, at in self.positions.items() if at > self.committed.get(place, 0)}
+        ahead = {partition: at for partition, at in self.positions.items() if at > self.committed.get(partition, 0)}
         if not ahead:
             return
         if self.transactions is not None:
@@ -298,22 +302,22 @@ class Life:
         )
 
     def copy(self, transactions: Transactions, ahead: dict[TopicPartition, int]) -> None:
-        """Each record that was read, once to "out": the name of the copy says of which records it is."""
-        inputs = ",".join(f"{place}:{self.committed[place]}-{at}" for place, at in sorted(ahead.items()))
+        """Copy each record read to "out" once; the name of the copy contains the ranges of its source records."""
+        inputs = ",".join(f"{partition}:{self.committed[partition]}-{at}" for partition, at in sorted(ahead.items()))
         epoch = f"{transactions.identity.producer_id}.{transactions.identity.producer_epoch}"
         sent = Sent(f"copy[{inputs}]{self.id}@{epoch}", [TopicPartition("out", self.world.random.randrange(2))], 1)
-        positions = [Position(*place, at, GROUP) for place, at in ahead.items()]
+        positions = [Position(*partition, at, GROUP) for partition, at in ahead.items()]
         pending = transactions.begin(
             sent, offsets=positions, member=self.id, instance=self.of.instance, generation=self.generation
         )
         transactions.commit(pending, sent, [self.group_commit(ahead)])
 
     def rewind(self) -> None:
-        """What was read and not committed is read again: a consumer that seeks to its committed offsets."""
+        """Seek to the committed offsets, so that uncommitted records are read again."""
         if self.of.copies:
-            places = [Position(*place, self.committed.get(place, 0)) for place in self.positions]
-            self.positions = {TopicPartition(p.topic, p.partition): p.offset for p in places}
-            self.log.record(SEEK, positions=places, consumer=self.consumer)
+            positions = [Position(*partition, self.committed.get(partition, 0)) for partition in self.positions]
+            self.positions = {TopicPartition(p.topic, p.partition): p.offset for p in positions}
+            self.log.record(SEEK, positions=positions, consumer=self.consumer)
 
     def commit_operation(self, offsets: dict[TopicPartition, int]) -> Pending:
         return self.log.invoke(
@@ -323,5 +327,5 @@ class Life:
             instance=self.of.instance,
             consumer=self.consumer,
             generation=self.generation,
-            offsets=[Position(*place, offset) for place, offset in offsets.items()],
+            offsets=[Position(*partition, offset) for partition, offset in offsets.items()],
         )

@@ -1,12 +1,12 @@
-"""The whole simulated run of maintenance against writers, readers and itself."""
+"""A complete simulated run of maintenance jobs, writers and readers that race with each other."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 
 from sparklog.errors import SparklogError
-from tests.simulation.maintained import NOTHING_FAILS, STOP_RATE, Holder, Seeker, Tail, World, Writer, places
-from tests.simulation.maintainers import JOBS, Maintainer, last_of_all
+from tests.simulation.maintained import NOTHING_FAILS, STOP_RATE, Holder, Seeker, Tail, World, Writer, all_partitions
+from tests.simulation.maintainers import JOBS, Maintainer, collect_all_garbage
 from tests.simulation.truth import LISTED
 
 
@@ -24,26 +24,26 @@ def build(seed: int, stop_rate: float) -> World:
 
 
 def check_lists(world: World) -> None:
-    """What a process lists that opens the cluster after the run."""
+    """Check the segment lists of a process that opens the cluster after the run."""
     try:
         coordinator = world.later(0)
-        for place in places(coordinator.state):
-            world.truth.check_listed(place, coordinator.segments(place.topic).partition(place.partition))
+        for partition in all_partitions(coordinator.state):
+            world.truth.check_listed(partition, coordinator.segments(partition.topic).partition(partition.partition))
     except SparklogError as error:
         world.truth.find(LISTED, repr(error))
 
 
 def simulate(seed: int, strict: bool = True, stop_rate: float = STOP_RATE) -> World:
-    """A run and all checks after it; ``world.truth.findings`` says what was wrong. ``strict``: no actor may fail.
+    """Run and check the simulation; problems are in ``world.truth.findings``. ``strict``: no actor may fail.
 
-    ``stop_rate`` is how likely a process is stopped at a call.
+    ``stop_rate`` is the probability that a process is stopped at a call.
     """
     world = build(seed, stop_rate)
     try:
         world.run(strict)
         check_lists(world)
         with nullcontext() if strict else suppress(SparklogError):
-            last_of_all(world)
+            collect_all_garbage(world)
         world.truth.check_end()
         world.truth.check_leaked()
     finally:

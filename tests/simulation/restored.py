@@ -1,7 +1,7 @@
-"""A root that is put back to a snapshot, or made again, under living clients.
+"""A root that is restored from a snapshot, or created again, while clients run.
 
-What was acknowledged before that may be gone. What is asked for afterwards and acknowledged must be there in the end;
-so a client that has read the former history has to notice, with an error that says so, or continue correctly.
+Records acknowledged before that may be lost. Records sent and acknowledged afterwards must be stored at the end; so a
+client that has read the former history must fail with an error that says so, or continue correctly.
 """
 
 from __future__ import annotations
@@ -27,45 +27,46 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.findings import Finding
 from sparklog.testing.history import INFO, OK, READ, SEND, History
 from sparklog.types import TopicPartition
-from tests.simulation.world import TOPICS, Sent, World, snapshot, some_places, until_known
+from tests.simulation.world import TOPICS, Sent, World, choose_partitions, snapshot, until_known
 
 RATES = {UNAVAILABLE: 0.01, LOST_ANSWER: 0.01, CRASH_BEFORE: 0.002, CRASH_AFTER: 0.002}
 
 NOTICES = (FencedError, UnknownTopicOrPartitionError)
-"""Errors that say that this client cannot go on with what it has read."""
+"""Errors that mean that this client cannot continue with the state it has read."""
 
 
 class RestoredWorld(World):
-    """``put_back``: the moment, on the history's clock, at which the root was replaced.
+    """``replaced_at``: the time, on the history's clock, at which the root was replaced.
 
-    ``mended``: how often the operator let the log end before a commit that does not follow, as docs/repair.md says. A
-    client that was killed between its create and its look at the commit before may leave one.
+    ``repairs``: how often the operator ended the log before an unlinked commit, as in docs/repair.md. A client that was
+    killed between creating a commit and checking the one before may leave one.
     """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, RATES)
-        self.put_back = float("inf")
+        self.replaced_at = float("inf")
         self.noticed = 0
-        self.mended = 0
+        self.repairs = 0
 
     def history(self) -> History:
-        """What must hold of the root as it is in the end: of what was asked for before nothing is known."""
-        found = self.run()
+        """Return the operations to check on the final root: nothing is known of those started before it was
+        replaced."""
+        complete = self.run()
         kept = []
-        for operation in found.operations:
-            before = operation.invoked < self.put_back
+        for operation in complete.operations:
+            before = operation.invoked < self.replaced_at
             if before and operation.kind == SEND and operation.outcome == OK:
                 kept.append(replace(operation, outcome=INFO))
             elif not before or operation.kind != READ:
                 kept.append(operation)
         return History(kept)
 
-    def mend(self, error: CorruptMetadataError) -> None:
-        """Raises the error where no client was killed: it is to leave nothing that does not follow."""
+    def end_log(self, error: CorruptMetadataError) -> None:
+        """End the log before an unlinked commit; raise the error if no client was killed that could have left one."""
         version = commit_version(error.path or "")
         if version is None or not any(store.crashed for store in self.lives):
             raise error
-        self.mended += 1
+        self.repairs += 1
         repairs = list(end_log_at(self.store, version - 1))
         assert all(repair.done for repair in repairs), repairs
 
@@ -74,7 +75,7 @@ class RestoredWorld(World):
 
 
 class Sender:
-    """An idempotent producer that begins again when it is told that the root is another one."""
+    """An idempotent producer that restarts when it detects that the root was replaced."""
 
     def __init__(self, world: RestoredWorld, name: str, batches: int) -> None:
         self.world = world
@@ -94,13 +95,13 @@ class Sender:
             self.world.noticed += 1
             return
         except CorruptMetadataError as error:
-            self.world.mend(error)
+            self.world.end_log(error)
             return
         sequences: dict[TopicPartition, int] = {}
         while self.left > 0:
             self.left -= 1
             self.world.simulation.sleep(self.world.random.choice([0, 0, 0.1, 1.0]))
-            sent = Sent(f"{self.name}-{self.left}", some_places(self.world, "in"), 1)
+            sent = Sent(f"{self.name}-{self.left}", choose_partitions(self.world, "in"), 1)
             request = AppendRequest(appends=sent.appends(identity, sequences))  # type: ignore[arg-type]
             pending = self.world.log(self.name).invoke(SEND, writes=sent.writes())
             try:
@@ -111,14 +112,14 @@ class Sender:
                 return
             except CorruptMetadataError as error:
                 pending.info(error)
-                self.world.mend(error)
+                self.world.end_log(error)
                 return
             pending.ok(writes=sent.writes(result))  # type: ignore[arg-type]
-            sequences.update({place: sequences.get(place, 0) + 1 for place in sent.paths})
+            sequences.update({partition: sequences.get(partition, 0) + 1 for partition in sent.paths})
 
 
 class Follower:
-    """A reader that keeps up with the log, and opens it again when it is told to."""
+    """A reader that follows the log, and reopens it when it detects that the root was replaced."""
 
     def __init__(self, world: RestoredWorld, name: str, rounds: int) -> None:
         self.world = world
@@ -131,7 +132,7 @@ class Follower:
                 with suppress(SimulatedCrash, SimulatedInterrupt, *NOTICES):
                     self.live()
             except CorruptMetadataError as error:
-                self.world.mend(error)
+                self.world.end_log(error)
 
     def live(self) -> None:
         coordinator = self.world.open()
@@ -150,7 +151,7 @@ class Follower:
 
 
 class Operator:
-    """Takes a snapshot of the root, and puts it back later; or makes the cluster again, with the same topics."""
+    """Takes a snapshot of the root and restores it later, or creates the cluster again with the same topics."""
 
     def __init__(self, world: RestoredWorld) -> None:
         self.world = world
@@ -171,7 +172,7 @@ class Operator:
             cluster.commit_offsets("idle", {("in", 0): 0})
         else:
             space.objects.update(kept)
-        self.world.put_back = self.world.steps.monotonic()
+        self.world.replaced_at = self.world.steps.monotonic()
 
 
 def build(seed: int) -> RestoredWorld:

@@ -1,5 +1,5 @@
-"""Which seeds a run simulates: ``SPARKLOG_SEED=n`` that one, ``SPARKLOG_SEEDS=n`` the first n, ``SPARKLOG_SEEDS=a:b``
-those from a up to b, else a few. Many are cut into shards, each a test of its own, which several processes share.
+"""The seeds of a run: ``SPARKLOG_SEED=n`` selects one, ``SPARKLOG_SEEDS=n`` the first n, ``SPARKLOG_SEEDS=a:b`` those
+from a up to b; default: a few. Many seeds are split into shards, one test each, so that several processes share them.
 """
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 
 SHARD = 250
-"""Seeds of one test: half a minute or so."""
+"""Seeds per test: about half a minute."""
 
 
 def seeds(default: int) -> range:
-    """All seeds of this run."""
+    """Return all seeds of this run."""
     if "SPARKLOG_SEED" in os.environ:
         only = int(os.environ["SPARKLOG_SEED"])
         return range(only, only + 1)
@@ -20,11 +20,11 @@ def seeds(default: int) -> range:
 
 
 def shards(default: int) -> list[range]:
-    """The seeds of this run, in parts for ``pytest.mark.parametrize``."""
+    """Return the seeds of this run in shards, for ``pytest.mark.parametrize``."""
     every = seeds(default)
     return [every[start : start + SHARD] for start in range(0, len(every), SHARD)]
 
 
 def name(shard: range) -> str:
-    """What a shard is called in a test's name."""
+    """Return the pytest id of a shard."""
     return f"{shard.start}:{shard.stop}"

@@ -1,6 +1,6 @@
-"""Readers whose requests take several times those of steady writers: opening, refreshing and committing must end.
+"""Readers whose requests take several times as long as those of steady writers: open, refresh and commit must finish.
 
-The check is of time: that many of the reader's own requests in a row, however fast the others write.
+The check is of time: an operation may take as long as a number of the reader's own requests, however fast others write.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WRITERS = 3
 APPENDS = 70
 WRITER_SECONDS = 0.015
 REQUESTS = 40
-"""requests' time of the reader that one operation may take."""
+"""The limit for one operation, in request times of the reader."""
 
 COMMIT_REQUESTS = 200
-"""the same for a commit, which others may win again and again."""
+"""The same for a commit, which may lose to others repeatedly."""
 
 
 class RemoteStore(MemoryStore):
-    """As an object storage: requests may be made side by side."""
+    """Allows parallel requests, as an object storage does."""
 
     parallel_requests = 16
 
@@ -91,12 +91,12 @@ class SlowReaders:
             self.within("commit", COMMIT_REQUESTS, lambda count=count: append(coordinator, f"slow-{count}"))  # type: ignore[misc]
 
     def within(self, what: str, requests: int, action: Callable[[], T]) -> T:
-        began = self.simulation.monotonic()
-        done = action()
-        took = (self.simulation.monotonic() - began) / self.latency
+        start = self.simulation.monotonic()
+        result = action()
+        took = (self.simulation.monotonic() - start) / self.latency
         if took > requests:
             self.slow.append(f"{what} took the time of {took:.0f} requests, of {self.latency * 1000:.0f} ms each")
-        return done
+        return result
 
 
 def append(coordinator: Coordinator, path: str) -> None:

@@ -1,7 +1,7 @@
-"""Machines that sleep with a clean-up and a writer on them, for longer than commits are kept.
+"""Machines that are suspended with a clean-up and writers on them, for longer than commits are kept.
 
-Everything that asks "was I away?" is at work here: a clean-up that wakes up may set the boundary back, and a writer
-that wakes up may create a number that was removed in the meantime. Acknowledged records must exist at the end.
+This tests all detection of suspension: a resumed clean-up could set the boundary back, and a resumed writer could
+create a version that was removed in between. Acknowledged records must exist at the end.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from sparklog.testing.faulty_store import Call
 from sparklog.testing.simulation import Machine, Simulation
 
 SETTINGS = LogSettings(checkpoint_interval_commits=3, min_commits_kept=0)
-"""Many checkpoints, and commits that go as soon as they are old enough."""
+"""Many checkpoints; commits are removed as soon as they are old enough."""
 
 APPENDS = 14
 CONFIGS = {"metadata.max.retention.ms": "0"}
 SLEEP_SECONDS = (200.0, 3000.0)
-"""for how long a machine sleeps: commits are kept for 600 s."""
+"""How long a machine is suspended: commits are kept for 600 s."""
 
 SLEEP_RATES = {BOUNDARY_KEY: 0.3, COMMITS: 0.05}
-"""how likely a machine sleeps before it writes such an object."""
+"""The probability that a machine is suspended before it writes such an object."""
 
 LINGER_RATE = 0.3
-"""how likely a writer is held up before its create, so that it sleeps there with its machine."""
+"""The probability that a writer is delayed before it creates a commit, so that its machine is suspended meanwhile."""
 
 
 class SuspendedWorld:
-    """One run. ``findings`` say what was acknowledged and is not there; ``late`` counts what was found out in time."""
+    """One run. ``findings`` are acknowledged but missing appends; ``late`` counts detected stale commits."""
 
     def __init__(self, seed: int) -> None:
         self.simulation = Simulation(seed)
@@ -92,7 +92,7 @@ class SuspendedWorld:
                         self.acknowledged[path] = append(coordinator, path)
                         break
                     except (IndeterminateCommitError, RootReplacedError):
-                        self.late += 1  # it may be there or not: not acknowledged
+                        self.late += 1  # outcome unknown, so not acknowledged
                         coordinator = self.open()
                         break
                     except (CommitConflictError, StorageError):
@@ -110,16 +110,16 @@ class SuspendedWorld:
                 coordinator = self.open()
 
     def check(self) -> None:
-        """What a process reads that opens the cluster after the run."""
+        """Check what a process reads that opens the cluster after the run."""
         try:
             coordinator = open_cluster(self.store)
-            found = {segment.path: segment.base_offset for segment in coordinator.segments("t").partition(0)}
+            stored = {segment.path: segment.base_offset for segment in coordinator.segments("t").partition(0)}
         except CorruptMetadataError as error:
             self.findings.append(f"the log cannot be read: {error}")
             return
         for path, offset in self.acknowledged.items():
-            if found.get(path) != offset:
-                self.findings.append(f"{path} was acknowledged at {offset}, and is at {found.get(path)}")
+            if stored.get(path) != offset:
+                self.findings.append(f"{path} was acknowledged at {offset}, and is at {stored.get(path)}")
 
 
 def append(coordinator: Coordinator, path: str) -> int:
@@ -129,7 +129,7 @@ def append(coordinator: Coordinator, path: str) -> int:
 
 
 def simulate(seed: int, strict: bool = True) -> SuspendedWorld:
-    """A run and its check. ``strict``: no process may fail."""
+    """Run and check the simulation. ``strict``: no process may fail."""
     world = SuspendedWorld(seed)
     try:
         if strict:

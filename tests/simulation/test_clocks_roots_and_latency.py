@@ -1,6 +1,6 @@
-"""Roots that are put back, readers that are slow, and machines that sleep: no finding after any seed.
+"""Replaced roots, slow readers and suspended machines: no finding for any seed.
 
-The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again; see ``seeds``.
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` reruns one; see ``seeds``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from tests.simulation.slow_readers import SlowReaders
 
 
 @pytest.mark.parametrize("shard", shards(60), ids=name)
-def test_what_is_acknowledged_after_a_root_was_replaced_is_there(
+def test_records_acknowledged_after_a_root_was_replaced_are_stored(
     shard: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    noticed = mended = 0
+    noticed = repairs = 0
     for seed in shard:
         try:
             world = restored.build(seed)
@@ -26,16 +26,16 @@ def test_what_is_acknowledged_after_a_root_was_replaced_is_there(
             print(f"failing seed: SPARKLOG_SEED={seed}")
             raise
         noticed += world.noticed
-        mended += world.mended
+        repairs += world.repairs
     with capsys.disabled():
-        print(f"\nreplaced roots, seeds {name(shard)}: {noticed} clients noticed, {mended} forks mended")
+        print(f"\nreplaced roots, seeds {name(shard)}: {noticed} clients noticed, {repairs} repairs")
     assert noticed > 0 or len(shard) == 1
 
 
 @pytest.mark.parametrize("shard", shards(100), ids=name)
 def test_a_slow_reader_reaches_the_end(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     looks = 0
-    for seed in shard[::10]:  # each takes as long as ten others
+    for seed in shard[::10]:  # each takes as long as ten of the others
         try:
             world = SlowReaders(seed)
             assert world.run() == []
@@ -49,7 +49,7 @@ def test_a_slow_reader_reaches_the_end(shard: range, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("shard", shards(40), ids=name)
-def test_machines_that_sleep_lose_nothing(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
+def test_suspended_machines_lose_no_record(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     late = 0
     for seed in shard:
         try:
@@ -60,16 +60,16 @@ def test_machines_that_sleep_lose_nothing(shard: range, capsys: pytest.CaptureFi
             raise
         late += world.late
     with capsys.disabled():
-        print(f"\nsleeping machines, seeds {name(shard)}: {late} commits whose outcome was found unclear")
+        print(f"\nsuspended machines, seeds {name(shard)}: {late} stale commits detected")
     assert late > 0 or len(shard) == 1
 
 
-def test_the_same_seed_runs_the_same_way() -> None:
+def test_a_run_is_determined_by_its_seed() -> None:
     traces = []
     for _ in range(2):
         roots, readers = restored.build(7), SlowReaders(7)
         roots.findings()
         readers.run()
-        asleep = suspended.simulate(7)
-        traces.append([world.simulation.trace for world in (roots, readers, asleep)])
+        suspension = suspended.simulate(7)
+        traces.append([world.simulation.trace for world in (roots, readers, suspension)])
     assert traces[0] == traces[1]

@@ -1,6 +1,6 @@
-"""Producers, transactions and a group on a storage that fails, killed and stalled as the seed says: no finding.
+"""Producers, transactions and a group on a failing storage, killed and stalled at random: no finding for any seed.
 
-The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again; see ``seeds``.
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` reruns one; see ``seeds``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COOPERATIVE = ("cooperative-sticky",)
 
 
 def build(seed: int, life: type[Life] = Life, settings: LogSettings = MANY_CHECKPOINTS) -> World:
-    """Members of one kind; odd seeds have those that give up everything first in a rebalance."""
+    """Build a world with members of one kind; with odd seeds they use eager assignors."""
     world = World(seed, settings=settings)
     assignors = EAGER if seed % 2 else COOPERATIVE
     facts: dict[str, Any] = {"assignors": assignors, "life": life}
@@ -46,39 +46,39 @@ COPY = re.compile(r"(in-\d+):(\d+)-(\d+)")
 
 
 def copied(history: History) -> Counter[tuple[str, int]]:
-    """How often each record of "in" was copied, by what is in "out" in the end."""
-    found: Counter[tuple[str, int]] = Counter()
+    """Return how often each record of "in" was copied, according to the final records of "out"."""
+    copies: Counter[tuple[str, int]] = Counter()
     for operation in history.of(READ):
         for read in operation.reads if operation.final else ():
             for _, value in read.records if read.topic == "out" else ():
-                for place, start, end in COPY.findall(value):
-                    found.update((place, offset) for offset in range(int(start), int(end)))
-    return found
+                for partition, start, end in COPY.findall(value):
+                    copies.update((partition, offset) for offset in range(int(start), int(end)))
+    return copies
 
 
 def check(history: History) -> None:
     assert_clean(history)
-    twice = [place for place, times in copied(history).items() if times > 1]
+    twice = [record for record, times in copied(history).items() if times > 1]
     assert not twice, f"copied more than once: {twice}"
 
 
 def check_settled(world: World) -> None:
-    """Check the end state: every partition has one owner that knows it, and no wrong clock did any harm."""
-    owned = [place for places in world.settled.values() for place in places]
+    """Check the end state: every partition has one owner that knows it, and wrong clocks had no effect."""
+    owned = [partition for partitions in world.settled.values() for partition in partitions]
     assert sorted(owned) == [TopicPartition("in", partition) for partition in range(TOPICS["in"])], world.settled
     assert world.broken == []
 
 
 @pytest.mark.parametrize("shard", shards(50), ids=name)
 @pytest.mark.parametrize("life", [Life, GroupMemberLife])
-def test_no_seed_gives_a_finding(life: type[Life], shard: range, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_seed_passes_all_checks(life: type[Life], shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes: Counter[str] = Counter()
     injected: Counter[str] = Counter()
     copies = 0
     for seed in shard:
         try:
             world = build(seed, life)
-            world.settle_in_the_end("m1", "m2", "c1", "c2")
+            world.settle_at_end("m1", "m2", "c1", "c2")
             history = world.run()
             check(history)
             check_settled(world)
@@ -98,7 +98,7 @@ def test_no_seed_gives_a_finding(life: type[Life], shard: range, capsys: pytest.
 
 
 @pytest.mark.parametrize("life", [Life, GroupMemberLife])
-def test_the_same_seed_runs_the_same_way(life: type[Life]) -> None:
+def test_a_run_is_determined_by_its_seed(life: type[Life]) -> None:
     runs = []
     for _ in range(2):
         world = build(7, life)

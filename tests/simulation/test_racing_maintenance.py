@@ -1,7 +1,7 @@
-"""Maintenance that races with itself, with writers and with readers, is killed, stopped and refused: after any seed
-every acknowledged record is there once, no reader has seen anything else, and no file is missing or left behind.
+"""Maintenance that races with itself, writers and readers, and is killed, suspended and refused: for any seed every
+acknowledged record is stored once, readers see exactly the log, and no file is missing or orphaned.
 
-The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again; see ``seeds``.
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` reruns one; see ``seeds``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tests.simulation.racing import simulate
 from tests.simulation.seeds import name, shards
 
 DEFAULT_SEEDS = 50
-"""Some 15 seconds; ``make test-simulation`` runs thousands."""
+"""About 15 seconds; ``make test-simulation`` runs thousands."""
 
 
 @pytest.mark.parametrize("shard", shards(DEFAULT_SEEDS), ids=name)
-def test_no_seed_gives_a_finding(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_seed_passes_all_checks(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     counts: Counter[str] = Counter()
     for seed in shard:
         try:
@@ -36,7 +36,7 @@ def test_no_seed_gives_a_finding(shard: range, capsys: pytest.CaptureFixture[str
     if len(shard) == 1:
         return
     assert counts[CRASH_BEFORE] + counts[CRASH_AFTER] > 0
-    for happened in (
+    for event in (
         "stopped",
         "ReplaceSegments",
         "DeleteSegments",
@@ -45,9 +45,9 @@ def test_no_seed_gives_a_finding(shard: range, capsys: pytest.CaptureFixture[str
         "FenceWriters",
         "stale",
     ):
-        assert counts[happened] > 0, f"nothing of {happened}"
+        assert counts[event] > 0, f"no {event}"
 
 
-def test_the_same_seed_runs_the_same_way() -> None:
+def test_a_run_is_determined_by_its_seed() -> None:
     first, second = simulate(42), simulate(42)
     assert first.simulation.trace == second.simulation.trace

@@ -1,6 +1,7 @@
-"""Writers that race, lose answers, are refused and are killed: after any seed, nothing is lost, doubled or torn.
+"""Writers that race, lose answers, are refused and are killed: for any seed no record is lost or duplicated, and every
+append is atomic.
 
-The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again; see ``seeds``.
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` reruns one; see ``seeds``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SETTINGS = LogSettings(checkpoint_interval_commits=5)
 
 
 class Writer:
-    """A client that keeps (producer id, sequence) through restarts and repeats an append until it knows its offset."""
+    """A client that keeps (producer id, sequence) through restarts and retries an append until it knows its offset."""
 
     def __init__(self, simulation: Simulation, store: MemoryStore, number: int) -> None:
         self.simulation = simulation
@@ -99,24 +100,22 @@ def simulate(seed: int) -> tuple[Simulation, MemoryStore, list[Writer]]:
 
 def check(seed: int, store: MemoryStore, writers: list[Writer]) -> None:
     coordinator = open_cluster(store)
-    found: dict[str, list[tuple[int, int]]] = {}
+    stored: dict[str, list[tuple[int, int]]] = {}
     for partition in (0, 1):
         end = 0
         for segment in coordinator.segments("t").partition(partition):
             assert segment.base_offset == end, f"seed {seed}: a gap or overlap at {end}"
             end = segment.end_offset
-            found.setdefault(segment.path, []).append((partition, segment.base_offset))
-    acknowledged = {path: places for writer in writers for path, places in writer.acknowledged.items()}
-    assert found == acknowledged, f"seed {seed}: what is in the log is not what was acknowledged"
+            stored.setdefault(segment.path, []).append((partition, segment.base_offset))
+    acknowledged = {path: offsets for writer in writers for path, offsets in writer.acknowledged.items()}
+    assert stored == acknowledged, f"seed {seed}: the log differs from the acknowledged appends"
     for commit in coordinator.log.commits(0, coordinator.state.version):
         paths = [action.run.path for action in commit.actions if isinstance(action, Append)]
-        assert len(paths) in (0, 2 * len(set(paths))), f"seed {seed}: commit {commit.version} is torn"
+        assert len(paths) in (0, 2 * len(set(paths))), f"seed {seed}: commit {commit.version} has a partial append"
 
 
 @pytest.mark.parametrize("shard", shards(150), ids=name)
-def test_every_acknowledged_append_is_there_once_and_nothing_else(
-    shard: range, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exactly_the_acknowledged_appends_are_stored_once(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     kills = lost = 0
     for seed in shard:
         try:
@@ -136,6 +135,6 @@ def test_every_acknowledged_append_is_there_once_and_nothing_else(
     assert lost > 0
 
 
-def test_the_same_seed_runs_the_same_way() -> None:
+def test_a_run_is_determined_by_its_seed() -> None:
     first, second = simulate(42)[0], simulate(42)[0]
     assert first.trace == second.trace

@@ -1,5 +1,5 @@
-"""Each kind of finding is found in a real run, once the component that prevents it is broken; and the run that shows it
-can be repeated from its seed.
+"""Each kind of finding is detected once the component that prevents it is broken, and the run that shows it can be
+reproduced from its seed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Patch = pytest.MonkeyPatch
 SEEDS = 60
 
 
-def an_unclear_answer_is_taken_for_a_yes(patch: Patch) -> None:
+def an_unknown_outcome_is_treated_as_success(patch: Patch) -> None:
     real = Coordinator.append
 
     def append(self: Coordinator, request: AppendRequest) -> AppendResult:
@@ -62,8 +62,8 @@ def an_unclear_answer_is_taken_for_a_yes(patch: Patch) -> None:
     patch.setattr(Coordinator, "append", append)
 
 
-def the_newest_commits_are_lost_in_the_end(patch: Patch) -> None:
-    """As a disk that had not written them when its power went."""
+def the_newest_commits_are_lost_at_the_end(patch: Patch) -> None:
+    """As by a disk that had not written them before a power failure."""
     real = World._read_all
 
     def read_all(self: World) -> None:
@@ -78,7 +78,7 @@ def the_newest_commits_are_lost_in_the_end(patch: Patch) -> None:
     patch.setattr(World, "_read_all", read_all)
 
 
-def a_request_is_repeated_without_its_sequence(patch: Patch) -> None:
+def a_request_is_retried_without_its_sequence(patch: Patch) -> None:
     real = Sent.appends
 
     def appends(self: Sent, identity: ProducerIdentity, sequences: dict[TopicPartition, int]) -> object:
@@ -88,7 +88,7 @@ def a_request_is_repeated_without_its_sequence(patch: Patch) -> None:
     patch.setattr(Sent, "appends", appends)
 
 
-def a_repeated_request_is_told_the_end_of_the_log(patch: Patch) -> None:
+def a_repeated_request_returns_the_log_end_offset(patch: Patch) -> None:
     real = _Cursor._check_producer
 
     def check_producer(self: object, item: object, partition: object) -> int | None:
@@ -98,7 +98,7 @@ def a_repeated_request_is_told_the_end_of_the_log(patch: Patch) -> None:
     patch.setattr(_Cursor, "_check_producer", check_producer)
 
 
-def a_transaction_is_a_commit_per_partition(patch: Patch) -> None:
+def a_transaction_is_one_commit_per_partition(patch: Patch) -> None:
     real = Coordinator.append
 
     def append(self: Coordinator, request: AppendRequest) -> AppendResult:
@@ -123,19 +123,20 @@ def records_are_visible_before_the_transaction_commits(patch: Patch) -> None:
     patch.setattr(world.Transactions, "begin", begin)
 
 
-def a_reader_begins_one_record_early(patch: Patch) -> None:
+def a_reader_starts_one_record_early(patch: Patch) -> None:
     real = world.read
-    patch.setattr(members, "read", lambda c, s, place, start, end: real(c, s, place, max(0, start - 1), end))
+    patch.setattr(members, "read", lambda c, s, partition, start, end: real(c, s, partition, max(0, start - 1), end))
 
 
-def a_reader_leaves_out_its_first_record(patch: Patch) -> None:
-    """It moves on as if it had read it."""
+def a_reader_skips_its_first_record(patch: Patch) -> None:
+    """Its position advances as if it had read the record."""
     real = members.Life.poll
 
     def poll(self: members.Life) -> None:
         if self.world.random.random() < 0.2:
-            ends = {place: self.coordinator.state.partition(*place).log_end_offset for place in self.positions}
-            self.positions = {place: min(at + 1, ends[place]) for place, at in self.positions.items()}
+            state = self.coordinator.state
+            ends = {partition: state.partition(*partition).log_end_offset for partition in self.positions}
+            self.positions = {partition: min(at + 1, ends[partition]) for partition, at in self.positions.items()}
         real(self)
 
     patch.setattr(members.Life, "poll", poll)
@@ -145,59 +146,59 @@ def epochs_are_not_compared(patch: Patch) -> None:
     patch.setattr(decide, "is_committed", lambda state, transaction: False)
     real = decide_producers._find_producer
 
-    def known(state: State, transaction: ProducerIdentity) -> object:
+    def find_producer(state: State, transaction: ProducerIdentity) -> object:
         return replace(real(state, transaction), epoch=transaction.producer_epoch)
 
-    patch.setattr(decide_producers, "_find_producer", known)
+    patch.setattr(decide_producers, "_find_producer", find_producer)
     patch.setattr(_Cursor, "_check_producer", lambda self, item, partition: None)
 
 
 def generations_are_not_compared(patch: Patch) -> None:
-    def member(state: State, commit: decide_groups.GroupCommit) -> object:
+    def find_member(state: State, commit: decide_groups.GroupCommit) -> object:
         group = state.groups.get(commit.group, GroupState())
         return group.members.get(commit.member, MemberState())
 
-    patch.setattr(decide_groups, "_find_member", member)
+    patch.setattr(decide_groups, "_find_member", find_member)
 
 
-def partitions_are_handed_out_before_they_are_given_up(patch: Patch) -> None:
+def partitions_are_assigned_before_they_are_revoked(patch: Patch) -> None:
     real = groups._assign_free
 
-    def handed_out(group: GroupState) -> GroupState:
-        found = dict(real(group).members)
-        for name, member in found.items():
-            held = {*groups.held_partitions(member), *groups.list_partitions(group.target.get(name, {}))}
-            found[name] = replace(member, assigned=groups._group_by_topic(held), revoking={})
-        return replace(group, members=found)
+    def assign_free(group: GroupState) -> GroupState:
+        assigned = dict(real(group).members)
+        for name, member in assigned.items():
+            partitions = {*groups.held_partitions(member), *groups.list_partitions(group.target.get(name, {}))}
+            assigned[name] = replace(member, assigned=groups._group_by_topic(partitions), revoking={})
+        return replace(group, members=assigned)
 
-    patch.setattr(groups, "_assign_free", handed_out)
+    patch.setattr(groups, "_assign_free", assign_free)
 
 
 BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
-    (an_unclear_answer_is_taken_for_a_yes, (LOST_WRITE,), 0),
-    (the_newest_commits_are_lost_in_the_end, (UNSEEN,), 0),
-    (a_request_is_repeated_without_its_sequence, (DUPLICATE,), 0),
-    (a_repeated_request_is_told_the_end_of_the_log, (INCONSISTENT_OFFSETS,), 0),
+    (an_unknown_outcome_is_treated_as_success, (LOST_WRITE,), 0),
+    (the_newest_commits_are_lost_at_the_end, (UNSEEN,), 0),
+    (a_request_is_retried_without_its_sequence, (DUPLICATE,), 0),
+    (a_repeated_request_returns_the_log_end_offset, (INCONSISTENT_OFFSETS,), 0),
     (records_are_visible_before_the_transaction_commits, (ABORTED_READ,), 0),
-    (a_transaction_is_a_commit_per_partition, (TORN_TRANSACTION,), 0),
-    (a_reader_begins_one_record_early, (NON_MONOTONIC_POLL,), 0),
-    (a_reader_leaves_out_its_first_record, (SKIPPED_POLL,), 0),
+    (a_transaction_is_one_commit_per_partition, (TORN_TRANSACTION,), 0),
+    (a_reader_starts_one_record_early, (NON_MONOTONIC_POLL,), 0),
+    (a_reader_skips_its_first_record, (SKIPPED_POLL,), 0),
     (epochs_are_not_compared, (ZOMBIE_WRITE,), 0),
     (generations_are_not_compared, (ZOMBIE_WRITE, GROUP_OFFSET_BACK), 45),
-    (partitions_are_handed_out_before_they_are_given_up, (TWO_OWNERS,), 0),
+    (partitions_are_assigned_before_they_are_revoked, (TWO_OWNERS,), 0),
 ]
-"""What is broken, which kinds of findings that gives, and from which seed on to look for them."""
+"""The bug, the kinds of findings it causes, and the first seed to try."""
 
 
 def run(seed: int) -> tuple[list[Finding], list[str]]:
-    """Return the findings of a broken run. An actor that fails on the damage ends, and the others continue."""
+    """Return the findings and the trace of a broken run. An actor that fails ends, and the others continue."""
     world = build(seed, settings=NO_CHECKPOINTS)
     findings = check(world.run(strict=False))
     return findings, world.simulation.trace
 
 
 @pytest.mark.parametrize(("bug", "kinds", "first"), BUGS, ids=[bug.__name__ for bug, _, _ in BUGS])
-def test_a_broken_component_is_found_and_its_seed_runs_the_same_way_again(
+def test_a_seeded_bug_is_detected_and_reproducible_from_its_seed(
     bug: Callable[[Patch], None], kinds: tuple[str, ...], first: int, monkeypatch: Patch
 ) -> None:
     bug(monkeypatch)
@@ -208,13 +209,13 @@ def test_a_broken_component_is_found_and_its_seed_runs_the_same_way_again(
             continue
         missing -= {finding.kind for finding in findings}
         assert all(finding.operations for finding in findings)
-        again, trace_again = run(seed)
-        assert list(map(str, again)) == list(map(str, findings))
-        assert trace_again == trace
+        findings_of_rerun, trace_of_rerun = run(seed)
+        assert list(map(str, findings_of_rerun)) == list(map(str, findings))
+        assert trace_of_rerun == trace
         if not missing:
             return
     pytest.fail(f"no seed from {first} to {first + SEEDS} shows a {' or a '.join(missing)}")
 
 
-def test_every_kind_of_finding_has_a_bug() -> None:
+def test_every_kind_of_finding_has_a_seeded_bug() -> None:
     assert {kind for _, kinds, _ in BUGS for kind in kinds} == set(FINDINGS)

@@ -1,4 +1,4 @@
-"""Each rule about clocks, replaced roots, unclear outcomes and slow readers, broken on purpose, is found."""
+"""Seeded bugs in the handling of clocks, replaced roots, unknown outcomes and slow readers are detected."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tests.simulation.world import NO_CHECKPOINTS, IdempotentProducer
 Patch = pytest.MonkeyPatch
 Run = Callable[[int], Iterable[object]]
 SEEDS = 2000
-"""within which each must be found; nearly all are within some dozen, the rarest at seed 604."""
+"""Each bug must be detected within these; nearly all are within a few dozen, the rarest at seed 604."""
 
 
-# -- where to look
+# -- simulations
 
 
 def groups(seed: int) -> Iterable[object]:
@@ -62,22 +62,22 @@ def maintenance(seed: int) -> Iterable[object]:
     return racing.simulate(seed, strict=False).truth.findings
 
 
-# -- what is broken
+# -- bugs
 
 
-def an_unknown_outcome_is_taken_for_nothing_written(patch: Patch) -> None:
+def an_unknown_outcome_is_treated_as_a_failure(patch: Patch) -> None:
     def create(self: CommitAttempt) -> bool:
         try:
             self._store.put_if_absent(commit_key(self._commit.version), self._encoded.data)
         except ObjectExistsError:
             return self._read_back(None)
-        return True  # every other StorageError goes to the caller as it is
+        return True  # every other StorageError is raised to the caller
 
     patch.setattr(CommitAttempt, "_create", create)
 
 
-def sequences_are_used_again_after_an_unclear_outcome(patch: Patch) -> None:
-    patch.setattr(IdempotentProducer, "may_give_up", lambda self, unclear: True)
+def sequences_are_reused_after_an_unknown_outcome(patch: Patch) -> None:
+    patch.setattr(IdempotentProducer, "may_give_up", lambda self, unknown: True)
 
 
 def the_end_of_the_log_is_not_compared(patch: Patch) -> None:
@@ -85,7 +85,7 @@ def the_end_of_the_log_is_not_compared(patch: Patch) -> None:
     patch.setattr(CommitAttempt, "_end_before", lambda self: LogEnd(self._commit.previous, read_boundary(self._store)))
 
 
-def who_joins_a_group_expires_offsets_by_its_own_clock(patch: Patch) -> None:
+def a_joining_member_expires_offsets_by_its_own_clock(patch: Patch) -> None:
     real = GroupMember._begin
 
     def begin(self: GroupMember) -> None:
@@ -97,20 +97,20 @@ def who_joins_a_group_expires_offsets_by_its_own_clock(patch: Patch) -> None:
     patch.setattr(GroupMember, "_begin", begin)
 
 
-def a_commit_has_whatever_time_its_machine_says(patch: Patch) -> None:
+def a_commit_is_stamped_with_its_machines_clock(patch: Patch) -> None:
     patch.setattr(StorageClock, "now_ms", lambda self: self._clock.now_ms())
 
 
-def maintenance_goes_by_its_machines_clock(patch: Patch) -> None:
+def maintenance_uses_its_machines_clock(patch: Patch) -> None:
     patch.setattr(ExpiryClock, "now_ms", lambda self: self._clock.now_ms())
 
 
-def elapsed_time_stands_still_while_a_machine_sleeps(patch: Patch) -> None:
+def elapsed_time_stops_while_a_machine_is_suspended(patch: Patch) -> None:
     patch.setattr(Machine, "counts_suspension", False)
     patch.setattr(ElapsedTime, "seconds_since", lambda self, moment: self._clock.monotonic() - moment.monotonic)
 
 
-def the_boundary_may_go_back(patch: Patch) -> None:
+def the_boundary_can_move_back(patch: Patch) -> None:
     for module in (checkpoint_guard, commit_attempt, commit_log):
         patch.setattr(module, "read_certain_boundary", read_boundary)
 
@@ -134,29 +134,29 @@ def commits_are_read_one_by_one(patch: Patch) -> None:
 
 
 BUGS: list[tuple[Callable[[Patch], None], Run]] = [
-    (an_unknown_outcome_is_taken_for_nothing_written, groups),
-    (sequences_are_used_again_after_an_unclear_outcome, groups),
+    (an_unknown_outcome_is_treated_as_a_failure, groups),
+    (sequences_are_reused_after_an_unknown_outcome, groups),
     (the_end_of_the_log_is_not_compared, roots),
-    (who_joins_a_group_expires_offsets_by_its_own_clock, groups),
-    (a_commit_has_whatever_time_its_machine_says, groups),
-    (maintenance_goes_by_its_machines_clock, groups),
-    (maintenance_goes_by_its_machines_clock, maintenance),
-    (elapsed_time_stands_still_while_a_machine_sleeps, sleepers),
-    (the_boundary_may_go_back, sleepers),
+    (a_joining_member_expires_offsets_by_its_own_clock, groups),
+    (a_commit_is_stamped_with_its_machines_clock, groups),
+    (maintenance_uses_its_machines_clock, groups),
+    (maintenance_uses_its_machines_clock, maintenance),
+    (elapsed_time_stops_while_a_machine_is_suspended, sleepers),
+    (the_boundary_can_move_back, sleepers),
     (the_runs_of_a_file_are_committed_one_by_one, maintenance),
     (commits_are_read_one_by_one, readers),
 ]
-"""What is broken, and the simulation that shows it."""
+"""The bug, and the simulation that detects it."""
 
-FIRST_SEEDS: dict[Callable[[Patch], None], int] = {the_boundary_may_go_back: 600}
-"""Where to begin with what few seeds show: from 0 on this one takes 605 of them, which is a minute."""
+FIRST_SEEDS: dict[Callable[[Patch], None], int] = {the_boundary_can_move_back: 600}
+"""The first seed to try for rare bugs: from 0 on this one takes 605 seeds, which is a minute."""
 
 
 @pytest.mark.parametrize(("bug", "run"), BUGS, ids=[f"{bug.__name__}-{run.__name__}" for bug, run in BUGS])
-def test_a_broken_rule_is_found(bug: Callable[[Patch], None], run: Run) -> None:
+def test_a_seeded_bug_is_detected(bug: Callable[[Patch], None], run: Run) -> None:
     with pytest.MonkeyPatch.context() as broken:
         bug(broken)
         first = FIRST_SEEDS.get(bug, 0)
         seed = next((seed for seed in range(first, first + SEEDS) if list(run(seed))), -1)
-    assert seed >= 0, "no seed shows it"
-    assert list(run(seed)) == [], f"seed {seed} shows something else"
+    assert seed >= 0, "no seed detects it"
+    assert list(run(seed)) == [], f"seed {seed} has findings without the bug"

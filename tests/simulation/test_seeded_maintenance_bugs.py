@@ -1,4 +1,4 @@
-"""Each rule of maintenance is broken on purpose, and the simulation that races with it finds that."""
+"""Seeded bugs in maintenance are detected by the simulation of racing maintenance."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from tests.simulation.racing import simulate
 Patch = pytest.MonkeyPatch
 SEEDS = 60
 STOP_RATE = 0.006
-"""More stops than usual: what most rules are for."""
+"""More stops than usual, since most rules guard against stalled processes."""
 
 
-# -- what jobs do to each other
+# -- conflicts between jobs
 
 
-def conflicts_are_not_looked_for(patch: Patch) -> None:
+def conflicts_are_not_checked(patch: Patch) -> None:
     patch.setattr(decide_segments, "changed_since", lambda *_: False)
 
 
-def jobs_give_their_files_the_same_name(patch: Patch) -> None:
+def jobs_use_the_same_file_names(patch: Patch) -> None:
     def new_key(self: merge.Target, base_offset: int) -> str:
         return f"{self.topic}-{self.partition}/{file_name(base_offset, self.version // 10 * 10, 'same')}"
 
@@ -68,8 +68,8 @@ def jobs_are_not_fenced(patch: Patch) -> None:
     patch.setattr(decide_segments, "_find_conflict", lambda state, *rest: real(replace(state, writer_fence=-1), *rest))
 
 
-def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
-    """And takes every file for old, or else it would take luck to see that."""
+def a_vacuum_lists_live_files_before_it_fences(patch: Patch) -> None:
+    """It also treats every file as old; otherwise few seeds would show the bug."""
     real = vacuum._fence
     patch.setattr(vacuum, "_newest_before", lambda coordinator, state, before_ms: state.version)
 
@@ -81,16 +81,16 @@ def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
     patch.setattr(vacuum, "_fence", fence)
 
 
-def a_vacuum_does_not_look_what_is_live(patch: Patch) -> None:
+def a_vacuum_ignores_live_files(patch: Patch) -> None:
     patch.setattr(vacuum._NeededFiles, "has", lambda self, key: False)
 
 
-def a_vacuum_leaves_indexes(patch: Patch) -> None:
+def a_vacuum_keeps_index_files(patch: Patch) -> None:
     real = vacuum._find_orphans
     patch.setattr(vacuum, "_find_orphans", lambda *rest: [file for file in real(*rest) if file.path.endswith(".log")])
 
 
-def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
+def a_sweep_ignores_live_files(patch: Patch) -> None:
     patch.setattr(deletion, "_find_live", lambda *_: LiveFiles([]))
 
 
@@ -103,7 +103,7 @@ def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
     patch.setattr(deletion, "_forget_listings", forget_listings)
 
 
-def a_job_deletes_its_sources_at_once(patch: Patch) -> None:
+def a_job_deletes_its_sources_immediately(patch: Patch) -> None:
     real = write_removed
 
     def delete_first(store: Any, ids: Any, version: int, files: Sequence[RemovedFile], delay_ms: int) -> object:
@@ -117,7 +117,7 @@ def a_job_deletes_its_sources_at_once(patch: Patch) -> None:
 # -- lists, offsets and reading
 
 
-def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
+def a_checkpoint_ignores_replaced_segments(patch: Patch) -> None:
     def rewritten(
         store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], version: int
     ) -> TopicList:
@@ -127,7 +127,7 @@ def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
     patch.setattr(checkpoint, "_rewrite_list", rewritten)
 
 
-def a_log_without_segments_begins_again(patch: Patch) -> None:
+def an_empty_log_restarts_at_offset_0(patch: Patch) -> None:
     real = partition_fold.apply_deletion
 
     def apply_deletion(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
@@ -137,14 +137,14 @@ def a_log_without_segments_begins_again(patch: Patch) -> None:
     patch.setattr(partition_fold, "apply_deletion", apply_deletion)
 
 
-def a_reader_does_not_look_where_records_went(patch: Patch) -> None:
+def a_reader_does_not_look_up_replaced_segments(patch: Patch) -> None:
     def find_segments(*arguments: Any) -> list[Segment]:
         raise arguments[-1]
 
     patch.setattr(RecordReader, "_find_segments", find_segments)
 
 
-def a_reader_goes_on_behind_the_file_that_is_gone(patch: Patch) -> None:
+def a_reader_skips_missing_files(patch: Patch) -> None:
     def read_segments(
         self: RecordReader,
         topic: str,
@@ -165,10 +165,10 @@ def a_reader_goes_on_behind_the_file_that_is_gone(patch: Patch) -> None:
     patch.setattr(RecordReader, "read_segments", read_segments)
 
 
-# -- what is written again
+# -- rewritten segments
 
 
-def the_times_of_commits_are_not_kept(patch: Patch) -> None:
+def append_times_are_not_kept(patch: Patch) -> None:
     real = merge._convert_batch
 
     def convert_batch(
@@ -185,14 +185,14 @@ def the_times_of_commits_are_not_kept(patch: Patch) -> None:
 
 def compaction_keeps_the_first_record_of_a_key(patch: Patch) -> None:
     def find_latest(sources: Sequence[Any], first: dict[int, int], memory_bytes: int) -> object:
-        seen: dict[object, int] = {}
+        offsets: dict[object, int] = {}
         for source in sources:
             at = first[source.segment.base_offset]
             for number in source.batches:
                 for key in source.read(number, ["key"]).column(0).to_pylist():
-                    seen.setdefault(key, at)
+                    offsets.setdefault(key, at)
                     at += 1
-        return _survivors(first, sources, sorted(seen.values()))
+        return _survivors(first, sources, sorted(offsets.values()))
 
     patch.setattr(compact, "find_latest", find_latest)
 
@@ -205,16 +205,16 @@ def compaction_keeps_every_record(patch: Patch) -> None:
 
 
 def _survivors(first: dict[int, int], sources: Sequence[Any], numbers: Sequence[int]) -> object:
-    found = LatestRecords(sum(source.segment.records for source in sources))
-    found.add(pa.array(numbers, pa.int64()))
-    return found
+    survivors = LatestRecords(sum(source.segment.records for source in sources))
+    survivors.add(pa.array(numbers, pa.int64()))
+    return survivors
 
 
-def tombstones_go_at_once(patch: Patch) -> None:
+def tombstones_are_deleted_immediately(patch: Patch) -> None:
     patch.setattr(Pass, "drops_tombstones", lambda self, segment: True)
 
 
-def the_lag_of_compaction_is_not_kept(patch: Patch) -> None:
+def the_compaction_lag_is_ignored(patch: Patch) -> None:
     real = compaction.rules_of
 
     def rules_of(config: Any) -> CleaningRules | None:
@@ -224,7 +224,7 @@ def the_lag_of_compaction_is_not_kept(patch: Patch) -> None:
     patch.setattr(compaction, "rules_of", rules_of)
 
 
-def retention_takes_one_segment_more(patch: Patch) -> None:
+def retention_deletes_one_segment_too_many(patch: Patch) -> None:
     real = retention._take_beyond_size
 
     def beyond_size(walk: Any, size_bytes: int, retention_bytes: int) -> None:
@@ -242,7 +242,7 @@ def a_repeated_append_is_not_recognised(patch: Patch) -> None:
     patch.setattr(_Cursor, "_check_producer", lambda self, item, partition: None)
 
 
-def a_repeated_append_is_told_the_end_of_the_log(patch: Patch) -> None:
+def a_repeated_append_returns_the_log_end_offset(patch: Patch) -> None:
     real = _Cursor._check_producer
 
     def check_producer(self: object, item: object, partition: object) -> int | None:
@@ -253,47 +253,47 @@ def a_repeated_append_is_told_the_end_of_the_log(patch: Patch) -> None:
 
 
 BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
-    (conflicts_are_not_looked_for, (truth.REMOVED, truth.CHECKSUM), 0),
-    (jobs_give_their_files_the_same_name, (truth.OVERWRITTEN,), 0),
+    (conflicts_are_not_checked, (truth.REMOVED, truth.CHECKSUM), 0),
+    (jobs_use_the_same_file_names, (truth.OVERWRITTEN,), 0),
     (writers_are_not_fenced, (truth.STALE, truth.MISSING_FILE), 0),
     (jobs_are_not_fenced, (truth.STALE, truth.LISTING), 0),
-    (a_vacuum_looks_before_it_fences, (truth.MISSING_FILE,), 21),
-    (a_vacuum_does_not_look_what_is_live, (truth.MISSING_FILE,), 0),
-    (a_vacuum_leaves_indexes, (truth.LEAKED,), 0),
-    (a_sweep_does_not_look_what_is_live, (truth.MISSING_FILE,), 0),
+    (a_vacuum_lists_live_files_before_it_fences, (truth.MISSING_FILE,), 21),
+    (a_vacuum_ignores_live_files, (truth.MISSING_FILE,), 0),
+    (a_vacuum_keeps_index_files, (truth.LEAKED,), 0),
+    (a_sweep_ignores_live_files, (truth.MISSING_FILE,), 0),
     (a_sweep_deletes_the_listing_first, (truth.LISTING,), 0),
-    (a_job_deletes_its_sources_at_once, (truth.MISSING_FILE,), 0),
-    (a_checkpoint_does_not_know_what_was_replaced, (truth.LISTED,), 0),
-    (a_log_without_segments_begins_again, (truth.OFFSETS,), 0),
-    (a_reader_does_not_look_where_records_went, (truth.READER_ERROR,), 0),
-    (a_reader_goes_on_behind_the_file_that_is_gone, (truth.READ,), 0),
-    (the_times_of_commits_are_not_kept, (truth.CONTENT,), 0),
+    (a_job_deletes_its_sources_immediately, (truth.MISSING_FILE,), 0),
+    (a_checkpoint_ignores_replaced_segments, (truth.LISTED,), 0),
+    (an_empty_log_restarts_at_offset_0, (truth.OFFSETS,), 0),
+    (a_reader_does_not_look_up_replaced_segments, (truth.READER_ERROR,), 0),
+    (a_reader_skips_missing_files, (truth.READ,), 0),
+    (append_times_are_not_kept, (truth.CONTENT,), 0),
     (compaction_keeps_the_first_record_of_a_key, (truth.LOST_RECORD,), 0),
     (compaction_keeps_every_record, (truth.DIRTY, truth.BACK), 3),
-    (tombstones_go_at_once, (truth.EARLY,), 7),
-    (the_lag_of_compaction_is_not_kept, (truth.EARLY,), 69),
-    (retention_takes_one_segment_more, (truth.DELETED,), 0),
+    (tombstones_are_deleted_immediately, (truth.EARLY,), 7),
+    (the_compaction_lag_is_ignored, (truth.EARLY,), 69),
+    (retention_deletes_one_segment_too_many, (truth.DELETED,), 0),
     (a_repeated_append_is_not_recognised, (truth.TWICE,), 0),
-    (a_repeated_append_is_told_the_end_of_the_log, (truth.UNACKNOWLEDGED,), 0),
+    (a_repeated_append_returns_the_log_end_offset, (truth.UNACKNOWLEDGED,), 0),
 ]
-"""What is broken, which kinds of findings that gives, and from which seed on to look for them."""
+"""The bug, the kinds of findings it causes, and the first seed to try."""
 
 
 @pytest.mark.parametrize(("bug", "kinds", "first"), BUGS, ids=[bug.__name__ for bug, _, _ in BUGS])
-def test_a_broken_rule_is_found(
+def test_a_seeded_bug_is_detected(
     bug: Callable[[Patch], None], kinds: tuple[str, ...], first: int, monkeypatch: Patch
 ) -> None:
     bug(monkeypatch)
     missing = set(kinds)
     for seed in range(first, first + SEEDS):
-        found = {finding.kind for finding in simulate(seed, strict=False, stop_rate=STOP_RATE).truth.findings}
-        if missing & found:
-            print(f"seed {seed}: {sorted(found)}")
-        missing -= found
+        kinds_found = {finding.kind for finding in simulate(seed, strict=False, stop_rate=STOP_RATE).truth.findings}
+        if missing & kinds_found:
+            print(f"seed {seed}: {sorted(kinds_found)}")
+        missing -= kinds_found
         if not missing:
             return
     pytest.fail(f"no seed from {first} to {first + SEEDS} shows: {' or: '.join(sorted(missing))}")
 
 
-def test_every_kind_of_finding_has_a_bug() -> None:
+def test_every_kind_of_finding_has_a_seeded_bug() -> None:
     assert {kind for _, kinds, _ in BUGS for kind in kinds} == set(truth.FINDINGS)

@@ -1,9 +1,9 @@
-"""Simulated producers and members of a group on one storage, every choice of which is the seed's; all they do goes into
-a history for ``sparklog.testing.check``.
+"""Simulated producers and group members on one storage. The seed decides every choice, and all operations are recorded
+in a history for ``sparklog.testing.check``.
 
-Records are names alone: a run's path says what its records' values are (``path/row``), and no file is written, so a
-seed takes milliseconds. Actors call the coordinator as the clients do. What breaks is the storage, and the actors
-themselves: they are killed, they stall for longer than their session, and go on as zombies.
+Records are only names: values are derived from the run's path (``path/row``), and no file is written, so a seed takes
+milliseconds. Actors call the coordinator as the clients do. The storage fails; actors are killed, or stall for longer
+than their session and continue as zombies.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from tests.simulation.machines import set_clock_now_and_then, some_machines
 
 USUAL = {UNAVAILABLE: 0.02, LOST_ANSWER: 0.03, OUTAGE: 0.004, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003}
 OTHER_RATE = 0.02
-"""of calls: every other kind of fault there is, but for crashes and for storages that say yes and keep a half."""
+"""The rate of all other kinds of faults together, except crashes and silently truncated writes."""
 
 
 def with_other_kinds(usual: Mapping[str, float], rate: float) -> dict[str, float]:
-    """These kinds of faults, and all others that ``faulty_store`` knows, which have ``rate`` together."""
+    """Return these rates, and a total of ``rate`` for all other kinds of faults in ``faulty_store``."""
     others = [
         kind for kind in KINDS if kind not in usual and kind != TRUNCATED and "half" not in kind and "crash" not in kind
     ]
@@ -73,21 +73,21 @@ def with_other_kinds(usual: Mapping[str, float], rate: float) -> dict[str, float
 
 RATES = with_other_kinds(USUAL, OTHER_RATE)
 SUSPEND_RATE = 0.0003
-"""of storage calls: the machine sleeps before it, for up to some sessions."""
+"""The rate of storage calls before which the machine is suspended, for up to a few sessions."""
 TOPICS = {"in": 3, "out": 2}
 GROUP = "g"
 IDLE_GROUP = "idle"
-"""A group without members, whose offsets nobody may expire."""
+"""A group without members, whose offsets must not expire."""
 
 MACHINES = 5
-"""computers that the processes are spread over."""
+"""Number of computers that the processes run on."""
 
 SESSION_SECONDS = 10.0
 NOTHING_WRITTEN = (StorageError, CommitConflictError)
 
 
 class _Steps:
-    """A clock that ticks whenever it is read: only one actor runs at a time, so this is the order of everything."""
+    """A clock that ticks at every read: only one actor runs at a time, so it orders all operations."""
 
     def __init__(self) -> None:
         self._now = 0
@@ -100,7 +100,7 @@ class _Steps:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody sleeps on the history's clock")
+        raise AssertionError("sleeping on the history's clock")
 
 
 MANY_CHECKPOINTS = LogSettings(checkpoint_interval_commits=5)
@@ -110,8 +110,8 @@ NO_CHECKPOINTS = LogSettings(checkpoint_interval_commits=10_000)
 class World:
     """One run: the storage, the actors and their logs.
 
-    ``at_work`` are the members that wait for one another in the end, so that ``settled`` says who owns what once the
-    storage has worked for some sessions.
+    ``at_work`` are the members that wait for one another at the end, so that ``settled`` has the owners of partitions
+    once the storage has worked for some sessions.
     """
 
     def __init__(self, seed: int, rates: Mapping[str, float] = RATES, settings: LogSettings = MANY_CHECKPOINTS) -> None:
@@ -141,7 +141,7 @@ class World:
         return self.logs.setdefault(process, OperationLog(process, clock=self.steps))
 
     def open(self) -> Coordinator:
-        """A new life of a process: its own view of the storage, with its own faults."""
+        """Start a new process: its own view of the storage, with its own faults."""
         store = self.simulation.store(self.store, self.rates, self._stop)
         self.lives.append(store)
         while True:
@@ -161,12 +161,12 @@ class World:
             machine.suspend(self.random.uniform(1, 4 * SESSION_SECONDS))
         return 0.0
 
-    def settle_in_the_end(self, *members: str) -> None:
-        """These members wait for one another before they leave."""
+    def settle_at_end(self, *members: str) -> None:
+        """Make these members wait for one another before they leave."""
         self.at_work, self.members = set(members), len(members)
 
     def rest(self, member: str) -> None:
-        """A member that has done its work looks once more. When all have done theirs, nothing fails any more."""
+        """Note that a member is done and still looks. Once all members are done, the storage works again."""
         self.at_work.discard(member)
         self.rested[member] = self.simulation.monotonic()
         if not self.at_work:
@@ -176,16 +176,16 @@ class World:
                 store.heal()
 
     def all_are_resting(self) -> bool:
-        """Whether all members have done their work, and none is suspended or dead since."""
+        """Whether all members are done, and none has been suspended or dead since."""
         oldest = self.simulation.monotonic() - SESSION_SECONDS
         return not self.at_work and all(at > oldest for at in self.rested.values())
 
     def spawn(self, name: str, work: Callable[[], None]) -> None:
-        """On one of the machines."""
+        """Start an actor on one of the machines."""
         self.simulation.spawn(name, work, self.random.choice(self.machines))
 
     def run(self, strict: bool = True) -> History:
-        """Everything up to the final read, after which the storage is let go of. ``strict``: no actor may fail."""
+        """Run all actors and the final read, then release the storage. ``strict``: no actor may fail."""
         try:
             with nullcontext() if strict else suppress(AssertionError):
                 self.simulation.run()
@@ -200,8 +200,8 @@ class World:
         log = self.log("reader")
         log.record(READ, reads=snapshot(coordinator, state), final=True)
         offsets = state.groups[GROUP].offsets.values() if GROUP in state.groups else ()
-        found = [Position(o.topic, o.partition, o.offset) for o in offsets]
-        log.record(COMMITTED, group=GROUP, offsets=found, final=True)
+        committed = [Position(o.topic, o.partition, o.offset) for o in offsets]
+        log.record(COMMITTED, group=GROUP, offsets=committed, final=True)
         positions = [
             Position(o.topic, o.partition, o.offset, action.group)
             for commit in coordinator.log.commits(0, state.version)
@@ -213,7 +213,7 @@ class World:
         self._check_clocks(state)
 
     def _check_clocks(self, state: State) -> None:
-        """No clock of a machine, whatever it says, has expired what is others' or driven the log's time ahead."""
+        """Check that no machine's wrong clock has expired offsets or moved the log's time ahead."""
         if IDLE_GROUP not in state.groups:
             self.broken.append(f"the offsets of group {IDLE_GROUP} expired within an hour")
         ahead_ms = state.timestamp_ms - self.simulation.now_ms()
@@ -222,46 +222,48 @@ class World:
 
 
 def snapshot(coordinator: Coordinator, state: State) -> list[Read]:
-    """All records of all partitions at one version."""
-    found = []
+    """Return all records of all partitions at one version."""
+    reads = []
     for topic, partitions in TOPICS.items():
         for partition in range(partitions):
             end = state.partition(topic, partition).log_end_offset
             records = read(coordinator, state, TopicPartition(topic, partition), 0, end)
-            found.append(Read(topic, partition, records, 0, end))
-    return found
+            reads.append(Read(topic, partition, records, 0, end))
+    return reads
 
 
-def read(coordinator: Coordinator, state: State, place: TopicPartition, start: int, end: int) -> list[tuple[int, str]]:
-    """The records ``[start, end)`` of a partition, from the names of its runs."""
-    found = []
-    for segment in coordinator.segments(place.topic, state).partition(place.partition).between(start, end):
+def read(
+    coordinator: Coordinator, state: State, partition: TopicPartition, start: int, end: int
+) -> list[tuple[int, str]]:
+    """Return the records ``[start, end)`` of a partition, derived from the names of its runs."""
+    records = []
+    for segment in coordinator.segments(partition.topic, state).partition(partition.partition).between(start, end):
         for offset in range(max(start, segment.base_offset), min(end, segment.end_offset)):
-            found.append((offset, f"{segment.path}/{offset - segment.base_offset}"))
-    return found
+            records.append((offset, f"{segment.path}/{offset - segment.base_offset}"))
+    return records
 
 
 class Sent:
-    """What goes to the log in one request, and how it is recorded."""
+    """The records of one request, and their form in the history."""
 
-    def __init__(self, name: str, places: Sequence[TopicPartition], records: int) -> None:
-        self.paths = {place: f"{name}.{place}" for place in places}
+    def __init__(self, name: str, partitions: Sequence[TopicPartition], records: int) -> None:
+        self.paths = {partition: f"{name}.{partition}" for partition in partitions}
         self.records = records
 
     def writes(self, result: AppendResult | None = None) -> list[Write]:
         bases = {TopicPartition(a.topic, a.partition): a.base_offset for a in result.appended} if result else {}
         return [
-            Write(*place, f"{path}/{row}", bases[place] + row if place in bases else -1)
-            for place, path in self.paths.items()
+            Write(*partition, f"{path}/{row}", bases[partition] + row if partition in bases else -1)
+            for partition, path in self.paths.items()
             for row in range(self.records)
         ]
 
     def appends(self, identity: ProducerIdentity, sequences: Mapping[TopicPartition, int]) -> list[PartitionAppend]:
         return [
             PartitionAppend(
-                topic=place.topic,
+                topic=partition.topic,
                 topic_id="",
-                partition=place.partition,
+                partition=partition.partition,
                 run=Run(
                     path=path,
                     batches=1,
@@ -272,20 +274,20 @@ class Sent:
                 ),
                 producer_id=identity.producer_id,
                 producer_epoch=identity.producer_epoch,
-                base_sequence=sequences.get(place, 0),
+                base_sequence=sequences.get(partition, 0),
             )
-            for place, path in self.paths.items()
+            for partition, path in self.paths.items()
         ]
 
 
-def some_places(world: World, topic: str) -> list[TopicPartition]:
+def choose_partitions(world: World, topic: str) -> list[TopicPartition]:
     partitions = range(TOPICS[topic])
     chosen = world.random.sample(partitions, world.random.randint(1, len(partitions)))
     return [TopicPartition(topic, partition) for partition in sorted(chosen)]
 
 
 class IdempotentProducer:
-    """Sends batches, and repeats each under the same sequences until it knows what became of it."""
+    """Sends batches, and retries each with the same sequences until its outcome is known."""
 
     def __init__(self, world: World, name: str, batches: int) -> None:
         self.world = world
@@ -306,7 +308,9 @@ class IdempotentProducer:
         sequences: dict[TopicPartition, int] = {}
         while self.left > 0:
             self.left -= 1
-            sent = Sent(f"{self.name}-{self.left}", some_places(self.world, "in"), self.world.random.randint(1, 3))
+            sent = Sent(
+                f"{self.name}-{self.left}", choose_partitions(self.world, "in"), self.world.random.randint(1, 3)
+            )
             request = AppendRequest(appends=sent.appends(identity, sequences))
             pending = self.world.log(self.name).invoke(
                 SEND, writes=sent.writes(), producer_id=identity.producer_id, epoch=identity.producer_epoch
@@ -314,28 +318,28 @@ class IdempotentProducer:
             result = self.append(coordinator, request, pending)
             if result is not None:
                 pending.ok(writes=sent.writes(result))
-                sequences.update({place: sequences.get(place, 0) + sent.records for place in sent.paths})
+                sequences.update({partition: sequences.get(partition, 0) + sent.records for partition in sent.paths})
             self.world.simulation.sleep(self.world.random.uniform(0, 2))
 
     def append(self, coordinator: Coordinator, request: AppendRequest, pending: Pending) -> AppendResult | None:
-        """Ask until there is an answer; or give it up, after which the sequences are those of the next batch."""
-        unclear = False
+        """Retry until there is an answer, or give up, so that the next batch reuses the sequences."""
+        unknown = False
         while True:
             try:
                 return coordinator.append(request)
             except (IndeterminateCommitError, *NOTHING_WRITTEN) as error:
-                unclear = unclear or isinstance(error, IndeterminateCommitError)
-                if self.may_give_up(unclear) and self.world.random.random() < 0.3:
+                unknown = unknown or isinstance(error, IndeterminateCommitError)
+                if self.may_give_up(unknown) and self.world.random.random() < 0.3:
                     pending.fail(error)
                     return None
 
-    def may_give_up(self, unclear: bool) -> bool:
-        """Only where nothing was written for certain, at any try."""
-        return not unclear
+    def may_give_up(self, unknown: bool) -> bool:
+        """Whether it is certain that no attempt was written."""
+        return not unknown
 
 
 def until_known(ask: Callable[[], object]) -> object:
-    """Ask again until there is an answer: what the request is repeated with makes that safe."""
+    """Retry until there is an answer; the requests are idempotent."""
     while True:
         try:
             return ask()
@@ -369,20 +373,20 @@ class Transactions:
         )
 
     def commit(self, pending: Pending, sent: Sent, groups: Sequence[GroupCommit] = ()) -> None:
-        """Repeats the request until it is known; raises what refuses it, having recorded that."""
+        """Retry the request until its outcome is known; record and raise a refusal."""
         request = AppendRequest(appends=sent.appends(self.identity, {}), groups=groups, transaction=self.identity)
         pending.committing()
-        unclear = False
+        unknown = False
         while True:
             try:
                 result = self.coordinator.append(request)
             except IndeterminateCommitError:
-                unclear = True
+                unknown = True
             except NOTHING_WRITTEN:
                 continue
             except ProducerFencedError as error:
-                # Once an answer was lost, the transaction may be in the log and others after it.
-                (pending.info if unclear else pending.fail)(error)
+                # Once an answer was lost, the transaction may be committed, and others after it.
+                (pending.info if unknown else pending.fail)(error)
                 raise
             except Exception as error:
                 pending.fail(error)
@@ -397,7 +401,7 @@ class Transactions:
 
 
 class TransactionalProducer:
-    """One of several processes that share a transactional id: each takes over from the others when it is fenced."""
+    """One of several processes with the same transactional id: each takes over from the others when it is fenced."""
 
     def __init__(self, world: World, name: str, transactional_id: str, transactions: int) -> None:
         self.world = world
@@ -418,8 +422,8 @@ class TransactionalProducer:
         transactions.init()
         while self.left > 0:
             self.left -= 1
-            places = [*some_places(self.world, "in"), *some_places(self.world, "out")]
-            sent = Sent(f"{self.name}-{self.left}", places, 1)
+            partitions = [*choose_partitions(self.world, "in"), *choose_partitions(self.world, "out")]
+            sent = Sent(f"{self.name}-{self.left}", partitions, 1)
             pending = transactions.begin(sent)
             self.world.simulation.sleep(chance.choice([0.1, 0.1, 15.0]))
             if chance.random() < 0.2:
@@ -429,10 +433,10 @@ class TransactionalProducer:
 
 
 class Janitor:
-    """The part of maintenance that is about groups and commits, with a clock that may be wrong like any other's."""
+    """The maintenance of groups and commits, on a machine whose clock may be wrong."""
 
     def __init__(self, world: World, rounds: int, dead_members: bool) -> None:
-        """``dead_members``: the members write leases, so dead ones may be told from others."""
+        """``dead_members``: the members write leases, so that dead ones can be detected."""
         self.world = world
         self.left = rounds
         self.dead_members = dead_members

@@ -11,7 +11,7 @@ from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.soak.worker import COPIERS, IN, READERS, SESSION_TIMEOUT_MS, Worker
 
 ASSIGNORS = {READERS: ["range", "roundrobin"], COPIERS: ["cooperative-sticky"]}
-"""One group gives up everything in a rebalance, the other what moves alone."""
+"""One group revokes all partitions in a rebalance, the other only those that move."""
 
 
 class RecordedConsumer:
@@ -41,10 +41,10 @@ class RecordedConsumer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It gives up everything, then leaves."""
+        """Revoke all partitions, then leave."""
         if not self.committed_by_transactions:
             self.commit()
-        self._let_go(set(self.owned))
+        self._drop(set(self.owned))
         self.client.close(autocommit=False)
 
     # -- the listener
@@ -52,16 +52,16 @@ class RecordedConsumer:
     def on_partitions_revoked(self, revoked: Any) -> None:
         if not self.committed_by_transactions:
             self.commit(set(revoked))
-        self._let_go(set(revoked))
+        self._drop(set(revoked))
 
     def on_partitions_lost(self, lost: Any) -> None:
-        self._let_go(set(lost))
+        self._drop(set(lost))
 
-    def _let_go(self, gone: set[TopicPartition]) -> None:
-        self.worker.log.record(REVOKE, consumer=self.name, partitions=sorted(gone))
-        self.owned -= gone
-        for place in gone:
-            self.positions.pop(place, None)
+    def _drop(self, dropped: set[TopicPartition]) -> None:
+        self.worker.log.record(REVOKE, consumer=self.name, partitions=sorted(dropped))
+        self.owned -= dropped
+        for partition in dropped:
+            self.positions.pop(partition, None)
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self.owned |= set(assigned)
@@ -86,21 +86,23 @@ class RecordedConsumer:
     def poll(self) -> list[Any]:
         pending = self.worker.log.invoke(POLL, consumer=self.name)
         try:
-            found = self.client.poll(timeout_ms=300)
+            polled = self.client.poll(timeout_ms=300)
         except SparklogError as error:
             pending.info(error)
             return []
         reads = [
-            Read(place.topic, place.partition, [(record.offset, record.value.decode()) for record in records])
-            for place, records in found.items()
+            Read(partition.topic, partition.partition, [(record.offset, record.value.decode()) for record in records])
+            for partition, records in polled.items()
         ]
         pending.ok(reads=reads)
-        for place, records in found.items():
-            self.positions[place] = records[-1].offset + 1
-        return [record for records in found.values() for record in records]
+        for partition, records in polled.items():
+            self.positions[partition] = records[-1].offset + 1
+        return [record for records in polled.values() for record in records]
 
-    def commit(self, places: set[TopicPartition] | None = None) -> None:
-        offsets = {place: at for place, at in self.positions.items() if places is None or place in places}
+    def commit(self, partitions: set[TopicPartition] | None = None) -> None:
+        offsets = {
+            partition: at for partition, at in self.positions.items() if partitions is None or partition in partitions
+        }
         if not offsets:
             return
         metadata = self.client.group_metadata()
@@ -111,23 +113,23 @@ class RecordedConsumer:
             member=metadata.member_id,
             instance=self.instance,
             generation=metadata.generation_id,
-            offsets=[Position(*place, at) for place, at in offsets.items()],
+            offsets=[Position(*partition, at) for partition, at in offsets.items()],
         )
         try:
-            self.client.commit({place: OffsetAndMetadata(at) for place, at in offsets.items()})
+            self.client.commit({partition: OffsetAndMetadata(at) for partition, at in offsets.items()})
         except SparklogError as error:
-            pending.info(error)  # it repeats what is unclear by itself, so the last error does not say it all
+            pending.info(error)  # it retries unknown outcomes itself, so the last error does not determine the outcome
             return
         pending.ok()
 
     def rewind(self) -> None:
-        """Read again what was read and not committed."""
+        """Seek to the committed offsets, so that uncommitted records are read again."""
         positions = []
-        for place in sorted(self.owned):
+        for partition in sorted(self.owned):
             try:
-                at = cast(int, self.client.committed(place) or 0)
+                at = cast(int, self.client.committed(partition) or 0)
             except SparklogError:
                 return self.rewind()
-            self.client.seek(place, at)
-            positions.append(Position(*place, at))
+            self.client.seek(partition, at)
+            positions.append(Position(*partition, at))
         self.worker.log.record(SEEK, consumer=self.name, positions=positions)

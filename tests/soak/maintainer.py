@@ -1,4 +1,4 @@
-"""A process that maintains the cluster: ``sparklog maintain --loop`` itself, and a vacuum that is in a hurry."""
+"""A process that maintains the cluster: ``sparklog maintain --loop``, and frequent vacuums with a short age limit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.soak.worker import VACUUM_AGE_MS, Worker
 
 
 def maintain(worker: Worker) -> None:
-    threading.Thread(target=vacuum_again_and_again, args=(worker,), daemon=True).start()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as in the program, until it has its own handler
+    threading.Thread(target=vacuum_repeatedly, args=(worker,), daemon=True).start()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as in the command, until it installs its own handler
     options = command.parser().parse_args(["--bootstrap-server", worker.store.root, "--loop"])
     with substituted(worker.store):
         while worker.going:
@@ -27,9 +27,9 @@ def maintain(worker: Worker) -> None:
                 print(f"maintain failed: {error}", flush=True)
 
 
-def vacuum_again_and_again(worker: Worker) -> None:
-    """With an age limit that catches processes at work all the time, until the torments end: on a slow machine no task
-    is faster than that."""
+def vacuum_repeatedly(worker: Worker) -> None:
+    """Vacuum with an age limit so short that it affects running writers, until the disturbances end: on a slow machine
+    no task is faster than that."""
     chance = random.Random(worker.random.getrandbits(32))
     coordinator = worker.open()
     while worker.going and not worker.calm.exists():

@@ -1,4 +1,4 @@
-"""What the processes of a soak run do until they are told to stop, through the clients alone."""
+"""The roles of the processes of a soak run. Each runs until SIGTERM, and uses the clients only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.soak.worker import AUDIT, COPIERS, IN, KEYS, LATEST, OUT, READERS, SH
 
 MAX_BLOCK_MS = 20_000
 PRODUCED = (IN, IN, IN, SHORT, LATEST)
-"""What records of plain producers go to, by chance."""
+"""The topics of plain producers, chosen at random."""
 
 
 # -- producers
 
 
 def produce(worker: Worker) -> None:
-    """Batches of records with the default settings: idempotent, repeated until they are in the log."""
+    """Send batches of records with the default settings: idempotent, with retries."""
     producer = Producer(cluster=worker.open(), linger_ms=5)
     while worker.going:
         for _ in range(worker.random.randint(1, 20)):
@@ -78,7 +78,7 @@ class Transactional:
 
 
 class Transaction:
-    """One transaction, recorded. ``commit`` says whether it is committed; if not, it is over all the same."""
+    """One recorded transaction. ``commit`` returns whether it is committed; it has ended in either case."""
 
     def __init__(self, of: Transactional, pending: Pending) -> None:
         self.of = of
@@ -96,9 +96,9 @@ class Transaction:
             try:
                 self.of.producer.commit_transaction()
             except KafkaTimeoutError:
-                continue  # the same commit again
+                continue  # retry the same commit
             except (ProducerFencedError, IndeterminateCommitError) as error:
-                self.pending.info(error)  # a try before may have had no answer
+                self.pending.info(error)  # an earlier attempt may have succeeded
                 self.of.restart()
                 return False
             except SparklogError as error:
@@ -114,7 +114,8 @@ class Transaction:
 
 
 def transact(worker: Worker) -> None:
-    """Transactions over several topics. The name but for its number is the transactional id, which others may have."""
+    """Run transactions over several topics. The name without its number is the transactional id, which may be
+    shared."""
     producer = Transactional(worker, worker.name.rsplit("-", 1)[0])
     while worker.going:
         transaction = producer.begin()
@@ -138,7 +139,7 @@ def transact(worker: Worker) -> None:
 
 
 def consume(worker: Worker) -> None:
-    """A member that commits what it has read; the second of them is a static one."""
+    """A member that commits the offsets of what it has read; the second one is a static member."""
     instance = worker.name if worker.name.endswith("-2") else ""
     with RecordedConsumer(worker, READERS, instance) as consumer:
         while worker.going:
@@ -149,7 +150,7 @@ def consume(worker: Worker) -> None:
 
 
 def copy(worker: Worker) -> None:
-    """Consume, transform, produce: each record of "in" exactly once to "out"."""
+    """Consume, transform, produce: copies each record of "in" to "out" exactly once."""
     producer = Transactional(worker, worker.name)
     with RecordedConsumer(worker, COPIERS) as consumer:
         while worker.going:
@@ -161,7 +162,7 @@ def copy(worker: Worker) -> None:
 
 
 def copy_batch(worker: Worker, producer: Transactional, consumer: RecordedConsumer, records: list[Any]) -> bool:
-    """Whether the copies and the offsets are committed."""
+    """Copy the records; return whether copies and offsets are committed."""
     ends: dict[TopicPartition, int] = {}
     for record in records:
         ends[TopicPartition(record.topic, record.partition)] = record.offset + 1
@@ -170,13 +171,13 @@ def copy_batch(worker: Worker, producer: Transactional, consumer: RecordedConsum
         group=COPIERS,
         member=metadata.member_id,
         generation=metadata.generation_id,
-        offsets=[Position(*place, offset) for place, offset in ends.items()],
+        offsets=[Position(*partition, offset) for partition, offset in ends.items()],
     )
     try:
         for record in records:
             value = b"%s|%s" % (record.value, worker.value())
             transaction.send(OUT, worker.random.randrange(TOPICS[OUT]), value)
-        offsets = {place: OffsetAndMetadata(offset) for place, offset in ends.items()}
+        offsets = {partition: OffsetAndMetadata(offset) for partition, offset in ends.items()}
         producer.producer.send_offsets_to_transaction(offsets, metadata)
     except SparklogError as error:
         transaction.abort(error)

@@ -1,8 +1,8 @@
-"""A soak run: starts the processes, torments them, stops them, and reads what is left.
+"""A soak run: starts the processes, disturbs and stops them, and checks the result.
 
     python tests/soak/run.py SECONDS FOLDER [SEED]
 
-Whoever dies by itself ends the run: only what this module sends is a reason to stop.
+A process that ends without a signal of this module fails the run.
 """
 
 from __future__ import annotations
@@ -71,44 +71,44 @@ ROLES = {
 """name -> role: "shared-1" and "shared-2" have one transactional id, "member-2" is a static member."""
 
 EXPECTED = re.compile(r"injected|Indeterminate|it is not known whether")
-"""What the failing storage makes of a step of maintenance."""
+"""Errors of maintenance that the failing storage explains."""
 
 MAINTENANCE = ("ReplaceSegments", "DeleteSegments", "RemoveFiles", "ForgetRemovedFiles", "FenceWriters")
-"""Actions of commits that show that maintenance was done."""
+"""Actions that only maintenance commits."""
 
 LONGEST_PAUSE_SECONDS = 10.0
-"""longer than a session, so that who is stopped with SIGSTOP comes back as a zombie."""
+"""Longer than a session, so that a process stopped with SIGSTOP resumes as a zombie."""
 
 CALM_SECONDS = 15.0
-"""without torments before the end: two sessions and a bit, after which every group must be at work again."""
+"""The time without disturbances before the end: over two sessions, after which every group must be stable again."""
 
 LONGEST_CALM_SECONDS = 180.0
-"""what a slow machine has, beyond the length of the run, until all is done that is asked of one; a third of the length
-where that is more."""
+"""The extra time in which a slow machine must reach the required amounts of work; or a third of the run, if that is
+longer."""
 
-LEAST_DONE_PER_SECOND = ("send", "transaction", "poll", "commit_offsets")
-LEAST_ASSIGNMENTS = 10
+MIN_OPERATIONS_PER_SECOND = ("send", "transaction", "poll", "commit_offsets")
+MIN_ASSIGNMENTS = 10
 
 LARGEST_LAG_RECORDS = 500
-"""of one partition in the end: some seconds of what the producers send."""
+"""The maximum lag of a partition at the end: what the producers send in a few seconds."""
 
 TAIL_RECORDS = 200
-"""records that are read of the end of each partition while the run goes on."""
+"""The number of records read from the end of each partition during the run."""
 
 
 class Result(NamedTuple):
-    """What a run gave; ``copies`` counts how often each record of "in" is in "out".
+    """The result of a run; ``copies`` counts how often each record of "in" is in "out".
 
-    ``unfinished`` is what was asked of the run and not done in time, groups that are not at work again among it;
-    ``actions`` counts what was committed, by kind; ``problems`` are errors of maintenance that no failing storage
-    explains; ``damage`` is what a check of all files found in the end.
+    ``unfinished`` lists required work that was not done in time, including groups that are not stable; ``actions``
+    counts the committed actions by kind; ``problems`` are errors of maintenance that the failing storage does not
+    explain; ``damage`` are the findings of a check of all files at the end.
     """
 
     history: History
     findings: list[Finding]
     copies: Counter[str]
     not_copied: list[str]
-    torments: Counter[str]
+    disturbances: Counter[str]
     unfinished: list[str]
     actions: Counter[str]
     problems: list[str]
@@ -117,11 +117,11 @@ class Result(NamedTuple):
     def summary(self) -> str:
         outcomes = Counter(f"{operation.kind} {operation.outcome}" for operation in self.history.operations)
         work = {kind: count for kind, count in sorted(self.actions.items()) if kind in MAINTENANCE}
-        return f"{dict(self.torments)}, {len(self.copies)} copies, {dict(sorted(outcomes.items()))}, {work}"
+        return f"{dict(self.disturbances)}, {len(self.copies)} copies, {dict(sorted(outcomes.items()))}, {work}"
 
 
 class Soak:
-    """One run. All choices are the seed's; what the processes make of them is not."""
+    """One run. The seed decides all disturbances, but not the timing of the processes."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
@@ -130,7 +130,7 @@ class Soak:
         self.stopped: dict[str, float] = {}
         self.due: dict[str, float] = {}
         self.leaving: set[str] = set()
-        self.torments: Counter[str] = Counter()
+        self.disturbances: Counter[str] = Counter()
         (folder / "logs").mkdir(parents=True)
         self.actions: Counter[str] = Counter()
         self.offsets: list[Position] = []
@@ -148,10 +148,10 @@ class Soak:
                 self.start(name)
             while time.monotonic() < until:
                 time.sleep(0.5)
-                self.look_after()
+                self.supervise()
                 self.follow()
                 if time.monotonic() < until - CALM_SECONDS and self.random.random() < 0.4:
-                    self.torment(self.random.choice(sorted(ROLES)))
+                    self.disturb(self.random.choice(sorted(ROLES)))
                 if self.random.random() < 0.15:
                     self.log.record(READ, reads=self.snapshot(TAIL_RECORDS))
             unfinished = self.finish(seconds)
@@ -163,58 +163,65 @@ class Soak:
         return self.result(unfinished)
 
     def finish(self, seconds: float) -> list[str]:
-        """Continue without torments until nothing is unfinished, or time is up; return what is unfinished then."""
+        """Continue without disturbances until nothing is unfinished or the time is up; return what is unfinished."""
         (self.folder / CALM).touch()
         until = time.monotonic() + max(LONGEST_CALM_SECONDS, seconds / 3)
         while True:
-            unfinished = self.stuck() or self.undone(seconds)
+            unfinished = self.find_unstable_groups() or self.find_missing_work(seconds)
             if not unfinished or time.monotonic() > until:
                 return unfinished
             time.sleep(1.0)
-            self.look_after()
+            self.supervise()
             self.follow()
 
-    def undone(self, seconds: float) -> list[str]:
-        """What was done less often than a run of ``seconds`` must: one in which nothing happens is clean too."""
+    def find_missing_work(self, seconds: float) -> list[str]:
+        """Return what was done less often than required: a run in which nothing happens would be clean, too."""
         history = History.load(self.folder / "logs")
-        least = {**dict.fromkeys(LEAST_DONE_PER_SECOND, seconds), "assign": LEAST_ASSIGNMENTS}
+        least = {**dict.fromkeys(MIN_OPERATIONS_PER_SECOND, seconds), "assign": MIN_ASSIGNMENTS}
         done = {kind: sum(operation.outcome == "ok" for operation in history.of(kind)) for kind in least}
-        undone = [f"only {done[kind]} of {kind} were done" for kind in least if done[kind] < least[kind]]
-        undone += [f"maintenance committed no {kind}" for kind in MAINTENANCE if not self.actions[kind]]
+        missing = [f"only {done[kind]} of {kind} succeeded" for kind in least if done[kind] < least[kind]]
+        missing += [f"maintenance committed no {kind}" for kind in MAINTENANCE if not self.actions[kind]]
         state = self.cluster.refresh()
         copied = sum(state.partition(OUT, partition).log_end_offset for partition in range(TOPICS[OUT]))
         if copied <= seconds:
-            undone.append(f"only {copied} records were copied")
+            missing.append(f"only {copied} records were copied")
         if not state.partition(SHORT, 0).log_start_offset:
-            undone.append("retention took nothing away")
+            missing.append("retention deleted nothing")
         latest = self.snapshot(topics=[LATEST])[0]
         if not KEYS // 2 < len(latest.records) < latest.end / 2:
-            undone.append(f"compaction left {len(latest.records)} records of {latest.end}")
-        return undone
+            missing.append(f"compaction left {len(latest.records)} records of {latest.end}")
+        return missing
 
-    def stuck(self) -> list[str]:
-        """Return what is wrong once all roles run again: groups that still rebalance, records that are not read."""
+    def find_unstable_groups(self) -> list[str]:
+        """Return groups that are not stable, or that lag behind, although all processes run again."""
         state = self.cluster.refresh()
-        found = []
+        problems = []
         for group, members in ((READERS, 3), (COPIERS, 2)):
-            known = state.groups[group]
-            if known.name_of_state != "Stable" or len(known.members) != members:
-                found.append(f"{group} is {known.name_of_state} with {sorted(known.members)}: {known}")
-            offsets = {(o.topic, o.partition): o.offset for o in known.offsets.values()}
+            group_state = state.groups[group]
+            if group_state.name_of_state != "Stable" or len(group_state.members) != members:
+                problems.append(
+                    f"{group} is {group_state.name_of_state} with {sorted(group_state.members)}: {group_state}"
+                )
+            offsets = {(o.topic, o.partition): o.offset for o in group_state.offsets.values()}
             for partition in range(TOPICS[IN]):
                 end = state.partition(IN, partition).log_end_offset
                 if end - offsets.get((IN, partition), 0) > LARGEST_LAG_RECORDS:
-                    found.append(f"{group} has {offsets.get((IN, partition))} of {IN}-{partition}, which ends at {end}")
-        return found
+                    problems.append(
+                        f"{group} has {offsets.get((IN, partition))} of {IN}-{partition}, which ends at {end}"
+                    )
+        return problems
 
     # -- processes
 
     def start(self, name: str) -> None:
         command = [sys.executable, str(WORKER), ROLES[name], name, str(self.folder), str(self.random.getrandbits(32))]
-        with (self.folder / f"{name}.stdout").open("ab") as said, (self.folder / f"{name}.stderr").open("ab") as errors:
-            self.processes[name] = subprocess.Popen(command, stdout=said, stderr=errors)
+        with (
+            (self.folder / f"{name}.stdout").open("ab") as output,
+            (self.folder / f"{name}.stderr").open("ab") as errors,
+        ):
+            self.processes[name] = subprocess.Popen(command, stdout=output, stderr=errors)
 
-    def look_after(self) -> None:
+    def supervise(self) -> None:
         """Resume processes stopped for long enough, restart those that are due, and detect those that died."""
         now = time.monotonic()
         for name in [name for name, at in self.stopped.items() if at <= now]:
@@ -228,23 +235,23 @@ class Soak:
         for name, process in self.processes.items():
             code = process.poll()
             if name in self.leaving:
-                assert code in (None, 0, -signal.SIGTERM), self.last_words(name, code)
+                assert code in (None, 0, -signal.SIGTERM), self.error_output(name, code)
             elif name not in self.due:
-                assert code is None, self.last_words(name, code)
+                assert code is None, self.error_output(name, code)
 
-    def last_words(self, name: str, code: int | None) -> str:
+    def error_output(self, name: str, code: int | None) -> str:
         return f"{name} ended with {code}:\n{(self.folder / f'{name}.stderr').read_text()[-3000:]}"
 
-    def torment(self, name: str) -> None:
+    def disturb(self, name: str) -> None:
         if name in self.stopped or name in self.due:
             return
-        what = self.random.choice(["kill", "kill", "stop", "stop", "leave"])
-        self.torments[what] += 1
+        kind = self.random.choice(["kill", "kill", "stop", "stop", "leave"])
+        self.disturbances[kind] += 1
         process = self.processes[name]
-        if what == "stop":
+        if kind == "stop":
             process.send_signal(signal.SIGSTOP)
             self.stopped[name] = time.monotonic() + self.random.uniform(0.5, LONGEST_PAUSE_SECONDS)
-        elif what == "kill":
+        elif kind == "kill":
             process.kill()
             self.due[name] = time.monotonic() + self.random.uniform(0, 3)
         else:
@@ -253,7 +260,7 @@ class Soak:
             self.due[name] = time.monotonic() + self.random.uniform(0, 3)
 
     def stop(self) -> None:
-        """Check that every process ends by itself, and none hangs."""
+        """Terminate all processes, and check that none fails or hangs."""
         for name in self.stopped:
             self.processes[name].send_signal(signal.SIGCONT)
         for process in self.processes.values():
@@ -262,13 +269,13 @@ class Soak:
         for name, process in self.processes.items():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-            died = process.poll() in (0, -signal.SIGTERM) or (name in self.due and process.poll() == -signal.SIGKILL)
-            assert died, self.last_words(name, process.poll())
+            ended = process.poll() in (0, -signal.SIGTERM) or (name in self.due and process.poll() == -signal.SIGKILL)
+            assert ended, self.error_output(name, process.poll())
 
-    # -- what is left
+    # -- results
 
     def follow(self) -> None:
-        """Take note of the commits since the last time: later they may be gone."""
+        """Count the actions of the commits since the last call: later they may be removed."""
         for commit in self.cluster.log.commits(self.followed + 1, self.cluster.refresh().version):
             self.followed = commit.version
             for action in commit.actions:
@@ -277,21 +284,21 @@ class Soak:
                     self.offsets += [Position(o.topic, o.partition, o.offset, action.group) for o in action.offsets]
 
     def snapshot(self, tail: int | None = None, topics: Iterable[str] = TOPICS) -> list[Read]:
-        """All records of topics at one version, or the last so many of each partition."""
+        """Return all records of topics at one version, or the last ``tail`` of each partition."""
         while True:
             state = self.cluster.refresh()
             try:
                 return list(self.reads(state, tail, topics))
             except OffsetOutOfRangeError:
-                assert tail is not None, "records were deleted that nobody is there to delete"
+                assert tail is not None, "records were deleted although no process is running"
 
     def reads(self, state: State, tail: int | None, topics: Iterable[str]) -> Iterator[Read]:
         with LogReader(self.cluster) as reader:
             for topic in topics:
                 for partition in range(TOPICS[topic]):
-                    held = state.partition(topic, partition)
-                    start = held.log_start_offset
-                    end = held.log_end_offset
+                    partition_state = state.partition(topic, partition)
+                    start = partition_state.log_start_offset
+                    end = partition_state.log_end_offset
                     if tail is not None:
                         start = max(start, end - tail)
                     records = [
@@ -324,7 +331,7 @@ class Soak:
             check(history),
             copies,
             not_copied,
-            self.torments,
+            self.disturbances,
             unfinished,
             self.actions,
             self.problems(),
@@ -334,8 +341,8 @@ class Soak:
     def record_offsets(self) -> dict[tuple[str, int], int]:
         """Record the groups' committed offsets; return those of the copying groups."""
         committed: dict[tuple[str, int], int] = {}
-        for group, known in self.cluster.state.groups.items():
-            offsets = [Position(o.topic, o.partition, o.offset) for o in known.offsets.values()]
+        for group, group_state in self.cluster.state.groups.items():
+            offsets = [Position(o.topic, o.partition, o.offset) for o in group_state.offsets.values()]
             self.log.record(COMMITTED, group=group, offsets=offsets, final=True)
             if group == COPIERS:
                 committed = {(p.topic, p.partition): p.offset for p in offsets}
@@ -343,24 +350,24 @@ class Soak:
         return committed
 
     def problems(self) -> list[str]:
-        """What maintenance said went wrong, but for what the failing storage explains."""
-        said = [
+        """Return the errors that maintenance printed, except those that the failing storage explains."""
+        lines = [
             f"{name}: {line}"
             for name, role in ROLES.items()
             if role == "maintainer"
             for kind in ("stdout", "stderr")
             for line in (self.folder / f"{name}.{kind}").read_text().splitlines()
         ]
-        return [line for line in said if ("failed" in line or "Error" in line) and not EXPECTED.search(line)]
+        return [line for line in lines if ("failed" in line or "Error" in line) and not EXPECTED.search(line)]
 
     def damage(self) -> list[str]:
-        """What is wrong with any file once everything is swept: nothing is missing, and nothing too much but what is
-        left of checkpoints, which stays for longer than a run."""
+        """Return the findings of a check of all files after a sweep and a vacuum, without old checkpoints, which are
+        kept for longer than a run."""
         time.sleep(int(COMMON["file.delete.delay.ms"]) / 1000)
         swept = sweep(self.cluster)
         vacuum(self.cluster, 0, dry_run=False, force=True)
-        found = check_cluster(self.cluster.store).report.findings
-        return [*swept.problems, *(str(one) for one in found if not one.path.startswith(CHECKPOINTS))]
+        findings = check_cluster(self.cluster.store).report.findings
+        return [*swept.problems, *(str(finding) for finding in findings if not finding.path.startswith(CHECKPOINTS))]
 
 
 def main(seconds: str, folder: str, seed: str = "0") -> None:

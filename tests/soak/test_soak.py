@@ -1,8 +1,8 @@
-"""Ten processes on a storage that fails, killed and stopped at random: their history has no finding.
+"""Thirteen processes on a failing storage, killed and stopped at random: their history has no finding.
 
-For 60 s in every run of the tests, and for half an hour with ``pytest -m soak`` (``SPARKLOG_SOAK_SECONDS`` for another
-length). A slow machine goes on for longer, without torments, until as much is done as is asked of a run. The seed,
-which decides about the torments, is printed; ``SPARKLOG_SEED`` sets it.
+For 60 s in every test run, and for half an hour with ``pytest -m soak`` (``SPARKLOG_SOAK_SECONDS`` sets another
+length). A slow machine continues without disturbances until the required amount of work is done. The seed, which
+decides the disturbances, is printed; ``SPARKLOG_SEED`` sets it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def check(result: Result) -> None:
     assert result.unfinished == []
     assert result.findings == [], "\n".join(map(str, result.findings[:10]))
     assert [value for value, times in result.copies.items() if times > 1] == [], "copied more than once"
-    assert result.not_copied == [], "committed as read, and not copied"
+    assert result.not_copied == [], "committed as read, but not copied"
     assert result.damage == [], "\n".join(result.damage[:10])
     assert result.problems == [], "\n".join(result.problems[:10])
 
 
-def test_thirteen_processes_on_a_failing_storage_lose_double_and_tear_nothing(
+def test_thirteen_processes_on_a_failing_storage_lose_and_duplicate_no_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = soak(tmp_path, 60, capsys)
@@ -42,7 +42,9 @@ def test_thirteen_processes_on_a_failing_storage_lose_double_and_tear_nothing(
 
 
 @pytest.mark.soak
-def test_the_same_for_half_an_hour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thirteen_processes_on_a_failing_storage_for_half_an_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     seconds = float(os.environ.get("SPARKLOG_SOAK_SECONDS", "1800"))
     result = soak(tmp_path, seconds, capsys)
     check(result)

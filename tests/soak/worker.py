@@ -1,9 +1,9 @@
-"""One process of a soak run. It works on the cluster until SIGTERM, and records all it does.
+"""One process of a soak run. It runs until SIGTERM and records its operations.
 
     python worker.py ROLE NAME FOLDER SEED
 
-``FOLDER/cluster`` is the cluster, ``FOLDER/logs/NAME.jsonl`` the log. The storage it sees fails as often as ``RATES``
-says, drawn from the seed. Roles: producer, transactional, member, copier, maintainer.
+``FOLDER/cluster`` is the cluster, ``FOLDER/logs/NAME.jsonl`` its log. Its storage fails at the rates
+``RATES``, drawn from the seed. Roles: producer, transactional, member, copier, maintainer.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.history import OperationLog
 
-_NOT_OF_A_LIVING_PROCESS = ("crash", "truncated", "half", "*", "~")
-"""Processes are killed for real; a torn disk and storages that fail for good are other tests'."""
+_EXCLUDED = ("crash", "truncated", "half", "*", "~")
+"""Processes are really killed here; other tests cover torn writes and permanent failures."""
 
 RATES = {
-    **{kind: 0.0001 for kind in KINDS if not any(word in kind for word in _NOT_OF_A_LIVING_PROCESS)},
+    **{kind: 0.0001 for kind in KINDS if not any(word in kind for word in _EXCLUDED)},
     ERROR: 0.001,
     UNAVAILABLE: 0.003,
     LOST_ANSWER: 0.003,
     OUTAGE: 0.0002,
 }
-"""Of each call. Every outcome is among them that a client of a storage can show."""
+"""The rate of each kind of fault per call. All outcomes of a storage client are included."""
 
 CLOCKS_OFF_DAYS = (0, 0, 3, -3, 0, 8)
-"""days by which the machines' clocks are off, in turn by the seed of a worker."""
+"""Clock errors in days; the seed of a worker selects one."""
 
 IN, OUT, AUDIT, SHORT, LATEST = "in", "out", "audit", "short", "latest"
 TOPICS = {IN: 4, OUT: 2, AUDIT: 1, SHORT: 1, LATEST: 1}
-"""Partitions. All are rolled; "short" loses its oldest records, and "latest" is compacted."""
+"""Number of partitions. All topics are rolled; "short" loses its oldest records, and "latest" is compacted."""
 
 COMMON = {"segment.bytes": str(2**20), "segment.ms": "2000", "file.delete.delay.ms": "1000"}
 CONFIGS = {SHORT: {"retention.bytes": "20000"}, LATEST: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}}
@@ -62,22 +62,22 @@ CLUSTER_CONFIGS = {
     "metadata.max.retention.ms": "60000",
 }
 KEYS = 50
-"""of "latest"."""
+"""Number of keys in "latest"."""
 
 VACUUM_AGE_MS = 2_000
-"""How old a file is that the vacuum takes for left behind: younger than many that a stopped process goes on with."""
+"""The vacuum's age limit: less than the age of many files that a stopped process still commits."""
 
 CALM = "calm"
-"""This file is in the folder of the run once its torments have ended."""
+"""Name of the file in the run's folder that marks the end of disturbances."""
 
 SESSION_TIMEOUT_MS = 6_000
 READERS, COPIERS = "readers", "copiers"
 FORGET_CALLS = 20_000
-"""calls of the storage that are remembered: a run of half an hour makes millions."""
+"""Recorded storage calls are dropped above this number: a run of half an hour makes millions."""
 
 
 class WrongClock(SystemClock):
-    """The clock of a machine that is off by days."""
+    """A clock that is off by days."""
 
     def __init__(self, days: int) -> None:
         self._off_ms = days * 86_400_000
@@ -87,21 +87,22 @@ class WrongClock(SystemClock):
 
 
 class StampingStore(FaultyStore):
-    """A folder as if a server stamped its files: the machine's clock is another one."""
+    """A folder whose files seem to be stamped by a server with its own clock."""
 
     @property
     def has_own_clock(self) -> bool:
         return True
 
     def _draw(self) -> str | None:
-        """Ctrl-C and signals reach the main thread alone."""
+        """Draw a fault; interrupts only occur in the main thread."""
         kind = super()._draw()
         in_background = threading.current_thread() is not threading.main_thread()
         return None if kind is not None and "interrupt" in kind and in_background else kind
 
 
 class Worker:
-    """Shared parts of all roles: a cluster that fails, an operation log, randomness, and whether to continue."""
+    """Shared parts of all roles: a cluster on failing storage, an operation log, random numbers, and whether to
+    continue."""
 
     def __init__(self, name: str, folder: Path, seed: int) -> None:
         self.name = name
@@ -119,7 +120,7 @@ class Worker:
         self.going = False
 
     def open(self) -> Coordinator:
-        """The cluster, however often that has to be tried."""
+        """Open the cluster, with retries."""
         while self.going:
             try:
                 return open_cluster(self.store, clock=self.clock)
@@ -171,10 +172,10 @@ def main(role: str, name: str, folder: str, seed: str) -> None:
     try:
         work[role](Worker(name, Path(folder), int(seed)))
     except (StorageError, IndeterminateCommitError, SimulatedInterrupt):
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # from here on it waits for the next life
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # keep it pending for the restarted process
         if signal.SIGTERM in signals():
-            return  # it was to end, and no later life would know
-        # refused for good, says the storage, or interrupted: a program that starts again
+            return  # the restarted process would not see this signal
+        # a permanent error or an interrupt: restart
         os.execv(sys.executable, [sys.executable, sys.argv[0], role, name, folder, str(int(seed) + 1)])
 
 

@@ -1,4 +1,4 @@
-"""Polars, DuckDB and deltalake read a topic as docs/arrow.md says, each record once (``make test-thirdparty``)."""
+"""Polars, DuckDB and deltalake read a topic as in docs/arrow.md, each record once (``make test-thirdparty``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.thirdparty.test_programs import PROGRAMS, PYTHON, ROOT, pytestmark
 __all__ = ["pytestmark"]
 
 
-def test_the_blocks_of_the_document_run(tmp_path: Path) -> None:
+def test_the_code_blocks_of_the_document_run(tmp_path: Path) -> None:
     with cluster(folder=tmp_path / "log", topics={"orders": 2}) as c:
         with sparklog.Producer(bootstrap_servers=c.bootstrap_servers) as producer:
             for number in range(20):

@@ -1,8 +1,8 @@
-"""Programs and libraries written for kafka-python, run as they are with sparklog in its place.
+"""Programs and libraries written for kafka-python, run unchanged with sparklog in its place.
 
-Each runs in a process of its own, with the Python of ``.venv-thirdparty`` (``make test-thirdparty`` installs it; or
-``SPARKLOG_TEST_THIRDPARTY_PYTHON`` names another), through ``python -m sparklog.kafka.run``. They name brokers, as such
-programs do; nothing listens there.
+Each runs in its own process, with the Python of ``.venv-thirdparty`` (``make test-thirdparty`` installs it;
+``SPARKLOG_TEST_THIRDPARTY_PYTHON`` names another), through ``python -m sparklog.kafka.run``. The programs name brokers
+as usual, but no server listens there.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def cluster(tmp_path: Path) -> Coordinator:
 
 @pytest.fixture
 def run(cluster: Coordinator) -> Run:
-    """Run a program to its end, and return what it prints."""
+    """Run a program to its end; return its output."""
 
     def run_program(*arguments: str, stdin: str = "", code: int = 0) -> str:
-        found = subprocess.run(
+        finished = subprocess.run(
             [PYTHON, "-m", "sparklog.kafka.run", *arguments],
             input=stdin,
             capture_output=True,
@@ -56,8 +56,8 @@ def run(cluster: Coordinator) -> Run:
             env={**os.environ, "PYTHONPATH": str(ROOT), "SPARKLOG_BOOTSTRAP_SERVER": cluster.store.root},
             timeout=60,
         )
-        assert found.returncode == code, found.stdout + found.stderr
-        return found.stdout
+        assert finished.returncode == code, finished.stdout + finished.stderr
+        return finished.stdout
 
     return run_program
 
@@ -69,10 +69,10 @@ def printed(run: Run, program: str) -> Any:
 # -- libraries
 
 
-def test_opentelemetry_makes_one_trace_of_a_send_and_a_receive(run: Run) -> None:
-    found = printed(run, "opentelemetry_spans.py")
-    assert found.pop("partition") in (0, 1)
-    assert found == {
+def test_opentelemetry_traces_a_send_and_its_receive_together(run: Run) -> None:
+    output = printed(run, "opentelemetry_spans.py")
+    assert output.pop("partition") in (0, 1)
+    assert output == {
         "spans": ["orders send", "orders receive"],
         "one trace": True,
         "headers": ["mine", "traceparent"],
@@ -81,9 +81,9 @@ def test_opentelemetry_makes_one_trace_of_a_send_and_a_receive(run: Run) -> None
     }
 
 
-def test_elastic_apm_makes_spans_of_sends_and_polls_and_a_transaction_of_a_record(run: Run) -> None:
-    found = printed(run, "elastic_apm_spans.py")
-    assert found == {
+def test_elastic_apm_records_spans_for_sends_and_polls_and_a_transaction_per_record(run: Run) -> None:
+    output = printed(run, "elastic_apm_spans.py")
+    assert output == {
         "spans": ["Kafka POLL from orders", "Kafka SEND to orders"],
         "transactions": ["produce", "poll", "Kafka RECEIVE from orders"],
         "polled": 1,
@@ -91,13 +91,13 @@ def test_elastic_apm_makes_spans_of_sends_and_polls_and_a_transaction_of_a_recor
     }
 
 
-def test_a_worker_of_kq_runs_the_jobs_of_a_queue(run: Run) -> None:
-    found = printed(run, "kq_jobs.py")
-    assert [(status, result) for status, result, _, _ in found["results"]] == [("success", 4), ("success", 6)]
-    assert found["hosts"] == [BROKER, BROKER]
+def test_a_kq_worker_runs_queued_jobs(run: Run) -> None:
+    output = printed(run, "kq_jobs.py")
+    assert [(status, result) for status, result, _, _ in output["results"]] == [("success", 4), ("success", 6)]
+    assert output["hosts"] == [BROKER, BROKER]
 
 
-def test_a_logging_handler_sends_what_is_logged(run: Run) -> None:
+def test_a_logging_handler_sends_log_records(run: Run) -> None:
     assert printed(run, "logging_handler.py") == [
         ["WARNING", "low on stock", "orders"],
         ["ERROR", "out of stock", "orders"],
@@ -108,12 +108,12 @@ def test_a_logging_handler_sends_what_is_logged(run: Run) -> None:
 
 
 def admin(run: Run, *arguments: str, code: int = 0) -> Any:
-    """What ``python -m kafka.admin`` prints as JSON; None where it prints nothing."""
+    """Run ``python -m kafka.admin``; return its JSON output, or the text of a failure."""
     text = run("-m", "kafka.admin", "-b", BROKER, "--format", "json", *arguments, code=code).strip()
     return json.loads(text) if code == 0 else text
 
 
-def test_its_producer_writes_and_its_consumer_reads(run: Run, cluster: Coordinator) -> None:
+def test_the_command_line_producer_writes_and_the_consumer_reads(run: Run, cluster: Coordinator) -> None:
     run("-m", "kafka.producer", "-b", BROKER, "-t", "orders", stdin="one\ntwo\nthree\n")
     settings = ["-C", "auto_offset_reset=earliest", "-C", "consumer_timeout_ms=1000"]
     text = run("-m", "kafka.consumer", "-b", BROKER, "-t", "orders", "-g", "readers", *settings)
@@ -121,7 +121,7 @@ def test_its_producer_writes_and_its_consumer_reads(run: Run, cluster: Coordinat
     assert "readers" in cluster.refresh().groups
 
 
-def test_it_creates_describes_and_deletes_topics(run: Run, cluster: Coordinator) -> None:
+def test_the_command_line_creates_lists_and_deletes_topics(run: Run, cluster: Coordinator) -> None:
     admin(run, "topics", "create", "-t", "returns", "--num-partitions", "3")
     assert sorted(admin(run, "topics", "list")) == ["orders", "returns"]
     assert len(cluster.refresh().topic("returns").partitions) == 3
@@ -130,15 +130,15 @@ def test_it_creates_describes_and_deletes_topics(run: Run, cluster: Coordinator)
     assert admin(run, "topics", "list") == ["orders"]
 
 
-def test_it_shows_the_cluster_and_says_what_there_is_no_server_for(run: Run, cluster: Coordinator) -> None:
+def test_the_command_line_describes_the_cluster_and_refuses_what_needs_a_server(run: Run, cluster: Coordinator) -> None:
     assert admin(run, "cluster", "describe")["cluster_id"] == cluster.state.cluster_id
     assert "there are no servers" in admin(run, "cluster", "api-versions", code=1)
     assert "permissions of the storage" in admin(run, "acls", "describe", code=1)
 
 
-def test_it_lists_offsets_and_alters_those_of_a_group(run: Run, cluster: Coordinator) -> None:
+def test_the_command_line_lists_offsets_and_alters_group_offsets(run: Run, cluster: Coordinator) -> None:
     run("-m", "kafka.producer", "-b", BROKER, "-t", "orders", stdin="one\ntwo\n")
-    place = TopicPartition("orders", 0)
+    partition = TopicPartition("orders", 0)
     run("-m", "kafka.producer", "-b", BROKER, "-t", "orders", stdin="three\n")
     shown = admin(run, "partitions", "list-offsets", "-t", "orders", "-s", "latest")["orders"]
     ends = [cluster.refresh().partition("orders", number).log_end_offset for number in range(2)]
@@ -146,5 +146,5 @@ def test_it_lists_offsets_and_alters_those_of_a_group(run: Run, cluster: Coordin
     assert [shown[str(number)]["offset"] for number in range(2)] == ends
     run("-m", "kafka.admin", "-b", BROKER, "groups", "alter-offsets", "-g", "billing", "-o", "orders:0:1")
     with AdminClient(cluster=cluster) as client:
-        assert client.list_group_offsets({"billing": None})["billing"] == {place: OffsetAndMetadata(1)}
+        assert client.list_group_offsets({"billing": None})["billing"] == {partition: OffsetAndMetadata(1)}
     assert "billing" in run("-m", "kafka.admin", "-b", BROKER, "groups", "list")

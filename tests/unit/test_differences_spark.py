@@ -31,16 +31,12 @@ from tests.unit.spark.helpers import cluster, read_rows, reader, values, write_r
 ROOT = Path(__file__).resolve().parents[2]
 INTEGRATION = ROOT / "tests" / "integration"
 WITH_SPARK = {
-    "plan-of-a-query": "test_spark_batch.py::test_a_source_without_a_filter_keeps_the_plan_of_its_first_query",
-    "save-mode": "test_spark_batch.py::test_only_appending_is_possible",
-    "exactly-once": "test_stream_queries.py::test_a_batch_that_is_run_again_adds_nothing",
-    "consumer-group": (
-        "test_stream_more.py::test_a_query_with_a_name_commits_to_the_group_of_that_name_unless_told_otherwise"
-    ),
-    "update-mode": (
-        "test_stream_more.py::test_update_mode_which_spark_denies_to_python_sinks_works_through_foreach_batch"
-    ),
-    "connect-query-id": "test_stream_more.py::test_write_batch_outside_of_a_query_has_to_be_given_its_id",
+    "plan-of-a-query": "test_spark_batch.py::test_a_source_without_a_filter_reuses_the_plan_of_its_first_query",
+    "save-mode": "test_spark_batch.py::test_save_modes_other_than_append_are_refused",
+    "exactly-once": "test_stream_queries.py::test_a_rerun_batch_adds_nothing",
+    "consumer-group": "test_stream_more.py::test_a_named_query_commits_to_the_group_of_its_name_by_default",
+    "update-mode": "test_stream_more.py::test_update_mode_works_through_foreach_batch_only",
+    "connect-query-id": "test_stream_more.py::test_write_batch_outside_of_a_query_needs_the_query_id",
 }
 
 
