@@ -58,7 +58,7 @@ test-faults: $(STAMP) ## every outcome that a storage's client can show, at ever
 test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and maintenance (2000), some minutes; a failure prints its seed
 	@SPARKLOG_SEEDS=$(or $(SEEDS),2000) $(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/simulation
 
-test-soak: $(STAMP) ## torment thirteen processes on a failing storage for half an hour, and check their history
+test-soak: $(STAMP) ## disturb thirteen processes on a failing storage for half an hour, and check their history
 	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak
 
 test-differential: $(STAMP) ## ask a Kafka broker, which it starts, what tests/differential asks, and compare (RECORD=1 keeps its answers)
