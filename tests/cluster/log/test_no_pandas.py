@@ -1,4 +1,4 @@
-"""Neither checkpoints nor records import pandas: 44 MB, and up to seconds on a busy machine."""
+"""Neither checkpoints nor records import pandas, which takes 44 MB and up to seconds on a busy machine."""
 
 from __future__ import annotations
 
