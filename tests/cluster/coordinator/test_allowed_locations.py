@@ -56,8 +56,8 @@ def root() -> Store:
 
 @pytest.fixture
 def calls() -> Iterator[list[Call]]:
-    with counted() as found:
-        yield found
+    with counted() as recorded:
+        yield recorded
 
 
 def commit(coordinator: Coordinator, *actions: Action) -> None:

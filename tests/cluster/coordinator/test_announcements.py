@@ -46,7 +46,7 @@ def cluster(store: Store, clock: ManualClock) -> Coordinator:
 
 
 def versions(store: Store, now_ms: int) -> list[int]:
-    return sorted(found.version for found in list_reader_leases(store, now_ms))
+    return sorted(lease.version for lease in list_reader_leases(store, now_ms))
 
 
 def test_a_reader_lease_counts_until_it_expires_or_is_closed(store: Store, clock: ManualClock) -> None:
@@ -136,7 +136,7 @@ def test_an_unreadable_lease_is_removed_once_it_no_longer_counts(
     written_ms = store.info(damaged).modified_ms
     counts_until = written_ms + UNREADABLE_MS
     assert versions(store, counts_until) == [-1, -1, -1]
-    assert [one.key for one in read_reader_leases(store, counts_until).expired] == []
+    assert [lease.key for lease in read_reader_leases(store, counts_until).expired] == []
     assert remove_expired_reader_leases(store, counts_until, 0) == 0
     assert remove_expired_reader_leases(store, counts_until + 1, 0) == 1
     assert [info.key for info in store.list(READERS)] == [stray, newer]

@@ -190,7 +190,7 @@ def test_a_dead_group_is_described_and_listed_as_empty(groups: Groups) -> None:
     groups.advance(DEAD_SECONDS)
     assert admin.describe_groups(["g"])["g"]["group_state"] == "Empty"
     assert admin.describe_groups(["g"])["g"]["members"] == []
-    assert [found["group_id"] for found in admin.list_groups(states_filter=["Empty"])] == ["g"]
+    assert [group["group_id"] for group in admin.list_groups(states_filter=["Empty"])] == ["g"]
 
 
 def test_a_dead_group_can_be_deleted_and_its_offsets_altered(groups: Groups) -> None:

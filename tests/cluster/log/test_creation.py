@@ -28,8 +28,8 @@ def test_a_create_returns_the_stored_content_or_reports_an_unknown_outcome(kind:
         if outcome.effect == DONE:
             assert inner.get(KEY) == b"mine"
     except (StorageError, SimulatedCrash, SimulatedInterrupt):
-        is_told = not (outcome.crashes or outcome.interrupts or outcome.lasting)
-        assert outcome.effect != DONE or not is_told, "it can be read back"
+        is_answered = not (outcome.crashes or outcome.interrupts or outcome.lasting)
+        assert outcome.effect != DONE or not is_answered, "it can be read back"
     store.reopen()
     store.settle()
     if outcome.answer != "ok" and outcome.effect != "half":

@@ -88,7 +88,7 @@ def test_a_list_with_columns_of_a_newer_version_is_an_unsupported_version(store:
 @pytest.mark.parametrize("values", [[], [True], [False] * 7 + [True] * 10, [True] * 8])
 def test_plain_arrays_equal_those_made_by_arrow(values: list[bool]) -> None:
     schema = pa.schema([("b", pa.bool_()), ("t", pa.string()), ("n", pa.int64())])
-    columns: list[list[Any]] = [values, [f"é{one}" for one in values], list(range(len(values)))]
+    columns: list[list[Any]] = [values, [f"é{value}" for value in values], list(range(len(values)))]
     batch = plain_batch(columns, schema)
     batch.validate(full=bool(values))
     assert batch.to_pydict() == dict(zip(("b", "t", "n"), columns, strict=True))

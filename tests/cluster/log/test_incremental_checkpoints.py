@@ -101,7 +101,7 @@ class World:
 
     def checkpoint(self, store: MemoryStore, base: checkpoint.Manifest | None, cache: ListCache) -> checkpoint.Manifest:
         since = base.version if base is not None else -1
-        recent = {name: [one for one in events if one.version > since] for name, events in self.recent.items()}
+        recent = {name: [event for event in events if event.version > since] for name, events in self.recent.items()}
         recent = {name: events for name, events in recent.items() if events}
         touched = [entry for entry, version in self.touched.items() if version > since]
         return checkpoint.write_checkpoint(store, self.ids, self.state, base, recent, 0, touched, cache)

@@ -66,20 +66,20 @@ def assert_all_read_the_same(coordinator: Coordinator, store: Store) -> None:
 
 
 class RacingStore(MemoryStore):
-    """A store whose next create of a commit runs ``meanwhile`` before it and ``afterwards`` after it, once each."""
+    """A store whose next create of a commit calls ``before_create`` and ``after_create``, once each."""
 
-    meanwhile: Callable[[], object] | None = None
-    afterwards: Callable[[], object] | None = None
+    before_create: Callable[[], object] | None = None
+    after_create: Callable[[], object] | None = None
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         is_commit = key.startswith("meta/commits/")
-        if is_commit and self.meanwhile is not None:
-            happen, self.meanwhile = self.meanwhile, None
-            happen()
+        if is_commit and self.before_create is not None:
+            callback, self.before_create = self.before_create, None
+            callback()
         super().put_if_absent(key, data)
-        if is_commit and self.afterwards is not None:
-            happen, self.afterwards = self.afterwards, None
-            happen()
+        if is_commit and self.after_create is not None:
+            callback, self.after_create = self.after_create, None
+            callback()
 
 
 def lose_answer() -> None:
@@ -129,7 +129,7 @@ def test_requests_that_share_a_commit_share_its_fold(folds: Folds) -> None:
 
 def test_a_request_is_decided_again_after_a_concurrent_commit(folds: Folds) -> None:
     coordinator, store, others = race()
-    store.meanwhile = lambda: others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
+    store.before_create = lambda: others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
     # once each: the lost attempt, the concurrent commit by its writer and by its reader, the commit that won
     assert folds.of(lambda: coordinator.create_topic("a")) == (4, 4)
     assert coordinator.state.configs == {"num.partitions": "7"}
@@ -138,7 +138,7 @@ def test_a_request_is_decided_again_after_a_concurrent_commit(folds: Folds) -> N
 
 def test_a_commit_with_an_unknown_outcome_that_is_read_back_as_ours_is_not_folded_again(folds: Folds) -> None:
     coordinator, store, _ = race()
-    store.afterwards = lose_answer
+    store.after_create = lose_answer
     assert folds.of(lambda: coordinator.create_topic("a")) == (1, 1)
     assert_all_read_the_same(coordinator, store)
 
@@ -148,11 +148,11 @@ def test_a_commit_with_an_unknown_outcome_that_turns_out_lost_leaves_nothing_in_
 ) -> None:
     coordinator, store, others = race()
 
-    def meanwhile() -> None:
+    def commit_and_lose_answer() -> None:
         others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
         lose_answer()
 
-    store.meanwhile = meanwhile
+    store.before_create = commit_and_lose_answer
     assert folds.of(lambda: coordinator.create_topic("a")) == (4, 4)
     assert coordinator.state.version == others.state.version + 1
     assert_all_read_the_same(coordinator, store)
@@ -168,7 +168,7 @@ def test_a_rewritten_commit_is_read_and_not_taken_for_the_decided_one() -> None:
         store.put(key, encode_commit(commit)[0])
         lose_answer()
 
-    store.afterwards = rewrite
+    store.after_create = rewrite
     with pytest.raises(IndeterminateCommitError):
         coordinator.create_topic("a")
     assert coordinator.state is before
@@ -204,7 +204,7 @@ def test_a_signal_handler_may_read_the_log_during_a_commit() -> None:
         coordinator.refresh()
         others.create_topic("b")
 
-    store.afterwards = handle_signal
+    store.after_create = handle_signal
     coordinator.create_topic("a")
     assert sorted(coordinator.state.topics) == ["a", "b"]
     assert_all_read_the_same(coordinator, store)

@@ -20,11 +20,11 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)
 consumers = [
     Consumer("t", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", **{more}) for _ in range(5)
 ]
-found = [0] * 5
-while min(found) < 200:
+counts = [0] * 5
+while min(counts) < 200:
     for number, consumer in enumerate(consumers):
-        found[number] += sum(map(len, consumer.poll(20).values()))
-print(found)
+        counts[number] += sum(map(len, consumer.poll(20).values()))
+print(counts)
 """
 
 
@@ -133,20 +133,20 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 consumer = Consumer(
     "t", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", max_partition_fetch_bytes=1, max_poll_records=10
 )
-found = 0
+count = 0
 def poll():
-    global found
-    found += sum(map(len, consumer.poll(50).values()))
-while not found: poll()
-taken = []
+    global count
+    count += sum(map(len, consumer.poll(50).values()))
+while not count: poll()
+descriptors = []
 try:
-    while True: taken.append(os.open("/dev/null", os.O_RDONLY))
+    while True: descriptors.append(os.open("/dev/null", os.O_RDONLY))
 except OSError:
     pass
 for _ in range(10): poll()
-print(found < 200)
-for file in taken: os.close(file)
-while found < 200: poll()
-print(found)
+print(count < 200)
+for file in descriptors: os.close(file)
+while count < 200: poll()
+print(count)
 """
     assert run(program, root) == "True\n200\n"

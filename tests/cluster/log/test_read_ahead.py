@@ -95,11 +95,11 @@ def test_a_reader_slower_than_the_writer_reaches_the_end(
     commit(writer, 150)
     trips = RoundTrips(store, monkeypatch)
 
-    def write_meanwhile() -> None:
+    def write_commits() -> None:
         assert trips.count < 60, "the reader did not reach the end"
         commit(writer, commits_in_a_round_trip)
 
-    trips.after_each = write_meanwhile
+    trips.after_each = write_commits
     begun_at = writer.state.version
     reader = open_cluster(trips.store)
     assert reader.state.version >= begun_at

@@ -139,7 +139,7 @@ def test_a_root_restored_at_any_step_of_a_commit_never_gets_a_commit_after_a_gap
 
 
 def test_a_commit_to_a_root_unmounted_at_any_step_is_never_reported_as_not_written() -> None:
-    """It is there when the root is mounted again: a client that was told otherwise would write it twice."""
+    """It is there when the root is mounted again: a client that got another answer would write it twice."""
     steps = _calls_of_one_commit(_new_cluster())
     unknown_outcomes = 0
     for step in range(steps + 1):

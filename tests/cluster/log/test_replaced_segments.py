@@ -101,7 +101,7 @@ class Harness:
 
     def snapshot(self) -> None:
         self.reader.refresh()
-        self.history.append((self.reader.state, {number: list(held) for number, held in self.expected.items()}))
+        self.history.append((self.reader.state, {number: list(entries) for number, entries in self.expected.items()}))
 
     def check(self, coordinator: Coordinator, state: State) -> None:
         for number, expected in self.expected.items():

@@ -58,7 +58,7 @@ class Reads:
 
     def all(self) -> list[bytes]:
         segments = self.cluster.segments("t").partition(0)
-        return values_of([found.batch for found in self.fetcher.read("t", segments, 0, 100)])
+        return values_of([records.batch for records in self.fetcher.read("t", segments, 0, 100)])
 
     def asked(self) -> dict[int, int]:
         """Requests by broker since the last call."""

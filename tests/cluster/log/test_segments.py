@@ -84,8 +84,8 @@ def test_between_returns_the_segments_that_overlap_the_offsets(
 ) -> None:
     segments = chain(shape)
     expected = [s for s in segments if s.end_offset > start and s.base_offset < end] if start < end else []
-    found = listed(segments, parts).between(start, end)
-    assert [s for s in found if s.base_offset < end] == (expected if start < end else found)
+    overlapping = listed(segments, parts).between(start, end)
+    assert [s for s in overlapping if s.base_offset < end] == (expected if start < end else overlapping)
 
 
 @given(lengths, cuts)

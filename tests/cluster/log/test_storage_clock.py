@@ -1,4 +1,4 @@
-"""The storage's time corrects the clock of a machine that is far off, and only such a clock."""
+"""The storage's time corrects the clock of a machine if it is far off, and not otherwise."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def storage() -> Iterator[ManualClock]:
     forget_space("storage-clock")
 
 
-def a_machine(storage: ManualClock, ahead_ms: int) -> tuple[ManualClock, FaultyStore]:
+def machine_with_clock(storage: ManualClock, ahead_ms: int) -> tuple[ManualClock, FaultyStore]:
     return ManualClock(START_MS + ahead_ms), FaultyStore(MemoryStore("storage-clock", storage))
 
 
 @pytest.mark.parametrize("ahead_ms", [0, limits.MAX_CLOCK_SKEW_MS, -limits.MAX_CLOCK_SKEW_MS])
 def test_an_ordinary_difference_leaves_the_machines_clock_unchanged(storage: ManualClock, ahead_ms: int) -> None:
-    clock, store = a_machine(storage, ahead_ms)
+    clock, store = machine_with_clock(storage, ahead_ms)
     assert StorageClock(store, clock).now_ms() == clock.now_ms()
 
 
@@ -54,7 +54,7 @@ def test_an_ordinary_difference_leaves_the_machines_clock_unchanged(storage: Man
 def test_a_clock_that_is_far_off_is_replaced_by_the_storages(
     storage: ManualClock, ahead_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock, store = a_machine(storage, ahead_ms)
+    clock, store = machine_with_clock(storage, ahead_ms)
     ours = StorageClock(store, clock)
     with caplog.at_level(logging.WARNING):
         assert ours.now_ms() == START_MS
@@ -65,7 +65,7 @@ def test_a_clock_that_is_far_off_is_replaced_by_the_storages(
 
 
 def test_the_storages_time_is_measured_at_the_first_use_and_every_ten_minutes(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+    clock, store = machine_with_clock(storage, 0)
     ours = StorageClock(store, clock)
     assert len(store.calls) == 0
     for _ in range(5):
@@ -80,7 +80,7 @@ def test_the_storages_time_is_measured_at_the_first_use_and_every_ten_minutes(st
 
 
 def test_a_change_of_the_wall_clock_is_noticed_immediately(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+    clock, store = machine_with_clock(storage, 0)
     ours = StorageClock(store, clock)
     assert ours.now_ms() == START_MS
     clock.set_ms(START_MS + 8 * DAY_MS)
@@ -92,7 +92,7 @@ def test_a_change_of_the_wall_clock_is_noticed_immediately(storage: ManualClock)
 
 
 def test_a_machine_whose_monotonic_clock_stopped_during_sleep_is_noticed(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+    clock, store = machine_with_clock(storage, 0)
     ours = StorageClock(store, clock)
     ours.now_ms()
     storage.advance(DAY_MS / 1000)
@@ -102,7 +102,7 @@ def test_a_machine_whose_monotonic_clock_stopped_during_sleep_is_noticed(storage
 
 
 def test_the_storages_time_is_available_even_if_the_machines_clock_is_used(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 60_000)
+    clock, store = machine_with_clock(storage, 60_000)
     ours = StorageClock(store, clock)
     assert ours.now_ms() == START_MS + 60_000
     clock.advance(5)
@@ -208,7 +208,7 @@ def test_a_pickled_clock_is_corrected_as_well(storage: ManualClock) -> None:
 
 
 def test_the_clock_object_is_not_reported_by_fsck(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+    clock, store = machine_with_clock(storage, 0)
     create_cluster(store, clock=clock, ids=SeededIds(0))
     StorageClock(store, clock).now_ms()
     assert store.get(CLOCK_KEY)

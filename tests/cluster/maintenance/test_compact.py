@@ -407,13 +407,13 @@ def test_damage_stops_the_pass_and_leaves_no_new_file() -> None:
 class RunWithInterruption(InProcess):
     """Runs the tasks, and then a callback before it returns the results."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
+    def __init__(self, callback: Callable[[], object]) -> None:
         super().__init__()
-        self._meanwhile = meanwhile
+        self._callback = callback
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         results = [function(item) for item in items]
-        self._meanwhile()
+        self._callback()
         return iter(results)
 
 

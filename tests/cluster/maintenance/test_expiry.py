@@ -34,7 +34,7 @@ def cluster(clock: ManualClock) -> Coordinator:
     return coordinator
 
 
-def used(cluster: Coordinator) -> None:
+def commit_as_each_kind(cluster: Coordinator) -> None:
     """Commit with a transactional id, with an idempotent producer of a partition, and as an application."""
     cluster.init_producer("billing")
     state = cluster.state
@@ -63,13 +63,13 @@ def named_run() -> Run:
     return Run(path="orders-0/x.log", batches=1, records=3, size_bytes=9, min_timestamp_us=1, max_timestamp_us=2)
 
 
-def counts_of_state(cluster: Coordinator) -> tuple[int, int, int]:
+def counts(cluster: Coordinator) -> tuple[int, int, int]:
     state = cluster.refresh()
     return len(state.producers), len(state.partition("orders", 0).producers), len(state.applications)
 
 
 def test_each_kind_expires_after_its_own_time(cluster: Coordinator, clock: ManualClock) -> None:
-    used(cluster)
+    commit_as_each_kind(cluster)
     assert expire(cluster) == NOTHING
     clock.advance(1.1 * DAY_MS / 1000)
     cluster.submit(
@@ -79,21 +79,21 @@ def test_each_kind_expires_after_its_own_time(cluster: Coordinator, clock: Manua
     clock.advance(7 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     assert expire(cluster) == ExpiryResult(1, 0, 0)
-    assert counts_of_state(cluster) == (0, 0, 1)
+    assert counts(cluster) == (0, 0, 1)
 
 
 def test_applications_expire_only_if_configured(cluster: Coordinator, clock: ManualClock) -> None:
-    used(cluster)
+    commit_as_each_kind(cluster)
     clock.advance(1000 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"application.id.expiration.ms": str(30 * DAY_MS)}))
     assert expire(cluster).applications == 1
-    assert counts_of_state(cluster)[2] == 0
+    assert counts(cluster)[2] == 0
 
 
 def test_an_application_that_wrote_recently_is_kept(cluster: Coordinator, clock: ManualClock) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"application.id.expiration.ms": str(30 * DAY_MS)}))
     clock.advance(20 * DAY_MS / 1000)
-    used(cluster)
+    commit_as_each_kind(cluster)
     clock.advance(20 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     assert expire(cluster).applications == 0

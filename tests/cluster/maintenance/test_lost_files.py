@@ -27,7 +27,7 @@ def assert_in_sync_replicas_are_complete(replicas: Replicas, number: int = 0) ->
         assert all(is_sound(store, path) for path in replicas.live_paths(number)), f"broker {broker} lacks files"
 
 
-def swapped(replicas: Replicas, number: int) -> None:
+def empty_location(replicas: Replicas, number: int) -> None:
     """Replace the location of a broker with an empty one, and let the controller detect it."""
     shutil.rmtree(replicas.disk(number))
     replicas.disk(number).mkdir()
@@ -45,7 +45,7 @@ def test_a_replica_that_loses_its_files_after_it_was_checked_does_not_join_the_i
     copy_files_without_joining(replicas)
     caught_up = CaughtUp(TOPIC, state.topics[TOPIC].topic_id, 0, 2, state.partition(TOPIC, 0).log_end_offset, 0)
     caught_up = caught_up._replace(version=state.version)
-    swapped(replicas, 2)
+    empty_location(replicas, 2)
     expanded = replicas.cluster.submit(partial(expand_isr, caught_up=[caught_up]))
     assert_in_sync_replicas_are_complete(replicas)
     assert [replica.broker for replica, _ in expanded.left_out] == [2]
@@ -89,7 +89,7 @@ def test_a_copy_written_before_its_location_was_emptied_does_not_count_when_it_i
     replicas = Replicas(tmp_path)
     replicas.controller.check()
     item = written_file(replicas, (1, 2))
-    swapped(replicas, 2)
+    empty_location(replicas, 2)
     replicate(replicas.cluster, InProcess())
     assert replicas.partition().isr == (1, 2)
     replicas.cluster.append(AppendRequest(appends=[item]))
@@ -104,7 +104,7 @@ def test_a_leader_whose_copy_does_not_count_loses_leadership(tmp_path: Path) -> 
     replicas = Replicas(tmp_path)
     replicas.controller.check()
     item = written_file(replicas, (1, 2))
-    swapped(replicas, 1)
+    empty_location(replicas, 1)
     replicate(replicas.cluster, InProcess())
     replicas.cluster.append(AppendRequest(appends=[item]))
     assert_in_sync_replicas_are_complete(replicas)
@@ -115,7 +115,7 @@ def test_a_file_whose_only_copy_was_lost_must_be_written_again(tmp_path: Path) -
     replicas = Replicas(tmp_path)
     replicas.controller.check()
     item = written_file(replicas, (2,))
-    swapped(replicas, 2)
+    empty_location(replicas, 2)
     replicate(replicas.cluster, InProcess())
     end = replicas.partition().log_end_offset
     with pytest.raises(NotLeaderOrFollowerError, match="write the records again"):

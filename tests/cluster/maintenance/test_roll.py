@@ -305,13 +305,13 @@ def test_a_merge_that_conflicts_with_another_job_is_skipped_and_its_file_deleted
 class Interrupted(InProcess):
     """Runs the tasks, and then a callback before it returns the results."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
+    def __init__(self, callback: Callable[[], object]) -> None:
         super().__init__()
-        self._meanwhile = meanwhile
+        self._callback = callback
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         results = [function(item) for item in items]
-        self._meanwhile()
+        self._callback()
         return iter(results)
 
 
