@@ -1,4 +1,4 @@
-"""A cluster in memory and small appends to it, for the tests beside this file."""
+"""A cluster in memory and small appends to it, for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparklog.protocol.decide.append import AppendRequest, AppendResult, Partiti
 def write_values(
     coordinator: Coordinator, topic: str, partition: int, values: list[bytes], **more: Any
 ) -> PartitionAppend:
-    """A segment file with these values, not committed yet."""
+    """Write a segment file with these values, without committing it."""
     state = coordinator.state
     key = segment_key(topic, partition, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key, has_key=False)
@@ -32,12 +32,12 @@ def append_values(coordinator: Coordinator, topic: str, partition: int, values: 
 
 
 def read_values(coordinator: Coordinator, topic: str, partition: int, start: int = 0) -> list[tuple[int, bytes]]:
-    """Every (offset, value) of a partition from ``start`` on, through segments, index and checksums."""
+    """Every (offset, value) of a partition from ``start`` on, read through segments, index and checksums."""
     state = coordinator.refresh()
     end = state.partition(topic, partition).log_end_offset
     segments = coordinator.segments(topic, state).partition(partition).between(start, end)
-    found: list[tuple[int, bytes]] = []
+    records_read: list[tuple[int, bytes]] = []
     for records in Fetcher(lambda broker: coordinator.store).read(topic, segments, start, end, ["value"]):
         values = records.batch.column(0).to_pylist()
-        found += zip(records.all_offsets(), values, strict=True)
-    return found
+        records_read += zip(records.all_offsets(), values, strict=True)
+    return records_read

@@ -1,4 +1,4 @@
-"""An address that the commit log has for a broker is contacted only where the root's owner allowed that place."""
+"""The location of a broker in the commit log is contacted only if the root's owner allowed it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ELSEWHERE = "s3://other-bucket/log"
 
 
 class RemoteStore(MemoryStore):
-    """A space in memory that says to be at a remote address."""
+    """A space in memory with a remote address."""
 
     def __init__(self, root: str) -> None:
         super().__init__(uuid.uuid4().hex)
@@ -43,7 +43,7 @@ class RemoteStore(MemoryStore):
 
 @contextmanager
 def counted(root: str = ELSEWHERE) -> Iterator[list[Call]]:
-    """Every request to this address, which works."""
+    """Records every request to this address; the requests succeed."""
     calls: list[Call] = []
     with substituted(FaultyStore(RemoteStore(root), before=lambda step, call: calls.append(call))):
         yield calls
@@ -56,12 +56,12 @@ def root() -> Store:
 
 @pytest.fixture
 def calls() -> Iterator[list[Call]]:
-    with counted() as found:
-        yield found
+    with counted() as recorded:
+        yield recorded
 
 
 def commit(coordinator: Coordinator, *actions: Action) -> None:
-    """What another user of the root can do with the right to commit."""
+    """Commit as another user of the root, who has the right to commit."""
     coordinator.submit(lambda state: Decision(list(actions), None))
 
 
@@ -96,7 +96,7 @@ def test_a_location_that_another_user_registered_is_not_contacted(root: Store, c
     assert calls == []
 
 
-def test_the_command_that_is_suggested_runs_nothing_that_another_user_chose(root: Store) -> None:
+def test_the_suggested_command_quotes_what_another_user_chose(root: Store) -> None:
     coordinator = create_cluster(root)
     commit(coordinator, RegisterBroker(broker=1, url="s3://x/$(touch y);rm -r z\n"))
     with pytest.raises(StoragePermissionError) as refused:
@@ -104,15 +104,15 @@ def test_the_command_that_is_suggested_runs_nothing_that_another_user_chose(root
     assert "--location 's3://x/$(touch y);rm -r z\\n'`" in refused.value.message
 
 
-def test_the_controller_leaves_a_location_alone_that_is_not_allowed(root: Store, calls: list[Call]) -> None:
+def test_the_controller_does_not_contact_a_location_that_is_not_allowed(root: Store, calls: list[Call]) -> None:
     coordinator = hostile(root)
-    found = check_once(coordinator)
-    assert [(one.broker, one.health) for one in found.findings] == [(1, Health.UNKNOWN)]
+    check = check_once(coordinator)
+    assert [(finding.broker, finding.health) for finding in check.findings] == [(1, Health.UNKNOWN)]
     assert coordinator.refresh().brokers[1].online
     assert calls == []
 
 
-def test_what_is_allowed_later_is_contacted(root: Store, calls: list[Call]) -> None:
+def test_a_location_is_contacted_once_it_is_allowed(root: Store, calls: list[Call]) -> None:
     coordinator = hostile(root)
     with pytest.raises(StoragePermissionError):
         coordinator.store_of(1)
@@ -130,7 +130,7 @@ def test_registering_a_location_allows_it_before_the_commit(root: Store, calls: 
     assert open_cluster(root).store_of(1).get("broker.json")
 
 
-def test_who_may_not_allow_a_location_registers_nothing(root: Store) -> None:
+def test_a_user_who_may_not_allow_a_location_registers_nothing(root: Store) -> None:
     create_cluster(root)
 
     def refuse(step: int, call: Call) -> None:
@@ -138,20 +138,20 @@ def test_who_may_not_allow_a_location_registers_nothing(root: Store) -> None:
             raise StoragePermissionError("AccessDenied")
 
     coordinator = open_cluster(FaultyStore(root, before=refuse))
-    place = RemoteStore(ELSEWHERE)
-    with substituted(place), pytest.raises(StoragePermissionError, match=r"only the root's owner.*brokers allow"):
+    location = RemoteStore(ELSEWHERE)
+    with substituted(location), pytest.raises(StoragePermissionError, match=r"only the root's owner.*brokers allow"):
         add_broker(coordinator, ELSEWHERE)
     assert coordinator.refresh().brokers.keys() == {0}
-    assert list(place.list()) == []
+    assert list(location.list()) == []
 
 
-def test_moving_a_location_allows_its_new_place(root: Store, tmp_path: Path) -> None:
+def test_moving_a_location_allows_its_new_url(root: Store, tmp_path: Path) -> None:
     coordinator = create_cluster(root)
     add_broker(coordinator, str(tmp_path))
     assert LOCATIONS_KEY not in [info.key for info in root.list()]
-    place = RemoteStore(ELSEWHERE)
-    place.put("broker.json", (tmp_path / "broker.json").read_bytes())
-    with substituted(place):
+    location = RemoteStore(ELSEWHERE)
+    location.put("broker.json", (tmp_path / "broker.json").read_bytes())
+    with substituted(location):
         assert move_broker(coordinator, 1, ELSEWHERE)
         assert coordinator.store_of(1).get("broker.json")
     assert read_allowed(root) == (ELSEWHERE,)
@@ -166,24 +166,24 @@ def test_a_damaged_list_allows_nothing(root: Store, calls: list[Call]) -> None:
     assert calls == []
 
 
-def test_a_promoted_root_may_contact_what_the_old_one_could() -> None:
-    """Its bucket is another one, so what lay beside the old root is elsewhere now."""
-    places = {
+def test_a_promoted_root_may_contact_the_locations_of_the_old_one() -> None:
+    """Its bucket is another one, so locations beside the old root are no longer beside the root."""
+    stores = {
         url: RemoteStore(url) for url in ("s3://a/log", "s3://a/disk", "s3://b/mirror", "s3://c/disk", "s3://d/x")
     }
     clock, ids = SystemClock(), RandomIds()
-    with substituted(places["s3://a/log"]), substituted(places["s3://b/mirror"]):
+    with substituted(stores["s3://a/log"]), substituted(stores["s3://b/mirror"]):
         coordinator = create_cluster("s3://a/log", clock=clock, ids=ids)
         for number, url in ((1, "s3://a/disk"), (2, "s3://c/disk"), (3, "s3://d/x")):
             commit(coordinator, RegisterBroker(broker=number, url=url))
         allow_location(coordinator.store, "s3://c/disk", ids)
-        mirror(places["s3://a/log"], places["s3://b/mirror"], clock)
+        mirror(stores["s3://a/log"], stores["s3://b/mirror"], clock)
         promote("s3://b/mirror", "s3://a/log")
         promoted = open_cluster("s3://b/mirror")
     assert read_allowed(promoted.store) == ("s3://a/disk", "s3://a/log", "s3://c/disk")
 
 
-# -- on a local disk the file has to be the owner's
+# -- on a local disk the file must belong to the owner
 
 ONLY_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
@@ -196,7 +196,7 @@ def folder(tmp_path: Path) -> LocalStore:
 
 
 @ONLY_ROOT
-def test_a_list_that_another_user_wrote_does_not_count(folder: LocalStore, calls: list[Call]) -> None:
+def test_a_list_written_by_another_user_is_refused(folder: LocalStore, calls: list[Call]) -> None:
     coordinator = open_cluster(folder)
     commit(coordinator, RegisterBroker(broker=1, url=ELSEWHERE))
     path = Path(folder.root, LOCATIONS_KEY)
@@ -205,11 +205,11 @@ def test_a_list_that_another_user_wrote_does_not_count(folder: LocalStore, calls
     with pytest.raises(StoragePermissionError, match="another owner"):
         coordinator.store_of(1)
     assert calls == []
-    assert allow_location(folder, ELSEWHERE, RandomIds())  # the owner puts it right
+    assert allow_location(folder, ELSEWHERE, RandomIds())  # the owner corrects it
     assert read_allowed(folder) == (ELSEWHERE,)
 
 
-def test_a_list_that_others_may_write_does_not_count(folder: LocalStore) -> None:
+def test_a_list_that_others_may_write_is_refused(folder: LocalStore) -> None:
     os.chmod(folder.root, 0o2770)
     allow_location(folder, ELSEWHERE, RandomIds())
     path = Path(folder.root, LOCATIONS_KEY)
@@ -220,7 +220,7 @@ def test_a_list_that_others_may_write_does_not_count(folder: LocalStore) -> None
         read_allowed(folder)
 
 
-def test_a_link_in_the_place_of_the_list_does_not_count(folder: LocalStore) -> None:
+def test_a_link_instead_of_the_list_is_refused(folder: LocalStore) -> None:
     allow_location(folder, ELSEWHERE, RandomIds())
     path = Path(folder.root, LOCATIONS_KEY)
     path.rename(path.with_name("elsewhere.json"))

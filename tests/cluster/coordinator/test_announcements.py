@@ -1,4 +1,4 @@
-"""Readers say which version they read; what they say costs little and stands in nobody's way."""
+"""Readers hold leases on the version they read; the leases cost little and block nobody."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def cluster(store: Store, clock: ManualClock) -> Coordinator:
 
 
 def versions(store: Store, now_ms: int) -> list[int]:
-    return sorted(found.version for found in list_reader_leases(store, now_ms))
+    return sorted(lease.version for lease in list_reader_leases(store, now_ms))
 
 
-def test_an_announcement_counts_until_its_time_is_over_or_it_is_closed(store: Store, clock: ManualClock) -> None:
+def test_a_reader_lease_counts_until_it_expires_or_is_closed(store: Store, clock: ManualClock) -> None:
     first = ReaderLease("a", 4, TTL_MS).renewed(store, clock)
     second = ReaderLease("b", 9, TTL_MS).renewed(store, clock)
     assert versions(store, NOW_MS) == [4, 9]
@@ -59,7 +59,7 @@ def test_an_announcement_counts_until_its_time_is_over_or_it_is_closed(store: St
     assert versions(store, first.until_ms + CLOCK_SLACK_MS + 1) == []
 
 
-def test_it_is_renewed_once_half_of_its_time_is_over(store: Store, clock: ManualClock) -> None:
+def test_a_lease_is_renewed_once_half_of_its_time_has_passed(store: Store, clock: ManualClock) -> None:
     first = ReaderLease("a", 4, TTL_MS).renewed(store, clock)
     clock.sleep(TTL_MS / 2000)
     assert first.kept(store, clock) is first
@@ -69,18 +69,18 @@ def test_it_is_renewed_once_half_of_its_time_is_over(store: Store, clock: Manual
     assert versions(store, renewed.until_ms) == [4]
 
 
-def test_what_one_task_renewed_the_others_need_not(store: Store, clock: ManualClock) -> None:
+def test_a_lease_is_renewed_once_for_all_tasks(store: Store, clock: ManualClock) -> None:
     planned = ReaderLease("a", 4, TTL_MS).renewed(store, clock)
     tasks = [pickle.loads(pickle.dumps(planned)) for _ in range(5)]
     counting = FaultyStore(store)
     clock.sleep(TTL_MS / 2000 + 1)
-    kept = [task.kept(counting, clock) for task in tasks]
+    leases = [task.kept(counting, clock) for task in tasks]
     assert counting.counts["put"] == 1
-    assert {one.until_ms for one in kept} == {clock.now_ms() + TTL_MS}
-    assert not any(one.is_due(clock.now_ms()) for one in kept)
+    assert {lease.until_ms for lease in leases} == {clock.now_ms() + TTL_MS}
+    assert not any(lease.is_due(clock.now_ms()) for lease in leases)
 
 
-def test_one_that_was_removed_is_stored_again(store: Store, clock: ManualClock) -> None:
+def test_a_removed_lease_is_stored_again(store: Store, clock: ManualClock) -> None:
     planned = ReaderLease("a", 4, TTL_MS).renewed(store, clock)
     planned.close(store)
     clock.sleep(TTL_MS)
@@ -88,7 +88,7 @@ def test_one_that_was_removed_is_stored_again(store: Store, clock: ManualClock) 
     assert versions(store, clock.now_ms()) == [4]
 
 
-def test_a_damaged_one_counts_for_everything_for_a_while(store: Store, clock: ManualClock) -> None:
+def test_a_damaged_lease_counts_for_every_version_for_a_while(store: Store, clock: ManualClock) -> None:
     store.put(f"{READERS}a", b'{"version":')
     (info,) = store.list(READERS)
     assert versions(store, info.modified_ms + UNREADABLE_MS) == [-1]
@@ -97,7 +97,7 @@ def test_a_damaged_one_counts_for_everything_for_a_while(store: Store, clock: Ma
         ReaderLease("a", 4, TTL_MS).kept(store, clock)
 
 
-def test_reads_of_a_process_share_an_announcement(cluster: Coordinator, store: Store, clock: ManualClock) -> None:
+def test_reads_of_a_process_share_a_lease(cluster: Coordinator, store: Store, clock: ManualClock) -> None:
     first = take_reader_lease(cluster, 3, TTL_MS)
     assert first is not None
     assert all(take_reader_lease(cluster, version, TTL_MS) == first for version in (3, 4, 100))
@@ -109,7 +109,7 @@ def test_reads_of_a_process_share_an_announcement(cluster: Coordinator, store: S
     assert versions(store, clock.now_ms()) == [2, 3, 50]
 
 
-def test_a_reader_that_may_not_write_is_not_announced_and_does_not_try_all_the_time(
+def test_a_reader_that_may_not_write_takes_no_lease_and_rarely_retries(
     cluster: Coordinator, store: Store, clock: ManualClock
 ) -> None:
     readonly = FaultyStore(store, before=_refuse)
@@ -126,7 +126,7 @@ def _refuse(step: int, call: object) -> None:
         raise StoragePermissionError("read-only")
 
 
-def test_an_announcement_that_cannot_be_read_is_removed_once_it_counts_no_more(
+def test_an_unreadable_lease_is_removed_once_it_no_longer_counts(
     cluster: Coordinator, store: Store, clock: ManualClock
 ) -> None:
     damaged, newer, stray = (READERS + name for name in ("damaged", "newer", ".DS_Store"))
@@ -136,7 +136,7 @@ def test_an_announcement_that_cannot_be_read_is_removed_once_it_counts_no_more(
     written_ms = store.info(damaged).modified_ms
     counts_until = written_ms + UNREADABLE_MS
     assert versions(store, counts_until) == [-1, -1, -1]
-    assert [one.key for one in read_reader_leases(store, counts_until).expired] == []
+    assert [lease.key for lease in read_reader_leases(store, counts_until).expired] == []
     assert remove_expired_reader_leases(store, counts_until, 0) == 0
     assert remove_expired_reader_leases(store, counts_until + 1, 0) == 1
     assert [info.key for info in store.list(READERS)] == [stray, newer]

@@ -1,4 +1,4 @@
-"""What a location says of itself while it is registered by several processes, or with answers that are lost."""
+"""The claim file of a location that several processes register, or whose requests lose their answers."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ from sparklog.testing.faulty_store import Call, Fault, FaultyStore
 from sparklog.testing.substitutes import substituted
 
 
-def test_a_location_that_another_process_registers_meanwhile_keeps_what_its_broker_needs(tmp_path: Path) -> None:
-    """Both have claimed the same id for the same location; whoever loses takes nothing away from the other."""
+def test_a_lost_registration_race_keeps_the_files_of_the_winner(tmp_path: Path) -> None:
+    """Both processes have claimed the same id for the same location; the loser removes nothing of the winner."""
     inner = MemoryStore(uuid.uuid4().hex)
     url = str(tmp_path)
-    others: list[int] = []
+    registered: list[int] = []
 
     def register_first(step: int, call: Call) -> None:
-        if call.operation == "put_if_absent" and not others:
-            others.append(-1)
-            others.append(add_broker(open_cluster(inner), url))
+        if call.operation == "put_if_absent" and not registered:
+            registered.append(-1)
+            registered.append(add_broker(open_cluster(inner), url))
 
     create_cluster(inner)
     store = FaultyStore(inner, before=register_first)
     with pytest.raises(DuplicateBrokerRegistrationError):
         add_broker(open_cluster(store), url)
-    assert others == [-1, 1]
+    assert registered == [-1, 1]
     assert open_cluster(inner).state.brokers[1].url == url
     identity = read_identity(open_cluster(inner).store_of(1))
     assert identity is not None
     assert identity.broker == 1
 
 
-def test_a_location_whose_id_another_one_gets_meanwhile_is_registered_under_the_next() -> None:
+def test_a_location_whose_id_is_taken_during_registration_gets_the_next_id() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
-    mine, other = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
-    others: list[int] = []
+    url, other_url = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
+    registered: list[int] = []
 
     def register_other(step: int, call: Call) -> None:
-        if call.operation == "put_if_absent" and not others:
-            others.append(-1)
-            others.append(add_broker(open_cluster(inner), other))
+        if call.operation == "put_if_absent" and not registered:
+            registered.append(-1)
+            registered.append(add_broker(open_cluster(inner), other_url))
 
     create_cluster(inner)
     store = FaultyStore(inner, before=register_other)
     coordinator = open_cluster(store)
-    assert add_broker(coordinator, mine) == 2
-    assert others == [-1, 1]
+    assert add_broker(coordinator, url) == 2
+    assert registered == [-1, 1]
     identity = read_identity(coordinator.store_of(2))
     assert identity is not None
     assert identity.broker == 2
 
 
-def test_a_given_id_that_another_location_gets_meanwhile_is_refused_and_leaves_no_claim() -> None:
+def test_a_given_id_that_is_taken_during_registration_is_refused_and_leaves_no_claim() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
-    mine, other = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
-    others: list[int] = []
+    url, other_url = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
+    registered: list[int] = []
 
     def register_other(step: int, call: Call) -> None:
-        if call.operation == "put_if_absent" and not others:
-            others.append(-1)
-            others.append(add_broker(open_cluster(inner), other))
+        if call.operation == "put_if_absent" and not registered:
+            registered.append(-1)
+            registered.append(add_broker(open_cluster(inner), other_url))
 
     create_cluster(inner)
     with pytest.raises(DuplicateBrokerRegistrationError):
-        add_broker(open_cluster(FaultyStore(inner, before=register_other)), mine, 1)
-    assert read_identity(open_store(mine)) is None
-    assert read_identity(open_store(other)) is not None
-    assert add_broker(open_cluster(inner), mine) == 2
+        add_broker(open_cluster(FaultyStore(inner, before=register_other)), url, 1)
+    assert read_identity(open_store(url)) is None
+    assert read_identity(open_store(other_url)) is not None
+    assert add_broker(open_cluster(inner), url) == 2
 
 
-def test_a_location_that_another_cluster_claims_meanwhile_is_left_to_it() -> None:
+def test_a_location_claimed_by_another_cluster_during_registration_is_left_unchanged() -> None:
     location = MemoryStore(uuid.uuid4().hex)
 
     def claim_first(step: int, call: Call) -> None:
@@ -98,7 +98,7 @@ def test_a_location_that_another_cluster_claims_meanwhile_is_left_to_it() -> Non
 
 
 @pytest.mark.parametrize("content", [b"{", b"[" * 60_000, b'{"format":1}'])
-def test_a_location_whose_identity_cannot_be_read_is_not_taken_over(content: bytes) -> None:
+def test_a_location_with_an_unreadable_identity_is_not_claimed(content: bytes) -> None:
     location = MemoryStore(uuid.uuid4().hex)
     location.put(IDENTITY_KEY, content)
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
@@ -109,7 +109,7 @@ def test_a_location_whose_identity_cannot_be_read_is_not_taken_over(content: byt
 
 
 @pytest.mark.parametrize("kind", ["lost_answer", "done+permission", "done+exists"])
-def test_a_claim_that_was_stored_without_a_plain_yes_is_read_back(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_stored_without_a_success_response_is_read_back(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     create_cluster(inner)
     coordinator = open_cluster(inner)

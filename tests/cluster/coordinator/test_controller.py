@@ -1,4 +1,4 @@
-"""Locations fail in every way they can; one controller notices and elects leaders in one commit."""
+"""Locations fail in every possible way; one controller notices and elects leaders in one commit."""
 
 from __future__ import annotations
 
@@ -64,25 +64,25 @@ def orders(cluster: Coordinator) -> PartitionState:
 
 @contextmanager
 def failing(location: Path, kind: str) -> Iterator[FaultyStore]:
-    """Every call of the location fails in this way, also for stores that are open already."""
+    """Every call of the location fails in this way, including calls of stores that are already open."""
     store = FaultyStore(open_store(str(location)), seed=1, rates={kind: EVERY_STEP})
     with substituted(store):
         yield store
 
 
-# -- brokers join and leave
+# -- registering and removing brokers
 
 
-def test_a_location_is_registered_with_a_file_that_says_whose_it_is(tmp_path: Path) -> None:
+def test_a_registered_location_has_a_file_with_its_identity(tmp_path: Path) -> None:
     cluster = new_cluster()
     assert add_broker(cluster, str(tmp_path / "disk")) == 1
-    known = read_identity(open_store(str(tmp_path / "disk")))
-    assert known is not None
-    assert (known.cluster_id, known.broker) == (cluster.state.cluster_id, 1)
+    identity = read_identity(open_store(str(tmp_path / "disk")))
+    assert identity is not None
+    assert (identity.cluster_id, identity.broker) == (cluster.state.cluster_id, 1)
     assert cluster.state.brokers[1].url == str(tmp_path / "disk")
 
 
-def test_a_registration_that_was_interrupted_is_finished_under_the_same_id(tmp_path: Path) -> None:
+def test_an_interrupted_registration_is_completed_under_the_same_id(tmp_path: Path) -> None:
     cluster = new_cluster()
     add_broker(cluster, str(tmp_path / "other"), 5)
     with failing(tmp_path / "disk", OUTAGE) as store:
@@ -95,7 +95,7 @@ def test_a_registration_that_was_interrupted_is_finished_under_the_same_id(tmp_p
     assert sorted(cluster.state.brokers) == [0, 5, 6]
 
 
-def test_a_location_of_another_cluster_or_with_one_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_location_of_another_cluster_or_with_a_root_in_it_is_refused(tmp_path: Path) -> None:
     add_broker(new_cluster(), str(tmp_path / "disk"))
     create_cluster(open_store(str(tmp_path / "root")))
     cluster = new_cluster()
@@ -108,7 +108,7 @@ def test_a_location_of_another_cluster_or_with_one_in_it_is_refused(tmp_path: Pa
     assert sorted(cluster.refresh().brokers) == [0]
 
 
-def test_a_location_that_takes_no_write_is_refused(tmp_path: Path) -> None:
+def test_a_location_that_refuses_writes_is_not_registered(tmp_path: Path) -> None:
     cluster = new_cluster()
     with failing(tmp_path / "disk", FULL), pytest.raises(StorageError):
         add_broker(cluster, str(tmp_path / "disk"))
@@ -124,7 +124,7 @@ def test_a_removed_location_can_be_registered_again_elsewhere(tmp_path: Path) ->
         remove_broker(cluster, 0)
 
 
-def test_a_moved_location_has_to_be_the_same_broker(tmp_path: Path) -> None:
+def test_a_moved_location_must_have_the_same_broker_id(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     with pytest.raises(BrokerNotAvailableError):
         move_broker(cluster, 1, str(tmp_path / "elsewhere"))
@@ -141,10 +141,10 @@ def test_cordoning_twice_changes_nothing(tmp_path: Path) -> None:
     assert cordon_broker(cluster, 1, False)
 
 
-# -- who is the controller
+# -- which process is the controller
 
 
-def test_the_first_that_checks_is_the_controller_and_keeps_it_by_renewing(tmp_path: Path) -> None:
+def test_the_first_process_to_check_is_the_controller_and_renews_its_lease(tmp_path: Path) -> None:
     cluster, _, _ = with_two_disks(tmp_path)
     first, second = Controller(cluster), Controller(cluster)
     assert first.check().epoch == 1
@@ -156,7 +156,7 @@ def test_the_first_that_checks_is_the_controller_and_keeps_it_by_renewing(tmp_pa
     assert cluster.state.version == version
 
 
-def test_a_silent_controller_is_replaced_and_its_commits_are_refused(tmp_path: Path) -> None:
+def test_a_controller_that_sends_no_heartbeat_is_replaced_and_its_commits_are_refused(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     first, second = Controller(cluster), Controller(cluster)
     first.check()
@@ -171,7 +171,7 @@ def test_a_silent_controller_is_replaced_and_its_commits_are_refused(tmp_path: P
     assert orders(cluster).leader == 1
 
 
-def test_one_that_looks_more_rarely_than_the_timeout_takes_over_at_the_third_look(tmp_path: Path) -> None:
+def test_a_candidate_that_checks_less_often_than_the_timeout_takes_over_at_the_third_check(tmp_path: Path) -> None:
     cluster, _, _ = with_two_disks(tmp_path)
     Controller(cluster).check()
     second = Controller(cluster)
@@ -183,7 +183,7 @@ def test_one_that_looks_more_rarely_than_the_timeout_takes_over_at_the_third_loo
     assert epochs[-1] == 2
 
 
-def test_a_controller_that_resigns_is_followed_at_once(tmp_path: Path) -> None:
+def test_a_controller_that_resigns_is_replaced_immediately(tmp_path: Path) -> None:
     cluster, _, _ = with_two_disks(tmp_path)
     assert check_once(cluster).epoch == 1
     assert check_once(cluster).epoch == 2
@@ -191,7 +191,7 @@ def test_a_controller_that_resigns_is_followed_at_once(tmp_path: Path) -> None:
         cluster.store.get(LEASE_KEY)
 
 
-def test_a_single_pass_waits_for_a_controller_that_died_before(tmp_path: Path) -> None:
+def test_a_single_pass_waits_for_the_lease_of_a_dead_controller(tmp_path: Path) -> None:
     cluster, _, _ = with_two_disks(tmp_path)
     Controller(cluster).check()
     before = cluster.log.clock.monotonic()
@@ -199,7 +199,7 @@ def test_a_single_pass_waits_for_a_controller_that_died_before(tmp_path: Path) -
     assert 9 <= cluster.log.clock.monotonic() - before < 11
 
 
-def test_an_election_whose_answer_was_lost_is_known_by_its_name(tmp_path: Path) -> None:
+def test_an_election_with_a_lost_answer_is_recognised_by_its_name(tmp_path: Path) -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     new_cluster(inner)
     store = FaultyStore(inner)
@@ -218,16 +218,16 @@ def test_an_election_whose_answer_was_lost_is_known_by_its_name(tmp_path: Path) 
 # -- locations that fail
 
 
-def test_a_vanished_location_is_offline_after_one_pass_and_nothing_is_created_in_its_place(tmp_path: Path) -> None:
+def test_a_vanished_location_is_offline_after_one_pass_and_is_not_recreated(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     controller = Controller(cluster)
     assert [finding.health for finding in controller.check().findings] == [Health.OK, Health.OK]
     os.rename(disk, tmp_path / "away")
     version = cluster.state.version
-    found = controller.check()
-    assert [finding.health for finding in found.findings] == [Health.FAILED, Health.OK]
-    assert "not mounted" in found.findings[0].why
-    assert found.elected == [("orders", 0)]
+    check = controller.check()
+    assert [finding.health for finding in check.findings] == [Health.FAILED, Health.OK]
+    assert "not mounted" in check.findings[0].why
+    assert check.elected == [("orders", 0)]
     assert cluster.state.version == version + 1
     assert (orders(cluster).leader, orders(cluster).isr, orders(cluster).leader_epoch) == (2, (2,), 1)
     assert not disk.exists()
@@ -238,27 +238,27 @@ def test_a_vanished_location_is_offline_after_one_pass_and_nothing_is_created_in
 
 
 @pytest.mark.parametrize("kind", [PERMISSION, FULL])
-def test_a_location_that_is_read_only_or_full_fails_at_once(tmp_path: Path, kind: str) -> None:
+def test_a_read_only_or_full_location_fails_immediately(tmp_path: Path, kind: str) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     with failing(disk, kind):
         cluster.brokers.forget()
-        found = Controller(cluster).check()
-    assert [finding.health for finding in found.findings] == [Health.FAILED, Health.OK]
+        check = Controller(cluster).check()
+    assert [finding.health for finding in check.findings] == [Health.FAILED, Health.OK]
     assert orders(cluster).leader == 2
     assert cluster.log.clock.monotonic() == 0
 
 
-def test_a_location_without_an_answer_is_asked_again_before_it_fails(tmp_path: Path) -> None:
+def test_requests_to_a_location_that_does_not_answer_are_retried_before_it_fails(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     with failing(disk, UNAVAILABLE) as store:
         cluster.brokers.forget()
-        found = Controller(cluster).check()
+        check = Controller(cluster).check()
         assert store.counts["get"] == 3
-    assert [finding.health for finding in found.findings] == [Health.UNANSWERED, Health.OK]
+    assert [finding.health for finding in check.findings] == [Health.UNANSWERED, Health.OK]
     assert orders(cluster).leader == 2
 
 
-def test_one_answer_that_is_missing_is_no_failure(tmp_path: Path) -> None:
+def test_a_single_missing_answer_is_not_a_failure(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     store = FaultyStore(open_store(str(disk)))
     store.inject(Fault(0, UNAVAILABLE), Fault(2, UNAVAILABLE))
@@ -267,7 +267,7 @@ def test_one_answer_that_is_missing_is_no_failure(tmp_path: Path) -> None:
         assert [finding.health for finding in Controller(cluster).check().findings] == [Health.OK, Health.OK]
 
 
-def test_a_location_that_answers_with_what_was_there_before_fails(tmp_path: Path) -> None:
+def test_a_location_with_stale_reads_fails(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     controller = Controller(cluster)
     controller.check()
@@ -285,7 +285,7 @@ def test_a_location_where_another_disk_is_mounted_fails(tmp_path: Path) -> None:
     assert Controller(cluster).check().findings[0].health is Health.FAILED
 
 
-def test_an_older_copy_in_the_place_of_a_location_is_told_and_leaves_the_isr(tmp_path: Path) -> None:
+def test_an_older_copy_of_a_location_is_reported_and_leaves_the_isr(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     controller = Controller(cluster)
     controller.check()
@@ -293,13 +293,13 @@ def test_an_older_copy_in_the_place_of_a_location_is_told_and_leaves_the_isr(tmp
     controller.check()
     shutil.rmtree(disk)
     os.rename(tmp_path / "copy", disk)
-    found = controller.check()
-    assert [finding.health for finding in found.findings] == [Health.WENT_BACK, Health.OK]
+    check = controller.check()
+    assert [finding.health for finding in check.findings] == [Health.WENT_BACK, Health.OK]
     assert (orders(cluster).leader, orders(cluster).isr) == (2, (2,))
     assert [finding.health for finding in controller.check().findings] == [Health.OK, Health.OK]
 
 
-def test_a_location_without_its_latest_check_counts_as_one_that_went_back(tmp_path: Path) -> None:
+def test_a_location_without_its_latest_check_is_treated_as_an_older_copy(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     controller = Controller(cluster)
     controller.check()
@@ -309,13 +309,13 @@ def test_a_location_without_its_latest_check_counts_as_one_that_went_back(tmp_pa
 
 
 class ReadOnlyStore(FaultyStore):
-    """Gives what it has, and takes nothing."""
+    """Returns what it holds, and refuses writes."""
 
     def put(self, key: str, data: BytesLike) -> None:
         raise StorageError(f"{key}: read-only file system", path=key)
 
 
-def test_an_older_copy_that_takes_no_write_is_offline_and_not_a_commit_at_every_pass(tmp_path: Path) -> None:
+def test_a_read_only_older_copy_is_offline_and_causes_no_commit_at_every_pass(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     controller = Controller(cluster)
     controller.check()
@@ -348,7 +348,7 @@ def test_a_controller_that_dies_before_its_commit_leaves_the_loss_to_the_next_on
     assert orders(cluster).isr == (2,)
 
 
-def test_an_empty_location_is_accepted_in_the_place_of_a_lost_one_when_told_so(tmp_path: Path) -> None:
+def test_an_empty_location_is_accepted_as_a_replacement_on_request(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     controller = Controller(cluster)
     controller.check()
@@ -361,7 +361,7 @@ def test_an_empty_location_is_accepted_in_the_place_of_a_lost_one_when_told_so(t
     assert (disk / IDENTITY_KEY).exists()
 
 
-def test_a_root_that_does_not_answer_is_an_error_and_not_the_end_of_all_brokers(tmp_path: Path) -> None:
+def test_an_unavailable_root_is_an_error_and_takes_no_broker_offline(tmp_path: Path) -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     cluster = new_cluster(inner)
     add_broker(cluster, str(tmp_path / "disk"))
@@ -377,7 +377,7 @@ def test_a_root_that_does_not_answer_is_an_error_and_not_the_end_of_all_brokers(
 # -- elections
 
 
-def test_leadership_goes_back_to_the_preferred_leader_after_a_while(tmp_path: Path) -> None:
+def test_leadership_returns_to_the_preferred_leader_after_a_while(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     controller = Controller(cluster)
     os.rename(disk, tmp_path / "away")
@@ -395,7 +395,7 @@ def test_leadership_goes_back_to_the_preferred_leader_after_a_while(tmp_path: Pa
 
 
 def appended_to(cluster: Coordinator, values: list[bytes], disks: list[Path], brokers: list[int]) -> None:
-    """Records in a file that lies on these brokers."""
+    """Append records in a file that these brokers hold."""
     item = write_values(cluster, "orders", 0, values)
     for disk in disks:
         for path in (item.run.path, item.run.path.removesuffix(".log") + ".index"):
@@ -404,7 +404,7 @@ def appended_to(cluster: Coordinator, values: list[bytes], disks: list[Path], br
     cluster.append(AppendRequest(appends=[msgspec.structs.replace(item, run=run)]))
 
 
-def test_no_replica_that_is_not_in_sync_takes_over_unless_the_topic_lets_it(tmp_path: Path) -> None:
+def test_an_out_of_sync_replica_becomes_leader_only_if_the_topic_allows_it(tmp_path: Path) -> None:
     cluster, first, second = with_two_disks(tmp_path)
     controller = Controller(cluster)
     controller.check()
@@ -425,7 +425,7 @@ def test_no_replica_that_is_not_in_sync_takes_over_unless_the_topic_lets_it(tmp_
     assert [segment.base_offset for segment in cluster.segments("orders").partition(0)] == [0, 3]
 
 
-def test_appending_alone_needs_no_controller(tmp_path: Path) -> None:
+def test_appending_needs_no_controller(tmp_path: Path) -> None:
     cluster = new_cluster()
     cluster.create_topic("orders")
     assert append_values(cluster, "orders", 0, [b"a"]).appended[0].base_offset == 0

@@ -62,7 +62,7 @@ def test_a_root_holds_one_cluster(root: str) -> None:
         create_cluster(root)
 
 
-def test_a_folder_that_is_no_cluster_is_refused_with_the_command_that_makes_one(root: str) -> None:
+def test_a_folder_without_a_cluster_is_refused_with_the_command_that_creates_one(root: str) -> None:
     with pytest.raises(ClusterNotFoundError, match="sparklog cluster create"):
         open_cluster(root)
 
@@ -90,7 +90,7 @@ def test_an_edited_commit_is_refused_and_named(root: str) -> None:
         open_cluster(root)
 
 
-def test_an_exchanged_commit_is_found_by_its_successor(root: str) -> None:
+def test_a_commit_exchanged_for_another_is_detected_at_the_next_commit(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     coordinator.create_topic("returns")
@@ -101,7 +101,7 @@ def test_an_exchanged_commit_is_found_by_its_successor(root: str) -> None:
         open_cluster(root)
 
 
-def test_records_come_back_with_their_offsets(root: str) -> None:
+def test_records_are_read_back_with_their_offsets(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders", partitions=2)
     append_values(coordinator, "orders", 1, [b"a", b"b"])
@@ -132,7 +132,7 @@ def test_a_coordinator_that_lost_the_race_commits_after_the_winner(root: str) ->
     assert read_values(first, "orders", 0) == [(0, b"early"), (1, b"late")]
 
 
-def test_threads_share_commits_and_every_record_is_there_once(root: str) -> None:
+def test_threads_share_commits_and_every_record_is_stored_once(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     threads = [
@@ -145,12 +145,12 @@ def test_threads_share_commits_and_every_record_is_there_once(root: str) -> None
         thread.start()
     for thread in threads:
         thread.join()
-    found = read_values(open_cluster(root), "orders", 0)
-    assert [offset for offset, _ in found] == list(range(160))
-    assert sorted(value for _, value in found) == sorted(b"%d-%d" % (n, i) for n in range(8) for i in range(20))
+    records = read_values(open_cluster(root), "orders", 0)
+    assert [offset for offset, _ in records] == list(range(160))
+    assert sorted(value for _, value in records) == sorted(b"%d-%d" % (n, i) for n in range(8) for i in range(20))
 
 
-def test_waiting_requests_are_committed_together_and_one_that_fails_does_not_hurt_the_others(root: str) -> None:
+def test_waiting_requests_are_committed_together_and_a_failed_one_does_not_affect_the_others(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     outcomes: list[object] = []
@@ -164,7 +164,7 @@ def test_waiting_requests_are_committed_together_and_one_that_fails_does_not_hur
 
     before = coordinator.state.version
     threads = [threading.Thread(target=create, args=(name,)) for name in names]
-    with coordinator._committing:  # hold the door until all of them wait
+    with coordinator._committing:  # until all of them wait
         for thread in threads:
             thread.start()
         while len(coordinator._waiting) < len(names):
@@ -176,7 +176,7 @@ def test_waiting_requests_are_committed_together_and_one_that_fails_does_not_hur
     assert outcomes.count("orders") == 1
 
 
-def test_commit_times_grow_although_the_clock_goes_back(root: str) -> None:
+def test_commit_times_increase_although_the_clock_goes_back(root: str) -> None:
     clock = ManualClock()
     coordinator = create_cluster(root, clock=clock)
     times = [coordinator.state.timestamp_ms]
@@ -187,7 +187,7 @@ def test_commit_times_grow_although_the_clock_goes_back(root: str) -> None:
     assert times == sorted(set(times))
 
 
-def test_log_append_time_is_the_commits_time(root: str) -> None:
+def test_log_append_time_is_the_time_of_the_commit(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     append_stamped = write_values(coordinator, "orders", 0, [b"a", b"b"], log_append_time=True)
@@ -255,7 +255,7 @@ def test_a_topic_of_many_checkpoints_has_few_segment_files(root: str, monkeypatc
     assert [offset for offset, _ in read_values(open_cluster(root), "orders", 0)] == list(range(40))
 
 
-def test_a_stale_or_lost_hint_still_finds_the_newest_checkpoint_once_commits_are_gone(root: str) -> None:
+def test_with_a_stale_or_lost_hint_the_newest_checkpoint_is_found_after_commits_were_removed(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     hint = Path(root, checkpoint.LATEST_KEY)
@@ -276,7 +276,7 @@ def remove_commits(root: str, boundary: int) -> None:
         Path(root, commit_key(version)).unlink()
 
 
-def test_a_stalled_writer_cannot_commit_a_number_that_was_removed(root: str) -> None:
+def test_a_stalled_writer_cannot_create_a_removed_commit(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     stalled = open_cluster(root)
@@ -292,7 +292,7 @@ def test_a_stalled_writer_cannot_commit_a_number_that_was_removed(root: str) -> 
     assert open_cluster(root).state.configs == {}
 
 
-def test_a_reader_left_behind_by_removed_commits_goes_on_from_a_checkpoint(root: str) -> None:
+def test_a_reader_behind_removed_commits_continues_from_a_checkpoint(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     reader = open_cluster(root)
@@ -333,7 +333,7 @@ def test_a_reader_keeps_its_snapshot_while_others_write_and_checkpoint(root: str
     assert [s.base_offset for s in coordinator.segments("orders").partition(0)] == [0, 1, 2]
 
 
-def test_a_process_that_only_reads_lets_go_of_what_checkpoints_hold(root: str) -> None:
+def test_a_process_that_only_reads_drops_events_that_checkpoints_contain(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders", partitions=2)
     reader = open_cluster(root)
@@ -346,7 +346,7 @@ def test_a_process_that_only_reads_lets_go_of_what_checkpoints_hold(root: str) -
 # -- sharing within a process
 
 
-def test_a_shared_coordinator_is_opened_anew_for_a_cluster_made_anew(root: str) -> None:
+def test_a_shared_coordinator_is_reopened_for_a_recreated_cluster(root: str) -> None:
     import shutil
 
     create_cluster(root).create_topic("orders")
@@ -359,7 +359,7 @@ def test_a_shared_coordinator_is_opened_anew_for_a_cluster_made_anew(root: str) 
     assert not second.state.topics
 
 
-def test_a_deleted_and_created_topic_starts_empty_under_a_new_id(root: str) -> None:
+def test_a_recreated_topic_starts_empty_under_a_new_id(root: str) -> None:
     coordinator = create_cluster(root)
     first = coordinator.create_topic("orders")
     append_values(coordinator, "orders", 0, [b"old"])
@@ -394,7 +394,7 @@ def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str) -> None:
     assert len(read_values(opened, "orders", 0)) == 24
 
 
-def test_a_topics_segments_are_listed_once_while_the_topic_does_not_change(root: str) -> None:
+def test_the_segments_of_an_unchanged_topic_are_listed_once(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     append_values(coordinator, "orders", 0, [b"1"])
@@ -405,11 +405,11 @@ def test_a_topics_segments_are_listed_once_while_the_topic_does_not_change(root:
     assert len(coordinator.segments("orders").partition(0)) == 2
 
 
-# -- requests that wait together, and what follows a commit that was won
+# -- requests that wait together, and failures after a commit was won
 
 
 def submit_together(coordinator: Coordinator, requests: list[Callable[[], object]]) -> list[object]:
-    """Each request's result or error, all of them committed as one group."""
+    """Commit the requests as one group; return the result or error of each."""
     outcomes: list[object] = [None] * len(requests)
 
     def run(number: int) -> None:
@@ -419,7 +419,7 @@ def submit_together(coordinator: Coordinator, requests: list[Callable[[], object
             outcomes[number] = error
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(requests))]
-    with coordinator._committing:  # hold the door until all of them wait
+    with coordinator._committing:  # until all of them wait
         for number, thread in enumerate(threads):
             thread.start()
             while len(coordinator._waiting) <= number:
@@ -430,7 +430,7 @@ def submit_together(coordinator: Coordinator, requests: list[Callable[[], object
 
 
 @pytest.mark.parametrize("value", [5, "\ud800"])
-def test_a_request_that_cannot_be_stored_does_not_hurt_those_that_wait_with_it(root: str, value: str) -> None:
+def test_a_request_that_cannot_be_stored_does_not_affect_those_that_wait_with_it(root: str, value: str) -> None:
     coordinator = create_cluster(root)
     unstorable = Decision([AlterConfig(set={"name": value})], None)
     outcomes = submit_together(
@@ -441,7 +441,7 @@ def test_a_request_that_cannot_be_stored_does_not_hurt_those_that_wait_with_it(r
     assert list(open_cluster(root).state.topics) == ["a"]
 
 
-def test_a_mistake_in_one_request_is_raised_to_its_caller_alone(root: str) -> None:
+def test_an_exception_in_one_request_is_raised_to_its_caller_only(root: str) -> None:
     coordinator = create_cluster(root)
     outcomes = submit_together(
         coordinator,
@@ -452,7 +452,7 @@ def test_a_mistake_in_one_request_is_raised_to_its_caller_alone(root: str) -> No
     assert list(open_cluster(root).state.topics) == ["a"]
 
 
-def test_no_request_is_acknowledged_when_committing_one_by_one_is_interrupted(root: str) -> None:
+def test_no_request_is_acknowledged_if_committing_one_by_one_is_interrupted(root: str) -> None:
     coordinator = create_cluster(root)
     commit = coordinator.log.commit
     tries: list[int] = []
@@ -473,12 +473,12 @@ def test_no_request_is_acknowledged_when_committing_one_by_one_is_interrupted(ro
 
 
 @pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE])
-def test_no_error_but_indeterminate_follows_a_commit_that_is_stored(kind: str) -> None:
+def test_only_an_indeterminate_error_may_follow_a_stored_commit(kind: str) -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     create_cluster(inner)
     store = FaultyStore(inner)
     coordinator = open_cluster(store, clock=ManualClock())
-    coordinator.create_topic("first")  # the first commit of a process asks for the storage's time
+    coordinator.create_topic("first")  # the first commit of a process reads the storage's time
     store.reset_counts()
     coordinator.create_topic("a")
     created = next(step for step, call in enumerate(store.calls) if call.operation == "put_if_absent")
@@ -493,9 +493,7 @@ def test_no_error_but_indeterminate_follows_a_commit_that_is_stored(kind: str) -
         assert name in open_cluster(inner).state.topics
 
 
-def test_a_commit_is_acknowledged_whatever_becomes_of_its_checkpoint(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_acknowledged_even_if_its_checkpoint_fails(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = create_cluster(root, settings=LogSettings(checkpoint_interval_commits=1))
 
     def broken(*_: object) -> None:
@@ -506,7 +504,7 @@ def test_a_commit_is_acknowledged_whatever_becomes_of_its_checkpoint(
     assert "orders" in open_cluster(root).state.topics
 
 
-def test_a_damaged_checkpoint_of_others_does_not_stop_a_process_that_runs(root: str) -> None:
+def test_a_damaged_checkpoint_of_another_process_does_not_stop_a_running_one(root: str) -> None:
     settings = LogSettings(checkpoint_interval_commits=5, checkpoint_interval_segments=1)
     coordinator = create_cluster(root, settings=settings)
     coordinator.create_topic("orders")
@@ -521,7 +519,7 @@ def test_a_damaged_checkpoint_of_others_does_not_stop_a_process_that_runs(root: 
 
 
 @pytest.mark.parametrize("hint", ['{"manifest":"../../x"}', '{"manifest":"' + "x" * 70_000, "[" * 60_000, "\0"])
-def test_a_damaged_hint_is_passed_over(root: str, hint: str) -> None:
+def test_a_damaged_hint_is_ignored(root: str, hint: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     coordinator.log.write_checkpoint()
@@ -532,14 +530,14 @@ def test_a_damaged_hint_is_passed_over(root: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["cluster.json", "meta/boundary.json"])
-def test_a_file_of_endless_brackets_is_damage(root: str, key: str) -> None:
+def test_a_file_of_endless_brackets_is_damaged(root: str, key: str) -> None:
     create_cluster(root)
     Path(root, key).write_text('{"x":' + "[" * 60_000)
     with pytest.raises(CorruptMetadataError, match=key):
         open_cluster(root)
 
 
-def test_a_snapshot_of_a_topic_deleted_since_says_so_once_its_segments_are_listed_no_more(root: str) -> None:
+def test_an_old_state_of_a_deleted_topic_raises_once_its_segments_are_no_longer_listed(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders")
     append_values(coordinator, "orders", 0, [b"1"])
@@ -566,7 +564,7 @@ def test_a_commit_whose_folder_could_not_be_synced_is_not_acknowledged(
         coordinator.create_topic("orders")
 
 
-def test_who_waits_for_a_commit_is_answered_wherever_its_thread_is_interrupted(root: str) -> None:
+def test_waiting_requests_get_an_answer_wherever_the_committing_thread_is_interrupted(root: str) -> None:
     coordinator = create_cluster(root)
     commit = coordinator._commit
     interrupts: list[BaseException] = [KeyboardInterrupt()]
@@ -589,14 +587,14 @@ def test_a_forked_child_may_neither_read_nor_list_segments(root: str) -> None:
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        found = []
+        results = []
         for action in (coordinator.refresh, lambda: coordinator.segments("t"), lambda: coordinator.create_topic("u")):
             try:
                 action()
-                found.append(b"done")
+                results.append(b"done")
             except BaseException as error:
-                found.append(type(error).__name__.encode())
-        os.write(write_end, b" ".join(found))
+                results.append(type(error).__name__.encode())
+        os.write(write_end, b" ".join(results))
         os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end, "rb") as file:

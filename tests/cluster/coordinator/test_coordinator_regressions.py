@@ -1,4 +1,4 @@
-"""Requests of several threads in one commit, when the thread that makes it is interrupted."""
+"""Requests of several threads in one commit whose committing thread is interrupted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class InterruptedStore(FaultyStore):
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_thread_leaves_the_others_with_an_unknown_outcome_and_not_with_its_interrupt() -> None:
+def test_an_interrupted_thread_leaves_the_others_with_an_unknown_outcome() -> None:
     store = InterruptedStore(MemoryStore(uuid.uuid4().hex))
     coordinator = create_cluster(store)
     outcomes: dict[str, BaseException] = {}
@@ -34,7 +34,7 @@ def test_an_interrupted_thread_leaves_the_others_with_an_unknown_outcome_and_not
             outcomes[topic] = error
 
     threads = [threading.Thread(target=create, args=(name,)) for name in "abc"]
-    with coordinator._committing:  # hold the door until all of them wait
+    with coordinator._committing:  # until all of them wait
         for number, thread in enumerate(threads):
             thread.start()
             while len(coordinator._waiting) <= number:

@@ -1,4 +1,4 @@
-"""Dead members of groups are told from the storage's times, from outside of the groups and without waiting."""
+"""Dead group members are detected by the storage's time, from outside the groups and without waiting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY_MS = 86_400_000
 
 
 class Groups:
-    """A storage with its own clock, members, and machines whose clocks may be off."""
+    """A storage with its own clock, members, and machines whose clocks may be wrong."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,7 +90,7 @@ def test_a_member_is_dead_once_its_lease_is_older_than_its_session_timeout(group
 
 @pytest.mark.parametrize("member_ahead", [-8 * DAY_MS, 0, 8 * DAY_MS])
 @pytest.mark.parametrize("judge_ahead", [-8 * DAY_MS, 0, 8 * DAY_MS])
-def test_no_machines_clock_takes_part(groups: Groups, member_ahead: int, judge_ahead: int) -> None:
+def test_the_clocks_of_machines_do_not_matter(groups: Groups, member_ahead: int, judge_ahead: int) -> None:
     member, judge = groups.member(ahead_ms=member_ahead), groups.machine(judge_ahead)
     for _ in range(5):
         groups.advance(30)
@@ -100,7 +100,7 @@ def test_no_machines_clock_takes_part(groups: Groups, member_ahead: int, judge_a
     assert dead_members(judge, judge.refresh().groups) == {"g": [member.member_id]}
 
 
-def test_maintenance_takes_out_the_last_member_of_a_group(groups: Groups) -> None:
+def test_maintenance_removes_the_last_members_of_a_group(groups: Groups) -> None:
     groups.member()
     groups.member(instance_id="static")
     alive = groups.member("other")
@@ -112,7 +112,7 @@ def test_maintenance_takes_out_the_last_member_of_a_group(groups: Groups) -> Non
     assert [info.key for info in groups.admin.store.list(LEASES)] == [lease_key("other", alive.member_id)]
 
 
-def test_its_offsets_expire_from_then_on(groups: Groups) -> None:
+def test_the_offsets_of_the_group_expire_from_then_on(groups: Groups) -> None:
     member = groups.member()
     member.reconcile()
     member.commit({TopicPartition("orders", 0): 0})
@@ -123,7 +123,7 @@ def test_its_offsets_expire_from_then_on(groups: Groups) -> None:
     assert "g" not in groups.admin.refresh().groups
 
 
-def test_a_member_that_was_taken_out_by_mistake_joins_again(groups: Groups) -> None:
+def test_a_member_that_was_removed_by_mistake_rejoins(groups: Groups) -> None:
     member = groups.member()
     groups.advance(DEAD_SECONDS)
     assert expire_dead_members(groups.admin, ["g"]) == [member.member_id]
@@ -141,25 +141,25 @@ def test_one_pass_waits_for_a_member_that_died_before_its_first_heartbeat(groups
     assert SESSION_MS / 1000 <= groups.admin.log.clock.monotonic() - before <= SESSION_MS / 1000 + 5
 
 
-def test_one_pass_does_not_wait_where_all_members_can_be_judged(groups: Groups) -> None:
+def test_one_pass_does_not_wait_if_all_members_have_a_lease(groups: Groups) -> None:
     groups.member()
     before = groups.admin.log.clock.monotonic()
     assert maintain(groups.admin)["dead_group_members_taken_out"] == 0
     assert groups.admin.log.clock.monotonic() == before
 
 
-def test_a_loop_sees_a_member_without_a_lease_in_several_passes(groups: Groups) -> None:
+def test_a_loop_detects_a_member_without_a_lease_over_several_passes(groups: Groups) -> None:
     groups.admin.submit(
         partial(
             join_group, request=JoinRequest(group="g", member="m", topics=["orders"], session_timeout_ms=SESSION_MS)
         )
     )
     dead = DeadMembers(groups.admin)
-    found: list[str] = []
+    removed: list[str] = []
     for _ in range(3):
-        found += dead.expire()
+        removed += dead.expire()
         groups.advance(600)
-    assert found == ["m"]
+    assert removed == ["m"]
 
 
 def test_a_group_without_members_costs_no_request(groups: Groups) -> None:
@@ -171,51 +171,51 @@ def test_a_group_without_members_costs_no_request(groups: Groups) -> None:
     assert len(store.calls) == calls
 
 
-def test_a_group_with_one_living_member_is_shown_as_the_log_has_it(groups: Groups) -> None:
+def test_a_group_with_one_live_member_is_shown_as_in_the_log(groups: Groups) -> None:
     groups.member()
     groups.advance(DEAD_SECONDS)
     alive = groups.member()
-    known = groups.admin.refresh().groups
-    assert abandoned_emptied(groups.admin, known) == dict(known)
-    assert alive.member_id in known["g"].members
+    stored_groups = groups.admin.refresh().groups
+    assert abandoned_emptied(groups.admin, stored_groups) == dict(stored_groups)
+    assert alive.member_id in stored_groups["g"].members
 
 
 # -- what administrators see and do
 
 
-def test_a_group_that_died_is_described_as_empty_and_listed_so(groups: Groups) -> None:
+def test_a_dead_group_is_described_and_listed_as_empty(groups: Groups) -> None:
     admin = AdminClient(cluster=groups.admin)
     groups.member()
     assert admin.describe_groups(["g"])["g"]["group_state"] == "Stable"
     groups.advance(DEAD_SECONDS)
     assert admin.describe_groups(["g"])["g"]["group_state"] == "Empty"
     assert admin.describe_groups(["g"])["g"]["members"] == []
-    assert [found["group_id"] for found in admin.list_groups(states_filter=["Empty"])] == ["g"]
+    assert [group["group_id"] for group in admin.list_groups(states_filter=["Empty"])] == ["g"]
 
 
-def test_a_group_that_died_can_be_deleted_and_its_offsets_set(groups: Groups) -> None:
+def test_a_dead_group_can_be_deleted_and_its_offsets_altered(groups: Groups) -> None:
     admin = AdminClient(cluster=groups.admin)
-    place = TopicPartition("orders", 0)
+    partition = TopicPartition("orders", 0)
     groups.member()
-    assert admin.alter_group_offsets("g", {place: 0}) == {place: UnknownMemberIdError}
-    assert admin.delete_group_offsets("g", [place]) == {place: GroupSubscribedToTopicError}
+    assert admin.alter_group_offsets("g", {partition: 0}) == {partition: UnknownMemberIdError}
+    assert admin.delete_group_offsets("g", [partition]) == {partition: GroupSubscribedToTopicError}
     assert admin.delete_groups(["g"]) == {"g": "NonEmptyGroupError"}
     groups.advance(DEAD_SECONDS)
-    assert admin.alter_group_offsets("g", {place: 0}) == {place: NoError}
-    assert admin.delete_group_offsets("g", [place]) == {place: NoError}
+    assert admin.alter_group_offsets("g", {partition: 0}) == {partition: NoError}
+    assert admin.delete_group_offsets("g", [partition]) == {partition: NoError}
     groups.member()
     groups.advance(DEAD_SECONDS)
     assert admin.delete_groups(["g"]) == {"g": "OK"}
     assert not groups.admin.refresh().groups
 
 
-def test_maintenance_removes_leases_of_members_that_no_group_has(groups: Groups) -> None:
-    """One was killed before it had joined, and one wrote its lease once more after it was taken out."""
+def test_maintenance_removes_leases_of_members_that_are_in_no_group(groups: Groups) -> None:
+    """One member was killed before it had joined, and one wrote its lease once more after it was removed."""
     alive = groups.member("other")
     store = groups.admin.store
-    left = [lease_key("g", "never-joined"), lease_key("gone", "taken-out")]
+    old_leases = [lease_key("g", "never-joined"), lease_key("gone", "taken-out")]
     stray = LEASES + ".DS_Store"
-    for key in (*left, stray):
+    for key in (*old_leases, stray):
         store.put(key, b"{}")
     groups.advance(OLD_LEASE_MS / 1000)
     alive.beat()
@@ -225,8 +225,8 @@ def test_maintenance_removes_leases_of_members_that_no_group_has(groups: Groups)
     assert {info.key for info in store.list(LEASES)} == {stray, lease_key("other", alive.member_id)}
 
 
-def test_a_lease_of_a_member_that_joins_meanwhile_stays(groups: Groups) -> None:
-    """Its lease is old, since its machine was suspended before its join was committed."""
+def test_the_lease_of_a_member_that_joins_during_the_removal_is_kept(groups: Groups) -> None:
+    """Its lease is old because its machine was suspended before its join was committed."""
     machine = groups.machine(0)
 
     def join(step: int, call: Call) -> None:
@@ -243,6 +243,6 @@ def test_a_lease_of_a_member_that_joins_meanwhile_stays(groups: Groups) -> None:
 
 
 @pytest.mark.parametrize("ahead", [-8 * DAY_MS, 8 * DAY_MS])
-def test_no_machines_clock_removes_a_lease(groups: Groups, ahead: int) -> None:
+def test_a_wrong_clock_removes_no_lease(groups: Groups, ahead: int) -> None:
     groups.admin.store.put(lease_key("g", "new"), b"{}")
     assert remove_old_leases(groups.machine(ahead)) == 0

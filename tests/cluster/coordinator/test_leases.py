@@ -1,4 +1,4 @@
-"""Leases: who looks silent to whom, and what that costs."""
+"""Leases: which members are silent to which watcher, and how many reads that takes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ring:
         return count
 
 
-def test_a_healthy_group_costs_one_read_per_look(request: pytest.FixtureRequest) -> None:
+def test_a_healthy_group_costs_one_read_per_check(request: pytest.FixtureRequest) -> None:
     ring = Ring(request.node.name, "a", "b", "c", "d")
     for _ in range(5):
         ring.beat()
@@ -46,26 +46,26 @@ def test_a_healthy_group_costs_one_read_per_look(request: pytest.FixtureRequest)
         assert ring.reads() == 1
 
 
-def test_a_silent_member_is_found_after_its_session_timeout(request: pytest.FixtureRequest) -> None:
+def test_a_silent_member_is_detected_after_its_session_timeout(request: pytest.FixtureRequest) -> None:
     ring = Ring(request.node.name, "a", "b", "c")
     ring.beat()
     ring.look()
-    found = []
+    silent = []
     for _ in range(4):
         ring.beat("b")
-        found.append(ring.look())
-    assert found == [[], [], [], ["b"]]
+        silent.append(ring.look())
+    assert silent == [[], [], [], ["b"]]
 
 
-def test_members_that_die_together_are_found_in_one_session_timeout(request: pytest.FixtureRequest) -> None:
+def test_members_that_die_together_are_detected_within_one_session_timeout(request: pytest.FixtureRequest) -> None:
     members = [f"m{number:02d}" for number in range(20)]
     ring = Ring(request.node.name, *members)
     ring.beat()
     ring.look("m00")
     for _ in range(4):
         ring.beat(*members[1:])
-        found = ring.look("m00")
-    assert found == ["m01"]
+        silent = ring.look("m00")
+    assert silent == ["m01"]
     ring.beat(*members[1:])
     assert ring.look("m00") == members[1:]
 
@@ -74,11 +74,11 @@ def test_a_member_that_never_wrote_a_lease_is_silent(request: pytest.FixtureRequ
     ring = Ring(request.node.name, "a", "b")
     for _ in range(5):
         ring.beat("b")
-        found = ring.look()
-    assert found == ["b"]
+        silent = ring.look()
+    assert silent == ["b"]
 
 
-def test_who_was_stalled_itself_starts_watching_anew(request: pytest.FixtureRequest) -> None:
+def test_a_stalled_member_restarts_its_watch(request: pytest.FixtureRequest) -> None:
     ring = Ring(request.node.name, "a", "b")
     ring.beat()
     ring.look()
@@ -86,8 +86,8 @@ def test_who_was_stalled_itself_starts_watching_anew(request: pytest.FixtureRequ
     assert ring.look() == []
 
 
-def test_the_time_that_reads_take_is_no_silence() -> None:
-    """The process may be stopped while a response is on its way: what it says was true before."""
+def test_the_time_that_reads_take_does_not_count_as_silence() -> None:
+    """The process may be stopped while a response is in transit: the response was true before that."""
     clock, store = ManualClock(), MemoryStore(uuid.uuid4().hex)
     slow = FaultyStore(store, before=lambda step, call: clock.advance(60 * (call.operation == "get")))
     watch = LeaseWatch(slow, clock)
@@ -97,25 +97,25 @@ def test_the_time_that_reads_take_is_no_silence() -> None:
     assert watch.unchanged_seconds("leases/controller") == 61
 
 
-def test_each_member_has_a_timeout_of_its_own(request: pytest.FixtureRequest) -> None:
+def test_each_member_has_its_own_timeout(request: pytest.FixtureRequest) -> None:
     ring = Ring(request.node.name, "a", "b", "c")
     ring.timeouts["b"] = 60_000
     ring.beat()
     ring.look()
     for _ in range(6):
         ring.beat("b", "c")
-        found = ring.look()
-    assert found == ["c"]
+        silent = ring.look()
+    assert silent == ["c"]
 
 
-def test_from_outside_every_member_is_watched(request: pytest.FixtureRequest) -> None:
+def test_a_watcher_outside_the_group_watches_every_member(request: pytest.FixtureRequest) -> None:
     ring = Ring(request.node.name, "a", "b", "c")
     ring.beat()
     ring.look("")
     for _ in range(4):
         ring.beat("a", "c")
-        found = ring.look("")
-    assert found == ["a", "c"]
+        silent = ring.look("")
+    assert silent == ["a", "c"]
 
 
 @pytest.mark.parametrize("name", [".", "..", ".tmp-x", ".lock", "a/b", "ä" * 200, "?:\\", "x" * 900, "%2E"])

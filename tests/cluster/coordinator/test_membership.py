@@ -1,4 +1,4 @@
-"""Members of a group, driven by hand: time stands still unless a test moves it."""
+"""Members of a group, driven step by step: time passes only when a test advances it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SESSION_MS = 10_000
 
 
 class Group:
-    """Members in processes of their own: each has a coordinator, all share the storage and a clock."""
+    """Members in separate processes: each has a coordinator, all share the storage and a clock."""
 
     def __init__(self, name: str, partitions: int = 4, assignor: str = "cooperative-sticky") -> None:
         self.clock = ManualClock()
@@ -45,7 +45,7 @@ class Group:
         return open_cluster(self.store, clock=self.clock, ids=SeededIds(self._made))
 
     def member(self, instance_id: str = "", topics: tuple[str, ...] = ("orders",), **more: Any) -> GroupMember:
-        made = GroupMember(
+        member = GroupMember(
             self.coordinator(),
             "g",
             instance_id=instance_id,
@@ -53,8 +53,8 @@ class Group:
             session_timeout_ms=SESSION_MS,
             **more,
         )
-        made.join(topics)
-        return made
+        member.join(topics)
+        return member
 
     def beats(self, *members: GroupMember, seconds: float = 3, times: int = 1) -> None:
         for _ in range(times):
@@ -79,7 +79,7 @@ def eager(request: pytest.FixtureRequest) -> Group:
     return Group(request.node.name, assignor="range")
 
 
-def places(*partitions: int) -> frozenset[TopicPartition]:
+def orders_partitions(*partitions: int) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition("orders", partition) for partition in partitions)
 
 
@@ -88,8 +88,8 @@ def refreshed(member: GroupMember) -> Change:
     return member.reconcile()
 
 
-def numbers(found: frozenset[TopicPartition]) -> list[int]:
-    return sorted(place.partition for place in found)
+def numbers(partitions: frozenset[TopicPartition]) -> list[int]:
+    return sorted(partition.partition for partition in partitions)
 
 
 # -- joining and leaving
@@ -99,37 +99,37 @@ def test_the_first_member_gets_everything_with_one_commit(group: Group) -> None:
     before = group.admin.refresh().version
     member = group.member()
     change = member.reconcile()
-    assert change.assigned == member.owned == places(0, 1, 2, 3)
+    assert change.assigned == member.owned == orders_partitions(0, 1, 2, 3)
     assert (change.generation, change.completed, change.to_acknowledge) == (1, True, False)
     assert group.admin.refresh().version == before + 1
     assert not member.reconcile()
 
 
-def test_a_second_member_takes_over_once_the_first_has_let_go(group: Group) -> None:
+def test_a_second_member_takes_over_after_the_first_has_revoked(group: Group) -> None:
     first = group.member()
     first.reconcile()
     second = group.member()
     assert second.reconcile().assigned == frozenset()
-    given_up = refreshed(first)
-    assert given_up.to_acknowledge
-    assert len(given_up.revoked) == 2
+    change = refreshed(first)
+    assert change.to_acknowledge
+    assert len(change.revoked) == 2
     assert not refreshed(second).assigned
-    first.acknowledge(dict.fromkeys(given_up.revoked, 7))
-    assert refreshed(second).assigned == given_up.revoked
-    assert group.committed() == dict.fromkeys(numbers(given_up.revoked), 7)
+    first.acknowledge(dict.fromkeys(change.revoked, 7))
+    assert refreshed(second).assigned == change.revoked
+    assert group.committed() == dict.fromkeys(numbers(change.revoked), 7)
     assert refreshed(first).completed
     assert not refreshed(first)
 
 
-def test_who_leaves_is_gone_at_once(group: Group) -> None:
+def test_a_member_that_leaves_is_removed_immediately(group: Group) -> None:
     first, second = group.member(), group.member()
     refreshed(first)
     first.acknowledge()
-    had = refreshed(second).assigned
+    partitions = refreshed(second).assigned
     second.leave()
-    assert second.reconcile().lost == had
-    assert refreshed(first).assigned == had
-    assert first.owned == places(0, 1, 2, 3)
+    assert second.reconcile().lost == partitions
+    assert refreshed(first).assigned == partitions
+    assert first.owned == orders_partitions(0, 1, 2, 3)
     assert second.member_id == ""
 
 
@@ -150,23 +150,23 @@ def test_a_topic_that_appears_later_is_assigned(group: Group) -> None:
     assert refreshed(member).assigned == {TopicPartition("later", 1)}
 
 
-def test_partitions_of_a_topic_that_was_made_again_are_lost_and_assigned(group: Group) -> None:
+def test_partitions_of_a_recreated_topic_are_lost_and_assigned(group: Group) -> None:
     member = group.member()
     member.reconcile()
     delete_topic(group.admin, "orders")
     group.admin.create_topic("orders", 1)
     change = refreshed(member)
-    assert (change.lost, change.assigned) == (places(0, 1, 2, 3), places(0))
+    assert (change.lost, change.assigned) == (orders_partitions(0, 1, 2, 3), orders_partitions(0))
 
 
-def test_a_member_without_an_assignor_in_common_is_refused(group: Group) -> None:
+def test_a_member_without_a_common_assignor_is_refused(group: Group) -> None:
     group.member()
     group.assignor = "range"
     with pytest.raises(InconsistentGroupProtocolError):
         group.member()
 
 
-def test_what_is_to_be_acknowledged_is_said_until_it_is(group: Group) -> None:
+def test_a_pending_acknowledgement_is_reported_until_it_is_sent(group: Group) -> None:
     first = group.member()
     first.reconcile()
     group.member()
@@ -180,37 +180,45 @@ def test_what_is_to_be_acknowledged_is_said_until_it_is(group: Group) -> None:
 # -- eager assignors
 
 
-def test_with_an_eager_assignor_everything_is_given_up_first(eager: Group) -> None:
+def test_with_an_eager_assignor_all_partitions_are_revoked_first(eager: Group) -> None:
     first = eager.member()
     first.reconcile()
     second = eager.member()
     change = refreshed(first)
-    assert (change.revoked, change.assigned, change.to_acknowledge) == (places(0, 1, 2, 3), frozenset(), True)
+    assert (change.revoked, change.assigned, change.to_acknowledge) == (
+        orders_partitions(0, 1, 2, 3),
+        frozenset(),
+        True,
+    )
     first.acknowledge()
-    assert first.reconcile().assigned == places(0, 1)
-    assert refreshed(second).assigned == places(2, 3)
+    assert first.reconcile().assigned == orders_partitions(0, 1)
+    assert refreshed(second).assigned == orders_partitions(2, 3)
 
 
-def test_with_an_eager_assignor_a_rebalance_that_moves_nothing_is_told_as_well(eager: Group) -> None:
+def test_with_an_eager_assignor_a_rebalance_that_moves_nothing_is_reported_as_well(eager: Group) -> None:
     first = eager.member()
     first.reconcile()
     eager.admin.create_topic("other", 1)
     eager.member(topics=("other",))
     change = refreshed(first)
-    assert (change.revoked, change.assigned, change.completed) == (places(0, 1, 2, 3), places(0, 1, 2, 3), True)
+    assert (change.revoked, change.assigned, change.completed) == (
+        orders_partitions(0, 1, 2, 3),
+        orders_partitions(0, 1, 2, 3),
+        True,
+    )
 
 
-def test_an_incremental_member_is_told_differences_whatever_the_assignor(eager: Group) -> None:
+def test_an_incremental_member_gets_differences_with_any_assignor(eager: Group) -> None:
     first = eager.member(incremental=True)
     first.reconcile()
     eager.member()
-    assert refreshed(first).revoked == places(2, 3)
+    assert refreshed(first).revoked == orders_partitions(2, 3)
 
 
 # -- liveness
 
 
-def test_a_silent_member_is_taken_out_after_its_session_timeout(group: Group) -> None:
+def test_a_silent_member_is_removed_after_its_session_timeout(group: Group) -> None:
     first, second = group.member(), group.member()
     refreshed(first)
     first.acknowledge()
@@ -219,36 +227,36 @@ def test_a_silent_member_is_taken_out_after_its_session_timeout(group: Group) ->
     group.beats(first, times=2)
     assert group.names() == {first.member_id}
     assert refreshed(first).assigned
-    assert first.owned == places(0, 1, 2, 3)
+    assert first.owned == orders_partitions(0, 1, 2, 3)
     assert [info.key for info in group.store.list(group_prefix("g"))] == [first._lease.key]  # type: ignore[union-attr]
     assert second.member_id
 
 
-def test_members_that_beat_are_never_taken_out(group: Group) -> None:
+def test_members_that_send_heartbeats_are_never_removed(group: Group) -> None:
     members = [group.member() for _ in range(5)]
     group.beats(*members, times=20)
     assert len(group.names()) == 5
 
 
-def test_a_mass_death_is_over_in_about_one_session_timeout(group: Group) -> None:
+def test_many_dead_members_are_removed_within_about_one_session_timeout(group: Group) -> None:
     members = [group.member() for _ in range(12)]
     group.beats(*members, times=3)
     group.beats(members[0], times=7)
     assert group.names() == {members[0].member_id}
 
 
-def test_a_member_that_was_stopped_loses_its_partitions_and_joins_again(group: Group) -> None:
+def test_a_stopped_member_loses_its_partitions_and_rejoins(group: Group) -> None:
     stopped = group.member()
     stopped.reconcile()
     other = group.member()
     group.beats(other, times=5)
-    assert refreshed(other).assigned == places(0, 1, 2, 3)
+    assert refreshed(other).assigned == orders_partitions(0, 1, 2, 3)
     assert stopped.overdue
     with pytest.raises(CommitFailedError, match="removed from the group"):
         stopped.commit({TopicPartition("orders", 0): 9})
     stopped.beat()
     former = stopped.member_id
-    assert stopped.reconcile().lost == places(0, 1, 2, 3)
+    assert stopped.reconcile().lost == orders_partitions(0, 1, 2, 3)
     assert stopped.member_id == ""
     stopped.join(["orders"])
     assert stopped.member_id not in ("", former)
@@ -256,7 +264,7 @@ def test_a_member_that_was_stopped_loses_its_partitions_and_joins_again(group: G
     assert not stopped.overdue
 
 
-def test_who_changes_its_subscription_after_it_was_taken_out_does_not_come_back_unawares(group: Group) -> None:
+def test_a_removed_member_that_changes_its_subscription_does_not_rejoin_unnoticed(group: Group) -> None:
     stopped, other = group.member(), group.member()
     stopped.reconcile()
     group.beats(other, times=5)
@@ -265,7 +273,7 @@ def test_who_changes_its_subscription_after_it_was_taken_out_does_not_come_back_
     assert group.names() == {other.member_id}
 
 
-def test_when_all_are_stopped_together_nobody_takes_out_the_others_on_waking(group: Group) -> None:
+def test_members_that_were_all_stopped_together_do_not_remove_each_other_when_they_resume(group: Group) -> None:
     members = [group.member() for _ in range(4)]
     group.beats(*members, times=3)
     group.clock.advance(3600)
@@ -276,7 +284,7 @@ def test_when_all_are_stopped_together_nobody_takes_out_the_others_on_waking(gro
 # -- static members
 
 
-def test_a_static_member_that_comes_back_in_time_keeps_its_partitions(group: Group) -> None:
+def test_a_static_member_that_returns_in_time_keeps_its_partitions(group: Group) -> None:
     first, second = group.member("i-1"), group.member("i-2")
     refreshed(first)
     first.acknowledge()
@@ -284,13 +292,13 @@ def test_a_static_member_that_comes_back_in_time_keeps_its_partitions(group: Gro
     owned, generation = refreshed(second).assigned, second.generation
     second.leave()
     assert len(group.names()) == 2
-    again = group.member("i-2")
-    assert again.reconcile().assigned == owned
-    assert again.generation == generation
+    restarted = group.member("i-2")
+    assert restarted.reconcile().assigned == owned
+    assert restarted.generation == generation
     assert not refreshed(first)
 
 
-def test_a_static_member_that_stays_away_is_taken_out(group: Group) -> None:
+def test_a_static_member_that_stays_away_is_removed(group: Group) -> None:
     first, second = group.member("i-1"), group.member("i-2")
     second.leave()
     group.beats(first, times=5)
@@ -301,10 +309,10 @@ def test_two_processes_with_one_instance_id_fence_each_other_once(group: Group) 
     old = group.member("i-1")
     old.reconcile()
     new = group.member("i-1")
-    assert new.reconcile().assigned == places(0, 1, 2, 3)
+    assert new.reconcile().assigned == orders_partitions(0, 1, 2, 3)
     with pytest.raises(FencedInstanceIdError):
         old.commit({TopicPartition("orders", 0): 1})
-    assert refreshed(old).lost == places(0, 1, 2, 3)
+    assert refreshed(old).lost == orders_partitions(0, 1, 2, 3)
     with pytest.raises(FencedInstanceIdError):
         old.reconcile()
     with pytest.raises(FencedInstanceIdError):
@@ -315,7 +323,7 @@ def test_two_processes_with_one_instance_id_fence_each_other_once(group: Group) 
 # -- offsets
 
 
-def test_a_commit_that_a_rebalance_has_overtaken_holds_for_what_is_still_held(group: Group) -> None:
+def test_a_commit_during_a_rebalance_is_valid_for_partitions_still_owned(group: Group) -> None:
     first = group.member()
     first.reconcile()
     group.member()
@@ -323,7 +331,7 @@ def test_a_commit_that_a_rebalance_has_overtaken_holds_for_what_is_still_held(gr
     assert group.committed() == {0: 5, 1: 5, 2: 5, 3: 5}
 
 
-def test_a_commit_of_what_another_member_has_by_now_is_refused(group: Group) -> None:
+def test_a_commit_of_partitions_that_another_member_owns_is_refused(group: Group) -> None:
     first = group.member()
     first.reconcile()
     second = group.member()
@@ -336,29 +344,29 @@ def test_a_commit_of_what_another_member_has_by_now_is_refused(group: Group) -> 
     assert group.committed() == {}
 
 
-def test_an_acknowledgement_that_a_rebalance_has_overtaken_commits_and_is_asked_for_again(group: Group) -> None:
+def test_an_acknowledgement_overtaken_by_a_rebalance_commits_and_is_requested_again(group: Group) -> None:
     first = group.member()
     first.reconcile()
     group.member()
-    given_up = refreshed(first).revoked
+    revoked = refreshed(first).revoked
     group.member()
-    first.acknowledge(dict.fromkeys(given_up, 3))
-    assert group.committed() == dict.fromkeys(numbers(given_up), 3)
+    first.acknowledge(dict.fromkeys(revoked, 3))
+    assert group.committed() == dict.fromkeys(numbers(revoked), 3)
     change = first.reconcile()
     assert change.to_acknowledge
     first.acknowledge(dict.fromkeys(change.revoked, 4))
     assert not first.reconcile().to_acknowledge
 
 
-def test_the_last_offsets_of_a_deleted_topic_do_not_stand_in_the_way(group: Group) -> None:
+def test_the_last_offsets_of_a_deleted_topic_do_not_block_an_acknowledgement(group: Group) -> None:
     group.admin.create_topic("audit", 1)
     first = group.member(topics=("orders", "audit"))
     first.reconcile()
     group.member()
-    given_up = refreshed(first).revoked
+    revoked = refreshed(first).revoked
     delete_topic(group.admin, "audit")
     first.coordinator.refresh()
-    first.acknowledge({**dict.fromkeys(given_up, 1), TopicPartition("audit", 0): 1})
+    first.acknowledge({**dict.fromkeys(revoked, 1), TopicPartition("audit", 0): 1})
     assert "audit" not in {at.topic for at in group.admin.refresh().groups["g"].offsets.values()}
 
 
@@ -366,27 +374,27 @@ def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(request: p
     coordinator = create_cluster(MemoryStore(request.node.name))
     coordinator.create_topic("orders", 40)
 
-    def member() -> GroupMember:
-        made = GroupMember(coordinator, "g", assignors=("cooperative-sticky",))
-        made.join(["orders"])
-        return made
+    def new_member() -> GroupMember:
+        member = GroupMember(coordinator, "g", assignors=("cooperative-sticky",))
+        member.join(["orders"])
+        return member
 
-    members = [member() for _ in range(4)]
-    while any(found.reconcile().to_acknowledge for found in members):
-        for found in members:
-            found.acknowledge()
-    joined = member()
-    giving_up = [found for found in members if found.reconcile().to_acknowledge]
-    assert len(giving_up) == 4
+    members = [new_member() for _ in range(4)]
+    while any(member.reconcile().to_acknowledge for member in members):
+        for member in members:
+            member.acknowledge()
+    joined = new_member()
+    revoking = [member for member in members if member.reconcile().to_acknowledge]
+    assert len(revoking) == 4
     version = coordinator.state.version
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(GroupMember.acknowledge, giving_up))
+        list(pool.map(GroupMember.acknowledge, revoking))
     assert coordinator.state.version <= version + 2  # one, unless a thread is late
     assert len(joined.reconcile().assigned) == 8
 
 
 class Unanswering(FaultyStore):
-    """Once ``deaf``, it stores a commit without an answer, and does not give it back either."""
+    """Once ``deaf``, it stores a commit without an answer, and does not return it when read."""
 
     deaf = False
     stored = ""
@@ -403,13 +411,13 @@ class Unanswering(FaultyStore):
         return super().get(key, *limits)
 
 
-def test_a_join_whose_outcome_is_unknown_is_tried_again_under_the_same_id(group: Group) -> None:
-    """Else what it left in the log is a member that nobody renews, and holds partitions for a session timeout."""
+def test_a_join_with_an_unknown_outcome_is_retried_under_the_same_id(group: Group) -> None:
+    """Otherwise the first join leaves a member that holds partitions for a session timeout and renews no lease."""
     store = Unanswering(group.store)
     coordinator = open_cluster(store, clock=group.clock, ids=SeededIds(9))
     member = GroupMember(coordinator, "g", assignors=(group.assignor,), session_timeout_ms=SESSION_MS)
     assert member.reconcile() == Change(-1)
-    group.admin.create_topic("others", 1)  # so that the log has moved on when it looks again
+    group.admin.create_topic("others", 1)  # the log has advanced when the member reads it again
     store.deaf = True
     with pytest.raises(IndeterminateCommitError):
         member.join(["orders"])

@@ -1,4 +1,4 @@
-"""Members of groups in situations that are rare and cost records, or a partition for good."""
+"""Rare situations of group members that once lost records, or blocked a partition for good."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.types import TopicPartition
 from tests.cluster.coordinator.test_membership import SESSION_MS, Group, refreshed
 
 
-def test_offsets_of_a_topic_that_was_deleted_and_made_again_do_not_pass_over_its_records(
+def test_offsets_of_a_recreated_topic_do_not_skip_its_records(
     request: pytest.FixtureRequest,
 ) -> None:
     group = Group(request.node.name)
@@ -19,15 +19,15 @@ def test_offsets_of_a_topic_that_was_deleted_and_made_again_do_not_pass_over_its
     refreshed(member)
     delete_topic(group.admin, "orders")
     group.admin.create_topic("orders", 4)
-    place = TopicPartition("orders", 0)
+    partition = TopicPartition("orders", 0)
     with pytest.raises(CommitFailedError, match="created again"):
-        member.commit({place: 50})
-    assert place in refreshed(member).lost
-    member.commit({place: 7})
+        member.commit({partition: 50})
+    assert partition in refreshed(member).lost
+    member.commit({partition: 7})
     assert group.committed() == {0: 7}
 
 
-def test_a_member_with_a_short_timeout_is_taken_out_by_one_that_looks_more_rarely_than_that(
+def test_a_member_with_a_short_timeout_is_removed_by_one_that_checks_less_often(
     request: pytest.FixtureRequest,
 ) -> None:
     group = Group(request.node.name)
@@ -39,7 +39,7 @@ def test_a_member_with_a_short_timeout_is_taken_out_by_one_that_looks_more_rarel
     assert dead.member_id not in group.names()
 
 
-def test_a_member_that_beats_but_lets_nothing_go_is_taken_out_after_its_rebalance_timeout(
+def test_a_member_that_sends_heartbeats_but_does_not_revoke_is_removed_after_its_rebalance_timeout(
     request: pytest.FixtureRequest,
 ) -> None:
     group = Group(request.node.name)
@@ -53,7 +53,7 @@ def test_a_member_that_beats_but_lets_nothing_go_is_taken_out_after_its_rebalanc
     assert len(refreshed(second).assigned) == 4
 
 
-def test_a_member_that_lets_go_in_time_stays(request: pytest.FixtureRequest) -> None:
+def test_a_member_that_revokes_in_time_is_kept(request: pytest.FixtureRequest) -> None:
     group = Group(request.node.name)
     members = [group.member(rebalance_timeout_ms=30_000)]
     refreshed(members[0])

@@ -1,4 +1,4 @@
-"""Records are read to the end while the segments, the replicas and the topic change under the reader."""
+"""Records are read to the end while the segments, the replicas and the topic change during the read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def offsets(batches: Iterator[Records]) -> list[int]:
     return [offset for records in batches for offset in records.all_offsets()]
 
 
-def test_a_range_is_read_partly_from_old_and_partly_from_new_files(cluster: Coordinator) -> None:
+def test_a_range_is_read_partly_from_replaced_and_partly_from_new_files(cluster: Coordinator) -> None:
     reader = RecordReader(lambda: open_cluster(cluster.store.root))
     reading = read(reader, cluster)
     assert list(next(reading).all_offsets()) == [0, 1]
@@ -52,7 +52,7 @@ def test_a_range_is_read_partly_from_old_and_partly_from_new_files(cluster: Coor
     reader.close()
 
 
-def test_records_that_are_deleted_before_they_are_read_are_out_of_range(cluster: Coordinator) -> None:
+def test_records_deleted_before_they_are_read_are_out_of_range(cluster: Coordinator) -> None:
     reader = RecordReader(lambda: open_cluster(cluster.store.root))
     reading = read(reader, cluster)
     next(reading)
@@ -63,7 +63,7 @@ def test_records_that_are_deleted_before_they_are_read_are_out_of_range(cluster:
     reader.close()
 
 
-def test_a_file_that_the_newest_list_names_and_no_replica_has_is_lost(cluster: Coordinator) -> None:
+def test_a_listed_file_that_no_replica_has_is_lost(cluster: Coordinator) -> None:
     reader = RecordReader(lambda: cluster)
     delete_everywhere(cluster, [cluster.segments("t").partition(0)[1].path])
     reading = read(reader, cluster)
@@ -74,7 +74,7 @@ def test_a_file_that_the_newest_list_names_and_no_replica_has_is_lost(cluster: C
 
 
 @pytest.mark.parametrize("recreated", [False, True])
-def test_a_topic_that_is_deleted_during_a_read_is_read_as_long_as_its_files_exist(
+def test_a_topic_deleted_during_a_read_is_readable_as_long_as_its_files_exist(
     cluster: Coordinator, recreated: bool
 ) -> None:
     reader = RecordReader(lambda: cluster)
@@ -89,7 +89,7 @@ def test_a_topic_that_is_deleted_during_a_read_is_read_as_long_as_its_files_exis
 
 
 @pytest.mark.parametrize("opens", [False, True])
-def test_it_is_not_called_a_loss_if_the_newest_list_cannot_be_read(cluster: Coordinator, opens: bool) -> None:
+def test_a_missing_file_is_not_called_lost_if_the_newest_list_cannot_be_read(cluster: Coordinator, opens: bool) -> None:
     """A reader with the stores of a plan opens the cluster only when a file is missing."""
     segments = list(cluster.segments("t").partition(0))
     topic_id = cluster.state.topic("t").topic_id

@@ -20,7 +20,7 @@ from sparklog.testing.faulty_store import Call, FaultyStore
 
 
 def close_among_writers(lost: int) -> tuple[int, float, int]:
-    """Close a root whose first ``lost`` commits others win; return the version, the seconds it took, and its tries."""
+    """Close a root whose first ``lost`` commits others win; return the version, the seconds and the tries."""
     store, clock, tries = MemoryStore(uuid.uuid4().hex), ManualClock(), 0
     other = create_cluster(store)
 
@@ -36,14 +36,14 @@ def close_among_writers(lost: int) -> tuple[int, float, int]:
     return version, clock.monotonic(), tries
 
 
-def test_a_root_is_closed_after_lost_attempts_with_a_pause_after_each() -> None:
+def test_closing_a_root_pauses_after_each_lost_attempt() -> None:
     version, seconds, tries = close_among_writers(3)
     assert (version, tries) == (4, 4)
     assert 0 < seconds < 1
     assert close_among_writers(0)[1] == 0
 
 
-def test_closing_gives_up_in_time_if_others_always_win(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_fails_within_its_deadline_if_others_always_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "COMMIT_SECONDS", 2.0)
     with pytest.raises(CommitConflictError, match="lost to other writers"):
         close_among_writers(limits.COMMIT_ATTEMPTS)

@@ -1,4 +1,4 @@
-"""A cluster of several brokers, each a folder of its own, whose topic has a replica on every one."""
+"""A cluster of several brokers, each in its own folder; its topic has a replica on every broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def copies(coordinator: Coordinator) -> list[tuple[int, Store]]:
 
 
 def append_copies(coordinator: Coordinator, *batches: list[int]) -> str:
-    """A file with these batches of timestamps on every broker; returns its path."""
+    """Append one file with these batches of timestamps to every broker; return its path."""
     state = coordinator.state
     start = state.partition("t", 0).log_end_offset
     key = segment_key("t", 0, start, state.version, coordinator.log.ids.write_id())

@@ -1,4 +1,4 @@
-"""Segments put in the place of others, as rolling and compaction do, for the tests of reading."""
+"""Replace segments, as rolling and compaction do, for the tests of reading."""
 
 from __future__ import annotations
 
@@ -32,20 +32,19 @@ def rewrite(
     batch_rows: int = 3,
     copies: Sequence[tuple[int, Store]] = (),
 ) -> list[str]:
-    """Merge segments into one with the records of these offsets; returns the paths of the files that left the log.
+    """Merge segments into one with the records of these offsets; return the paths of the replaced files.
 
-    The new file is written to each of the ``copies``, brokers with their stores; by default to broker 0.
-    """
+    The new file is written to each of the ``copies``, brokers with their stores; by default to broker 0."""
     state = coordinator.refresh()
-    held = coordinator.segments(topic, state).partition(partition)[first:][:count]
+    segments = coordinator.segments(topic, state).partition(partition)[first:][:count]
     change = Replacement(
         topic=topic,
         topic_id=state.topic(topic).topic_id,
         partition=partition,
-        start_offset=held[0].base_offset,
-        end_offset=held[-1].end_offset,
-        removed=removed(state.topic(topic).topic_id, held),
-        added=_merged(coordinator, topic, held, keep, codec, batch_rows, copies or [(0, coordinator.store)]),
+        start_offset=segments[0].base_offset,
+        end_offset=segments[-1].end_offset,
+        removed=removed(state.topic(topic).topic_id, segments),
+        added=_merged(coordinator, topic, segments, keep, codec, batch_rows, copies or [(0, coordinator.store)]),
     )
     assert (
         coordinator.submit(
@@ -53,17 +52,17 @@ def rewrite(
         ).left_out
         == []
     )
-    return [segment.path for segment in held]
+    return [segment.path for segment in segments]
 
 
 def drop_segments(coordinator: Coordinator, count: int, topic: str = "t", partition: int = 0) -> list[str]:
-    """Delete the oldest segments, as retention does; returns their paths."""
+    """Delete the oldest segments, as retention does; return their paths."""
     state = coordinator.refresh()
-    held = coordinator.segments(topic, state).partition(partition)[:count]
+    segments = coordinator.segments(topic, state).partition(partition)[:count]
     topic_id = state.topic(topic).topic_id
-    end = held[-1].end_offset
+    end = segments[-1].end_offset
     change = Deletion(
-        topic=topic, topic_id=topic_id, partition=partition, end_offset=end, removed=removed(topic_id, held)
+        topic=topic, topic_id=topic_id, partition=partition, end_offset=end, removed=removed(topic_id, segments)
     )
     assert (
         coordinator.submit(
@@ -71,11 +70,11 @@ def drop_segments(coordinator: Coordinator, count: int, topic: str = "t", partit
         ).left_out
         == []
     )
-    return [segment.path for segment in held]
+    return [segment.path for segment in segments]
 
 
 def delete_files(store: Store, paths: Sequence[str]) -> None:
-    """Delete files that left the log, with their indexes."""
+    """Delete replaced files with their indexes."""
     for path in paths:
         store.delete(path)
         store.delete(path.removesuffix(".log") + ".index")
@@ -84,31 +83,31 @@ def delete_files(store: Store, paths: Sequence[str]) -> None:
 def _merged(
     coordinator: Coordinator,
     topic: str,
-    held: Sequence[Segment],
+    segments: Sequence[Segment],
     keep: Keep,
     codec: str,
     batch_rows: int,
     copies: Sequence[tuple[int, Store]],
 ) -> list[LiveSegment]:
-    base, end = held[0].base_offset, held[-1].end_offset
+    base, end = segments[0].base_offset, segments[-1].end_offset
     offsets, batches = [], []
-    for records in Fetcher(dict(copies).__getitem__).read(topic, held, base, end):
+    for records in Fetcher(dict(copies).__getitem__).read(topic, segments, base, end):
         offsets += list(records.all_offsets())
         batches.append(records.batch)
-    kept = [row for row, offset in enumerate(offsets) if keep(offset)]
-    if not kept:
+    kept_rows = [row for row, offset in enumerate(offsets) if keep(offset)]
+    if not kept_rows:
         return []
-    rows = pa.Table.from_batches(batches).take(kept).combine_chunks().to_batches()[0]
-    relative = [offsets[row] - base for row in kept]
-    has_offsets = len(kept) < end - base
+    rows = pa.Table.from_batches(batches).take(kept_rows).combine_chunks().to_batches()[0]
+    relative = [offsets[row] - base for row in kept_rows]
+    has_offsets = len(kept_rows) < end - base
     state = coordinator.state
-    key = segment_key(topic, held[0].partition, base, state.version, coordinator.log.ids.write_id())
+    key = segment_key(topic, segments[0].partition, base, state.version, coordinator.log.ids.write_id())
     (broker, store), *others = copies
     writer = SegmentFileWriter(
         store, key, codec=codec, has_headers=True, has_offsets=has_offsets, broker=broker, replicas=others
     )
-    writer.start_run(RunTarget(topic, state.topic(topic).topic_id, held[0].partition))
-    for first in range(0, len(kept), batch_rows):
+    writer.start_run(RunTarget(topic, state.topic(topic).topic_id, segments[0].partition))
+    for first in range(0, len(kept_rows), batch_rows):
         batch = rows.slice(first, batch_rows)
         if has_offsets:
             column = pa.array(relative[first : first + batch_rows], pa.int32())
@@ -116,5 +115,5 @@ def _merged(
             batch = pa.RecordBatch.from_arrays([*batch.columns, column], schema=fields)
         writer.write(batch)
     [append] = writer.finish()
-    stamped = held[0].append_time_ms != NO_APPEND_TIME
+    stamped = segments[0].append_time_ms != NO_APPEND_TIME
     return [LiveSegment(base_offset=base, end_offset=end, append_time=stamped, run=append.run)]

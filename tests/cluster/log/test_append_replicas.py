@@ -1,4 +1,4 @@
-"""One segment file on several brokers: the same bytes everywhere, one encoding, and what a failed location leaves."""
+"""One segment file on several brokers: identical bytes, one encoding, and the effects of a failed location."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stores(folder: Path, count: int = 2) -> list[CountingStore]:
 
 
 def write(first: FaultyStore, *others: FaultyStore, rows: int = 3, size: int = 10) -> list[PartitionAppend]:
-    """Two batches for one partition, on brokers 0, 1 and so on."""
+    """Write two batches of one partition to brokers 0, 1 and so on."""
     writer = SegmentFileWriter(first, KEY, has_key=False, replicas=list(enumerate(others, 1)))
     writer.start_run(RunTarget("orders", "t1", 0))
     try:
@@ -72,16 +72,16 @@ def test_every_broker_has_the_same_bytes_in_both_files(tmp_path: Path) -> None:
         assert first.get(key) == second.get(key) == third.get(key) != b""
 
 
-def test_a_single_broker_is_named_without_a_list_of_replicas(tmp_path: Path) -> None:
+def test_an_append_to_a_single_broker_has_no_replica_list(tmp_path: Path) -> None:
     (store,) = stores(tmp_path, 1)
     (append,) = write(store)
     assert (append.run.broker, append.run.replicas) == (0, [])
 
 
-def test_a_replica_costs_one_more_copy_of_the_bytes_and_no_second_encoding(
+def test_a_replica_costs_one_more_write_of_the_bytes_and_no_second_encoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted: what each store gets and is asked, and how often the rows are gone through."""
+    """Count the bytes and calls of each store, and the rows encoded."""
     encoded: list[int] = []
     encode = segment_writer.SegmentWriter._encode
 
@@ -109,22 +109,22 @@ def steps_of(folder: Path, **more: Any) -> int:
 
 @pytest.mark.parametrize("broken", [0, 1])
 @pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, FULL, LOST_ANSWER])
-def test_a_location_that_fails_at_any_step_is_left_out_and_the_other_is_whole(
+def test_a_location_that_fails_at_any_step_is_left_out_and_the_other_copy_is_complete(
     tmp_path: Path, broken: int, kind: str
 ) -> None:
-    rows, size = 500, 2000  # as much as makes the stores write on the way, not only at the end
+    rows, size = 500, 2000  # enough data for writes before the file is closed
     for step in range(steps_of(tmp_path, rows=rows, size=size)):
         folder = tmp_path / f"{step}"
-        both: list[FaultyStore] = list(stores(folder))
-        both[broken] = FaultyStore(both[broken], [Fault(step, kind)])
-        (append,) = write(*both, rows=rows, size=size)
+        brokers: list[FaultyStore] = list(stores(folder))
+        brokers[broken] = FaultyStore(brokers[broken], [Fault(step, kind)])
+        (append,) = write(*brokers, rows=rows, size=size)
         assert (append.run.broker, append.run.replicas) == (1 - broken, []), f"step {step}"
-        assert keys(both[1 - broken]) == [INDEX, KEY]
-        if kind != LOST_ANSWER:  # who was not told that it has opened a file cannot remove it
+        assert keys(brokers[1 - broken]) == [INDEX, KEY]
+        if kind != LOST_ANSWER:  # without an answer to its open, a writer cannot remove the file
             assert not unfinished(folder)
 
 
-def test_where_every_location_fails_the_write_fails_with_the_leaders_error_and_leaves_nothing_unfinished(
+def test_if_every_location_fails_the_leaders_error_is_raised_and_nothing_unfinished_is_left(
     tmp_path: Path,
 ) -> None:
     for step in range(steps_of(tmp_path)):
@@ -138,14 +138,14 @@ def test_where_every_location_fails_the_write_fails_with_the_leaders_error_and_l
 
 
 @pytest.mark.parametrize("kind", [CRASH_BEFORE, CRASH_AFTER])
-def test_a_crash_at_any_step_names_no_append(tmp_path: Path, kind: str) -> None:
+def test_a_crash_at_any_step_returns_no_append(tmp_path: Path, kind: str) -> None:
     for step in range(steps_of(tmp_path)):
         first, second = stores(tmp_path / f"{step}")
         with pytest.raises(SimulatedCrash):
             write(first, FaultyStore(second, [Fault(step, kind)]))
 
 
-def test_writers_are_told_which_brokers_failed(tmp_path: Path) -> None:
+def test_failed_brokers_are_reported(tmp_path: Path) -> None:
     first, second = stores(tmp_path)
     writer = SegmentFileWriter(first, KEY, replicas=[(7, FaultyStore(second, [Fault(0, ERROR)]))], broker=4)
     assert list(writer.failed) == [7]
@@ -155,17 +155,17 @@ def test_writers_are_told_which_brokers_failed(tmp_path: Path) -> None:
     alone.abort()
 
 
-def test_what_is_aborted_is_on_no_broker(tmp_path: Path) -> None:
-    both = stores(tmp_path)
-    writer = SegmentFileWriter(both[0], KEY, has_key=False, replicas=[(1, both[1])])
+def test_an_aborted_write_leaves_no_file_at_any_broker(tmp_path: Path) -> None:
+    brokers = stores(tmp_path)
+    writer = SegmentFileWriter(brokers[0], KEY, has_key=False, replicas=[(1, brokers[1])])
     writer.start_run(RunTarget("orders", "t1", 0))
     writer.write(batch())
     writer.abort()
-    assert [keys(store) for store in both] == [[], []]
+    assert [keys(store) for store in brokers] == [[], []]
     assert not unfinished(tmp_path)
 
 
-def test_a_location_that_cannot_even_abort_does_not_stop_the_other(tmp_path: Path) -> None:
+def test_a_location_that_cannot_even_abort_does_not_fail_the_write(tmp_path: Path) -> None:
     first = FaultyStore(LocalStore(str(tmp_path / "0")), seed=1, rates={})
     second = FaultyStore(LocalStore(str(tmp_path / "1")), seed=1, rates={})
     writer = SegmentFileWriter(first, KEY, has_key=False, replicas=[(1, second)])
@@ -176,24 +176,24 @@ def test_a_location_that_cannot_even_abort_does_not_stop_the_other(tmp_path: Pat
     assert writer.failed == [1]
 
 
-def test_discarding_deletes_both_files_at_every_broker_that_has_them(tmp_path: Path) -> None:
-    both = stores(tmp_path)
-    (append,) = write(*both)
-    discard([append.run, append.run], both.__getitem__)
-    assert [keys(store) for store in both] == [[], []]
+def test_discarding_deletes_both_files_at_every_broker_with_a_copy(tmp_path: Path) -> None:
+    brokers = stores(tmp_path)
+    (append,) = write(*brokers)
+    discard([append.run, append.run], brokers.__getitem__)
+    assert [keys(store) for store in brokers] == [[], []]
 
 
 @pytest.mark.parametrize("error", [StorageError, UnsupportedStoreError])
-def test_discarding_goes_on_after_a_location_that_fails_or_cannot_be_opened(
+def test_discarding_continues_after_a_location_that_fails_or_cannot_be_opened(
     tmp_path: Path, error: type[Exception]
 ) -> None:
-    both = stores(tmp_path)
-    (append,) = write(*both)
+    brokers = stores(tmp_path)
+    (append,) = write(*brokers)
 
     def store_of(broker: int) -> Store:
         if broker == 0:
             raise error("broker 0 cannot be opened")
-        return both[broker]
+        return brokers[broker]
 
     discard([append.run], store_of)
-    assert [keys(store) for store in both] == [[INDEX, KEY], []]
+    assert [keys(store) for store in brokers] == [[INDEX, KEY], []]

@@ -1,4 +1,4 @@
-"""No acknowledgement waits for a checkpoint."""
+"""Acknowledgements do not wait for checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 
 
-def test_commits_go_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+def test_commits_continue_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     root = LocalStore(str(tmp_path))
     create_cluster(root)
     begun, go_on = threading.Event(), threading.Event()
@@ -32,7 +32,7 @@ def test_commits_go_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
         for number in range(6):
             coordinator.create_topic(f"t{number}")
         assert begun.wait(60)
-        coordinator.create_topic("while-it-is-written")  # neither this log's lock nor the one on disk is held
+        coordinator.create_topic("while-it-is-written")  # neither the lock of this log nor the one on disk is held
         assert "while-it-is-written" in open_cluster(root).refresh().topics
     finally:
         go_on.set()
@@ -43,7 +43,7 @@ def test_commits_go_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     assert open_cluster(root).state == coordinator.refresh()
 
 
-def test_a_process_that_ends_at_once_still_writes_the_checkpoint_it_owes(tmp_path: Path) -> None:
+def test_a_process_writes_its_due_checkpoint_before_it_exits(tmp_path: Path) -> None:
     program = f"""
 from sparklog.coordinator import create_cluster
 from sparklog.log.settings import LogSettings
@@ -57,7 +57,7 @@ for number in range(3):
     assert written.version == 3
 
 
-def test_requests_made_during_a_run_lead_to_one_more() -> None:
+def test_requests_during_a_run_cause_one_more_run() -> None:
     runs: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 

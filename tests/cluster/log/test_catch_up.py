@@ -1,4 +1,4 @@
-"""Opening a cluster on a storage that fails now and then."""
+"""Opening a cluster on a storage that fails intermittently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore
 
 
-def test_failures_among_many_reads_do_not_keep_a_cluster_from_opening() -> None:
+def test_a_cluster_opens_despite_failures_among_many_reads() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     cluster = create_cluster(inner)
     for number in range(60):
@@ -27,7 +27,7 @@ def test_failures_among_many_reads_do_not_keep_a_cluster_from_opening() -> None:
     assert len(store.injected) > 10
 
 
-def test_a_storage_that_fails_all_the_time_ends_the_opening() -> None:
+def test_opening_fails_if_the_storage_fails_permanently() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     create_cluster(inner)
     store = FaultyStore(inner, [Fault(step, UNAVAILABLE) for step in range(3, 40)])

@@ -1,7 +1,7 @@
 """Threads of a fresh process read a checkpoint at the same time, as the lanes of the maintenance loop do.
 
-msgspec 0.22 ends the process with SIGSEGV where two threads are the first to decode a type that holds other types.
-Without decoders that are made at import, every second of these processes died.
+msgspec 0.22 crashes with SIGSEGV if two threads are the first to decode a type that holds other types.
+Without decoders created at import, every second of these processes crashed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ for thread in threads:
 """
 
 
-def test_no_thread_of_a_fresh_process_crashes_it(tmp_path: Path) -> None:
+def test_concurrent_first_reads_of_a_checkpoint_do_not_crash_the_process(tmp_path: Path) -> None:
     cluster = create_cluster(str(tmp_path / "cluster"))
     cluster.create_topic("orders", 3)
     cluster.log.write_checkpoint()

@@ -1,4 +1,4 @@
-"""Commits and checkpoints that nobody needs go, and whoever was away for long goes on from what stands for them."""
+"""Obsolete commits and checkpoints are removed, and a stalled process continues from a checkpoint."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def memory(clock: ManualClock | None = None) -> MemoryStore:
 
 
 def clocked_memory() -> tuple[MemoryStore, ManualClock]:
-    """A store and the clock it stamps objects by."""
+    """A store and the clock that stamps its objects."""
     clock = ManualClock()
     return memory(clock), clock
 
@@ -99,7 +99,7 @@ def stored(store: Store) -> list[int]:
 def cluster(
     store: Store, clock: ManualClock, commits: int = 20, settings: LogSettings = NONE_KEPT, **configs: str
 ) -> Coordinator:
-    """``commits`` appends of a day ago each, with a checkpoint of the last."""
+    """A cluster of ``commits`` appends, followed by a checkpoint."""
     coordinator = create_cluster(store, clock=clock, settings=settings)
     coordinator.create_topic("orders")
     if configs:
@@ -117,10 +117,10 @@ def clean(coordinator: Coordinator) -> cleanup.CleanUp:
     return cleanup.clean_up(coordinator.store, coordinator.log.clock, configs, coordinator.log.settings)
 
 
-# -- what goes
+# -- commits
 
 
-def test_commits_older_than_the_limit_go_once_a_checkpoint_stands_for_them() -> None:
+def test_commits_older_than_the_limit_are_removed_once_a_checkpoint_covers_them() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     checkpointed = coordinator.state.version
@@ -128,14 +128,14 @@ def test_commits_older_than_the_limit_go_once_a_checkpoint_stands_for_them() -> 
     clock.advance(6 * DAY_SECONDS)
     assert clean(coordinator).commits == 0
     clock.advance(2 * DAY_SECONDS)
-    found = clean(coordinator)
-    assert found.boundary == checkpointed
-    assert found.commits == checkpointed + 1
+    result = clean(coordinator)
+    assert result.boundary == checkpointed
+    assert result.commits == checkpointed + 1
     assert stored(store) == [checkpointed + 1]
     assert values(open_cluster(store, clock=clock)) == [*(b"%d" % n for n in range(20)), b"after"]
 
 
-def test_without_a_checkpoint_no_commit_goes() -> None:
+def test_without_a_checkpoint_no_commit_is_removed() -> None:
     store, clock = clocked_memory()
     coordinator = create_cluster(store, clock=clock)
     coordinator.create_topic("orders")
@@ -151,7 +151,7 @@ def test_a_limit_of_minus_one_keeps_all_commits() -> None:
     assert clean(coordinator).commits == 0
 
 
-def test_so_many_commits_go_that_the_others_are_within_the_limit_in_bytes() -> None:
+def test_commits_over_the_limit_in_bytes_are_removed() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock, metadata_max_retention_bytes="4000")
     clock.advance(3600)
@@ -161,7 +161,7 @@ def test_so_many_commits_go_that_the_others_are_within_the_limit_in_bytes() -> N
     assert values(open_cluster(store, clock=clock)) == [b"%d" % n for n in range(20)]
 
 
-def test_young_commits_stay_whatever_the_limits_say() -> None:
+def test_young_commits_are_kept_whatever_the_limits() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock, metadata_max_retention_bytes="0", metadata_max_retention_ms="0")
     clock.advance(limits.MIN_COMMIT_AGE_MS / 1000 - 1)
@@ -171,9 +171,9 @@ def test_young_commits_stay_whatever_the_limits_say() -> None:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_commit_that_was_stored_just_now_stays_however_old_its_timestamp_is(inline: bool) -> None:
-    """Its machine slept between the two. Removed immediately, its number could be taken again by a writer that stalled
-    for seconds only, and so does not look whether it was away."""
+def test_a_recently_stored_commit_is_kept_however_old_its_timestamp_is(inline: bool) -> None:
+    """Its machine slept between the two. If it were removed immediately, a writer that stalled for only a few seconds,
+    and so does not check for a stall, could create its number again."""
     store, clock = clocked_memory()
     coordinator = cluster(store, clock, metadata_max_retention_bytes="0", metadata_max_retention_ms="0")
     newest = coordinator.state.version
@@ -193,14 +193,14 @@ def test_a_commit_that_was_stored_just_now_stays_however_old_its_timestamp_is(in
     assert stored(store) == []
 
 
-def test_the_newest_commits_before_a_checkpoint_stay_however_old_they_are() -> None:
+def test_the_newest_commits_before_a_checkpoint_are_kept_however_old_they_are() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock, settings=LogSettings(min_commits_kept=15))
     clock.advance(WEEK)
     assert clean(coordinator).boundary == coordinator.state.version - 15
 
 
-def test_a_second_clean_up_finds_nothing_to_do() -> None:
+def test_a_second_clean_up_has_nothing_to_do() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     clock.advance(WEEK)
@@ -208,10 +208,10 @@ def test_a_second_clean_up_finds_nothing_to_do() -> None:
     assert clean(coordinator) == cleanup.CleanUp(first.boundary, 0, 0)
 
 
-# -- what the writer of a checkpoint does by itself
+# -- clean-up by the writer of a checkpoint
 
 
-def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the_last() -> None:
+def test_writing_a_checkpoint_removes_twice_as_many_commits_as_were_added_since_the_last() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock, 98, OFTEN)
     clock.advance(WEEK)
@@ -224,22 +224,22 @@ def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the
     assert len(values(open_cluster(store, clock=clock))) == 168
 
 
-def test_the_bytes_of_commits_are_known_without_a_listing() -> None:
+def test_the_bytes_of_commits_are_counted_without_a_listing() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock, 7, OFTEN, metadata_max_retention_bytes="20000")
     for number in range(300):
         clock.advance(60)
         append(coordinator, b"%d" % number)
-    kept = sum(info.size for info in store.list(COMMITS))
-    assert 10_000 < kept < 35_000
+    stored_bytes = sum(info.size for info in store.list(COMMITS))
+    assert 10_000 < stored_bytes < 35_000
     manifest = checkpoint.read_newest(store)
     assert manifest is not None
     removed = read_boundary_file(store).removed_bytes
     since = sum(info.size for info in store.list(COMMITS) if info.key > commit_key(manifest.version))
-    assert manifest.commit_bytes - removed == kept - since
+    assert manifest.commit_bytes - removed == stored_bytes - since
 
 
-def test_a_clean_up_that_fails_does_not_fail_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_clean_up_does_not_fail_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> int:
         raise ObjectNotFoundError("gone")
 
@@ -248,10 +248,10 @@ def test_a_clean_up_that_fails_does_not_fail_the_commit(monkeypatch: pytest.Monk
     assert len(values(coordinator)) == 30
 
 
-# -- who was away
+# -- stalled writers and readers
 
 
-def test_a_stalled_writers_create_below_the_boundary_did_not_happen() -> None:
+def test_a_stalled_writer_cannot_create_a_commit_below_the_boundary() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     stalled = open_cluster(store, clock=clock)
@@ -268,7 +268,7 @@ def test_a_stalled_writers_create_below_the_boundary_did_not_happen() -> None:
     assert open_cluster(store, clock=clock).state == coordinator.state == stalled.state
 
 
-def test_a_stalled_writer_is_not_deceived_by_a_boundary_that_a_late_clean_up_has_set_back() -> None:
+def test_a_stalled_writer_loses_although_a_late_clean_up_has_moved_the_boundary_back() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     stalled, idle = (open_cluster(store, clock=clock) for _ in range(2))
@@ -286,7 +286,7 @@ def test_a_stalled_writer_is_not_deceived_by_a_boundary_that_a_late_clean_up_has
 
 
 @pytest.mark.parametrize("others", ["commit", "checkpoint", "commit and checkpoint", "remove it"])
-def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(others: str) -> None:
+def test_a_writer_stopped_after_its_create_learns_the_outcome(others: str) -> None:
     inner, clock = clocked_memory()
     cluster(inner, clock)
     paused: list[Callable[[], None]] = []
@@ -295,7 +295,7 @@ def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(ot
         if paused and call == Call("get", BOUNDARY_KEY):
             paused.pop()()
 
-    def others_go_on() -> None:
+    def advance_others() -> None:
         other = open_cluster(inner, clock=clock)
         if "commit" in others or "remove" in others:
             append(other, b"after it")
@@ -307,7 +307,7 @@ def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(ot
             assert clean(other).boundary == other.state.version
 
     stopped = open_cluster(FaultyStore(inner, before=before), clock=clock)
-    paused.append(others_go_on)
+    paused.append(advance_others)
     change = [AlterConfig(set={"num.partitions": "3"})]
     if "remove" in others:
         with pytest.raises(IndeterminateCommitError):
@@ -318,7 +318,7 @@ def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(ot
     assert stopped.state.configs == {"num.partitions": "3"}
 
 
-def test_a_reader_far_behind_starts_again_from_the_newest_checkpoint() -> None:
+def test_a_reader_far_behind_restarts_from_the_newest_checkpoint() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     reader = open_cluster(store, clock=clock)
@@ -332,7 +332,7 @@ def test_a_reader_far_behind_starts_again_from_the_newest_checkpoint() -> None:
     assert values(reader) == [*(b"%d" % n for n in range(20)), b"new", b"last"]
 
 
-def test_what_a_stalled_writer_left_below_the_boundary_is_taken_for_no_commit() -> None:
+def test_a_commit_of_a_stalled_writer_below_the_boundary_is_ignored() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     reader, twin = (open_cluster(store, clock=clock) for _ in range(2))
@@ -357,7 +357,7 @@ def test_what_a_stalled_writer_left_below_the_boundary_is_taken_for_no_commit() 
 
 
 def checkpointed(clock: ManualClock, count: int, topic: str = "orders") -> tuple[MemoryStore, Coordinator]:
-    """A cluster with so many checkpoints, an hour after each other."""
+    """A cluster with this many checkpoints, an hour apart."""
     store = memory(clock)
     coordinator = create_cluster(store, clock=clock)
     coordinator.create_topic(topic)
@@ -368,20 +368,20 @@ def checkpointed(clock: ManualClock, count: int, topic: str = "orders") -> tuple
     return store, coordinator
 
 
-def test_old_checkpoints_go_and_the_newest_stay_with_all_they_name() -> None:
+def test_old_checkpoints_are_removed_and_the_newest_are_kept_with_all_their_files() -> None:
     clock = ManualClock()
     store, _ = checkpointed(clock, 12)
     assert cleanup.remove_checkpoints(store, NONE_KEPT) > 0
-    found = [info.key for info in store.list(CHECKPOINTS)]
-    manifests = [key for key in found if key.endswith(".json") and key != checkpoint.LATEST_KEY]
+    keys = [info.key for info in store.list(CHECKPOINTS)]
+    manifests = [key for key in keys if key.endswith(".json") and key != checkpoint.LATEST_KEY]
     assert len(manifests) == limits.CHECKPOINTS_KEPT
-    assert sum(key.endswith(".heads") for key in found) == limits.CHECKPOINTS_KEPT
+    assert sum(key.endswith(".heads") for key in keys) == limits.CHECKPOINTS_KEPT
     assert values(open_cluster(store, clock=clock)) == [b"%d" % n for n in range(12)]
     assert cleanup.remove_checkpoints(store, NONE_KEPT) == 0
 
 
-def test_a_checkpoint_whose_lists_are_gone_stops_no_clean_up() -> None:
-    """Its writer was stopped while another clean-up took them for left behind, or another one is at it right now."""
+def test_a_checkpoint_without_its_lists_does_not_stop_a_clean_up() -> None:
+    """A clean-up took them for orphans while the writer was stopped, or another clean-up is deleting them."""
     clock = ManualClock()
     store, coordinator = checkpointed(clock, 12)
     manifests = sorted(info.key for info in store.list(CHECKPOINTS) if manifest_version(info.key) is not None)
@@ -399,7 +399,7 @@ def test_a_checkpoint_whose_lists_are_gone_stops_no_clean_up() -> None:
     assert manifests[-2] not in {info.key for info in store.list(CHECKPOINTS)}
 
 
-def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
+def test_a_checkpoint_that_was_the_newest_until_recently_is_kept() -> None:
     clock = ManualClock()
     store, coordinator = checkpointed(clock, 4)
     for _ in range(4):
@@ -407,12 +407,12 @@ def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
         coordinator.log.write_checkpoint()
         clock.advance(60)
     cleanup.remove_checkpoints(store, NONE_KEPT)
-    found = [info.key for info in store.list(CHECKPOINTS)]
-    assert sum(key.endswith(".heads") for key in found) == 5
+    keys = [info.key for info in store.list(CHECKPOINTS)]
+    assert sum(key.endswith(".heads") for key in keys) == 5
 
 
-def test_files_of_a_checkpoint_that_is_still_being_written_stay_however_old_they_are() -> None:
-    """Its writer was stopped: it may name them as soon as it goes on, and a clean-up may be late to delete them."""
+def test_files_of_an_unfinished_checkpoint_are_kept_however_old_they_are() -> None:
+    """Its writer was stopped: it may name them as soon as it resumes, and a clean-up may be late to delete them."""
     clock = ManualClock()
     store = MemoryStore("unfinished-checkpoint", clock)
     coordinator = cluster(store, clock, 3)
@@ -426,12 +426,12 @@ def test_files_of_a_checkpoint_that_is_still_being_written_stay_however_old_they
     clock.advance(2 * limits.MIN_CHECKPOINT_AGE_MS / 1000)
     store.put(f"{CHECKPOINTS}{coordinator.state.version:020d}-now.heads", b"x")
     cleanup.remove_checkpoints(store, NONE_KEPT)
-    left = {info.key for info in store.list(CHECKPOINTS)}
-    assert unfinished[0] in left
-    assert unfinished[1] not in left
+    remaining = {info.key for info in store.list(CHECKPOINTS)}
+    assert unfinished[0] in remaining
+    assert unfinished[1] not in remaining
 
 
-def test_a_process_whose_checkpoint_is_gone_goes_on_from_the_newest() -> None:
+def test_a_reader_whose_checkpoint_was_removed_continues_from_the_newest() -> None:
     clock = ManualClock()
     store, coordinator = checkpointed(clock, 3)
     reader = open_cluster(store, clock=clock)
@@ -450,7 +450,7 @@ def test_a_process_whose_checkpoint_is_gone_goes_on_from_the_newest() -> None:
     assert values(reader) == [b"%d" % n for n in range(12)]
 
 
-def test_a_process_whose_checkpoint_is_gone_can_still_write_one() -> None:
+def test_a_process_whose_checkpoint_was_removed_can_write_a_new_one() -> None:
     clock = ManualClock()
     store, coordinator = checkpointed(clock, 3)
     writer = open_cluster(store, clock=clock)
@@ -465,7 +465,7 @@ def test_a_process_whose_checkpoint_is_gone_can_still_write_one() -> None:
     assert values(writer) == [b"%d" % n for n in range(12)]
 
 
-def test_the_files_of_a_checkpoint_are_read_back_before_it_counts() -> None:
+def test_the_files_of_a_checkpoint_are_read_back_before_its_manifest_is_stored() -> None:
     inner = memory()
     create_cluster(inner).create_topic("orders")
     store = FaultyStore(inner)
@@ -478,7 +478,7 @@ def test_the_files_of_a_checkpoint_are_read_back_before_it_counts() -> None:
     assert Fault(1, TRUNCATED) in store.injected
 
 
-def test_no_commit_goes_behind_a_checkpoint_that_lacks_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_commit_is_removed_before_a_checkpoint_that_lacks_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
     store, coordinator = checkpointed(clock, 12)
@@ -494,7 +494,7 @@ def test_no_commit_goes_behind_a_checkpoint_that_lacks_a_file(monkeypatch: pytes
 # -- crashes, and the cost of opening
 
 
-def test_a_clean_up_killed_at_any_step_and_run_again_ends_as_if_nothing_had_been() -> None:
+def test_a_clean_up_killed_at_any_step_is_completed_by_the_next_run() -> None:
     def prepared() -> tuple[Store, ManualClock]:
         inner, clock = clocked_memory()
         coordinator = cluster(inner, clock)
@@ -520,7 +520,7 @@ def test_a_clean_up_killed_at_any_step_and_run_again_ends_as_if_nothing_had_been
 
 
 def history(store: Store, commits: int, clock: ManualClock) -> None:
-    """A cluster of so many commits, each of which is stored; the last hundred came after a checkpoint."""
+    """A cluster with this many stored commits; the last fifty came after a checkpoint."""
     coordinator = create_cluster(store, clock=clock)
     coordinator.create_topic("orders")
     previous, timestamp = coordinator.state.digest, coordinator.state.timestamp_ms
@@ -545,7 +545,7 @@ def history(store: Store, commits: int, clock: ManualClock) -> None:
             coordinator.log.write_checkpoint()
 
 
-def test_opening_after_100_000_commits_costs_as_many_reads_as_after_100_cleaned_up_or_not() -> None:
+def test_opening_after_100_000_commits_takes_as_many_reads_as_after_100_cleaned_up_or_not() -> None:
     reads: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
     for commits in (100, 100_000):
         store, clock = clocked_memory()
@@ -553,8 +553,8 @@ def test_opening_after_100_000_commits_costs_as_many_reads_as_after_100_cleaned_
         for cleaned, measured in reads.items():
             if cleaned:
                 clock.advance(4000)
-                found = cleanup.clean_up(store, clock, {"metadata.max.retention.bytes": "0"}, NONE_KEPT)
-                assert found.boundary == commits - 51
+                result = cleanup.clean_up(store, clock, {"metadata.max.retention.bytes": "0"}, NONE_KEPT)
+                assert result.boundary == commits - 51
                 assert len(stored(store)) == 50
             counting = CountingStore(store)
             assert open_cluster(counting).state.version == commits - 1
@@ -564,7 +564,7 @@ def test_opening_after_100_000_commits_costs_as_many_reads_as_after_100_cleaned_
         assert abs(few[1] - many[1]) < 5
 
 
-def test_the_first_commit_of_a_cluster_can_go_too() -> None:
+def test_the_first_commit_of_a_cluster_can_be_removed() -> None:
     store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     clock.advance(WEEK)
@@ -574,8 +574,8 @@ def test_the_first_commit_of_a_cluster_can_go_too() -> None:
     assert opened.log.attempt([RegisterBroker(broker=1)]) is Outcome.WON
 
 
-def test_a_stalled_writers_create_does_not_hide_the_checkpoint_that_stands_for_removed_commits() -> None:
-    """A late clean-up has set the boundary back by one, and a writer that was stopped has created that number again."""
+def test_a_stalled_writers_create_does_not_hide_the_checkpoint_of_removed_commits() -> None:
+    """A late clean-up has moved the boundary back by one, and a stalled writer has created that number again."""
     clock = ManualClock()
     store = memory(clock)
     coordinator = create_cluster(store, clock=clock)
@@ -603,8 +603,8 @@ def test_a_stalled_writers_create_does_not_hide_the_checkpoint_that_stands_for_r
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_who_wrote_a_checkpoint_and_slept_does_not_withdraw_what_stands_for_removed_commits(taken: bool) -> None:
-    """Meanwhile the commits up to it were removed, and another clean-up that had slept set boundary.json back."""
+def test_a_stalled_checkpoint_writer_does_not_withdraw_the_checkpoint_of_removed_commits(taken: bool) -> None:
+    """During the stall the commits up to it were removed, and another stalled clean-up moved boundary.json back."""
     inner, clock = clocked_memory()
     first = cluster(inner, clock)
     paused: list[Callable[[], None]] = []
@@ -613,9 +613,9 @@ def test_who_wrote_a_checkpoint_and_slept_does_not_withdraw_what_stands_for_remo
         if paused and call.operation == "get" and call.key == commit_key(slept.state.version):
             paused.pop()()
 
-    def others_go_on() -> None:
+    def advance_others() -> None:
         stalled = open_cluster(inner, clock=clock)
-        stalled.log._state = earlier  # as it was before it slept
+        stalled.log._state = earlier  # its state from before the stall
         create = prepare_change(stalled).encoded
         clock.advance(WEEK)
         assert clean(open_cluster(inner, clock=clock)).boundary == slept.state.version
@@ -630,7 +630,7 @@ def test_who_wrote_a_checkpoint_and_slept_does_not_withdraw_what_stands_for_remo
     append(slept, b"more")
     earlier = slept.state
     append(slept, b"last")
-    paused.append(others_go_on)
+    paused.append(advance_others)
     slept.log.write_checkpoint()
     assert paused == []
     after = open_cluster(inner, clock=clock)

@@ -1,4 +1,4 @@
-"""An object that is written once: what counts is what is stored, whatever the answer to its create was."""
+"""Creating an object once: the stored content counts, whatever the response to the create was."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "broker.json"
 
 
 @pytest.mark.parametrize("kind", kinds_of("put_if_absent"))
-def test_a_create_says_what_is_stored_or_that_it_is_not_known(kind: str) -> None:
+def test_a_create_returns_the_stored_content_or_reports_an_unknown_outcome(kind: str) -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     outcome = KINDS[kind]
     store = FaultyStore(inner, [Fault(0, kind)])
@@ -28,15 +28,15 @@ def test_a_create_says_what_is_stored_or_that_it_is_not_known(kind: str) -> None
         if outcome.effect == DONE:
             assert inner.get(KEY) == b"mine"
     except (StorageError, SimulatedCrash, SimulatedInterrupt):
-        is_told = not (outcome.crashes or outcome.interrupts or outcome.lasting)
-        assert outcome.effect != DONE or not is_told, "it can be read back"
+        is_answered = not (outcome.crashes or outcome.interrupts or outcome.lasting)
+        assert outcome.effect != DONE or not is_answered, "it can be read back"
     store.reopen()
     store.settle()
     if outcome.answer != "ok" and outcome.effect != "half":
         assert create_object(store, KEY, b"mine", 100) == b"mine"
 
 
-def test_what_somebody_else_created_is_returned_and_stays() -> None:
+def test_an_object_created_by_another_process_is_returned_and_kept() -> None:
     store = MemoryStore(uuid.uuid4().hex)
     store.put(KEY, b"other")
     assert create_object(store, KEY, b"mine", 100) == b"other"
@@ -45,14 +45,14 @@ def test_what_somebody_else_created_is_returned_and_stays() -> None:
     assert create_object(unavailable, KEY, b"mine", 100) == b"other"
 
 
-def test_a_first_commit_that_is_damaged_is_an_error_and_no_wait_without_end() -> None:
+def test_a_damaged_first_commit_is_an_error_and_does_not_retry_forever() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     create_cluster(inner)
     data = inner.get(commit_key(0))
     inner.put(commit_key(0), data[: len(data) // 2])
 
     def stop(step: int, call: Call) -> None:
-        assert step < 100, "it reads the same again and again"
+        assert step < 100, "the same object is read repeatedly"
 
     with pytest.raises(CorruptMetadataError):
         open_cluster(FaultyStore(inner, before=stop))

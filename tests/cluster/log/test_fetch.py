@@ -1,4 +1,4 @@
-"""Reading by offset and by time: right, no more than asked for, and verified."""
+"""Reading by offset and by time is exact, reads only the requested data, and verifies it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batch_of(timestamps: list[int], first: int = 0) -> pa.RecordBatch:
 
 
 def append_file(coordinator: Coordinator, runs: dict[int, Batches], stamped: bool = False) -> str:
-    """One file with a run of batches for each of these partitions; each batch is given by its timestamps."""
+    """Append one file with a run of batches for each of these partitions; each batch is given by its timestamps."""
     state = coordinator.state
     key = segment_key("t", 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key)
@@ -51,11 +51,11 @@ def append_file(coordinator: Coordinator, runs: dict[int, Batches], stamped: boo
 
 def read(coordinator: Coordinator, start: int, end: int, partition: int = 0) -> list[tuple[int, bytes]]:
     segments = coordinator.segments("t").partition(partition).between(start, end)
-    found: list[tuple[int, bytes]] = []
+    records_read: list[tuple[int, bytes]] = []
     for records in Fetcher(lambda broker: coordinator.store).read("t", segments, start, end, ["value"]):
         values = records.batch.column(0).to_pylist()
-        found += [(records.base_offset + row, value) for row, value in enumerate(values)]
-    return found
+        records_read += [(records.base_offset + row, value) for row, value in enumerate(values)]
+    return records_read
 
 
 shapes = st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=3), max_size=4)
@@ -84,7 +84,7 @@ def test_a_search_by_time_finds_the_first_offset_at_or_after_it(files: list[Batc
     assert fetcher.find_timestamp("t", coordinator.segments("t").partition(0), wanted, len(stamps)) == expected
 
 
-def test_runs_of_several_partitions_in_one_file_are_read_as_if_they_were_apart() -> None:
+def test_runs_of_several_partitions_in_one_file_are_read_separately() -> None:
     coordinator = new_cluster(partitions=3)
     append_file(coordinator, {0: [[1, 2]]})
     append_file(coordinator, {2: [[3], [4, 5]], 0: [[6]], 1: [[7, 8]]})
@@ -95,20 +95,20 @@ def test_runs_of_several_partitions_in_one_file_are_read_as_if_they_were_apart()
     assert fetcher.find_timestamp("t", coordinator.segments("t").partition(2), 6, 3) is None
 
 
-def test_a_read_touches_only_the_batches_and_columns_asked_for() -> None:
+def test_a_read_touches_only_the_requested_batches_and_columns() -> None:
     coordinator = new_cluster()
     append_file(coordinator, {0: [[i] * 2000 for i in range(10)]})
     segments = coordinator.segments("t").partition(0)
-    whole = segments[0].size_bytes
+    file_size = segments[0].size_bytes
     one_record = Fetcher(lambda broker: coordinator.store)
     assert [r.base_offset for r in one_record.read("t", segments, 9_500, 9_501)] == [9_500]
-    assert one_record.bytes_read < whole / 8
+    assert one_record.bytes_read < file_size / 8
     stamps = Fetcher(lambda broker: coordinator.store)
     assert sum(r.batch.num_rows for r in stamps.read("t", segments, 0, 20_000, ["timestamp"])) == 20_000
-    assert stamps.bytes_read < whole / 2
+    assert stamps.bytes_read < file_size / 2
 
 
-def test_records_of_a_topic_that_stamps_on_append_carry_the_commits_time() -> None:
+def test_records_of_a_topic_with_log_append_time_have_the_time_of_the_commit() -> None:
     coordinator = new_cluster()
     append_file(coordinator, {0: [[1, 2]]}, stamped=True)
     committed_us = coordinator.state.timestamp_ms * 1000
@@ -120,7 +120,7 @@ def test_records_of_a_topic_that_stamps_on_append_carry_the_commits_time() -> No
     assert fetcher.find_timestamp("t", segments, committed_us, 2) == TimedOffset(0, committed_us)
 
 
-def test_records_of_other_topics_keep_their_own_time() -> None:
+def test_records_of_other_topics_keep_their_create_time() -> None:
     coordinator = new_cluster()
     append_file(coordinator, {0: [[5]]})
     [records] = Fetcher(lambda b: coordinator.store).read("t", coordinator.segments("t").partition(0), 0, 1)
@@ -128,7 +128,7 @@ def test_records_of_other_topics_keep_their_own_time() -> None:
 
 
 @pytest.mark.parametrize("ending", [".log", ".index"])
-def test_a_missing_file_is_data_loss_that_says_which_records_and_which_file(ending: str) -> None:
+def test_a_missing_file_is_data_loss_and_the_error_names_the_records_and_the_file(ending: str) -> None:
     coordinator = new_cluster()
     append_file(coordinator, {0: [[1, 2]]})
     key = append_file(coordinator, {0: [[3]]})
@@ -139,12 +139,12 @@ def test_a_missing_file_is_data_loss_that_says_which_records_and_which_file(endi
     assert str(caught.value.path).endswith(ending)
 
 
-def test_a_damaged_batch_stops_the_read_and_the_others_can_still_be_read() -> None:
+def test_a_damaged_batch_stops_the_read_and_other_batches_stay_readable() -> None:
     coordinator = new_cluster()
     key = append_file(coordinator, {0: [[1] * 100, [2] * 100]})
     data = bytearray(coordinator.store.get(key))
-    place = data.rindex(b"value-150")
-    data[place] ^= 1
+    position = data.rindex(b"value-150")
+    data[position] ^= 1
     coordinator.store.put(key, bytes(data))
     assert len(read(coordinator, 0, 100)) == 100
     with pytest.raises(CorruptRecordError, match="0x"):

@@ -1,4 +1,4 @@
-"""Reading a log that compaction took records out of: each record under its offset, and nothing for the gaps."""
+"""Reading a compacted log: each record has its offset, and gaps yield nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def fetcher(coordinator: Coordinator) -> Fetcher:
 
 def read(coordinator: Coordinator, start: int, end: int, columns: list[str] | None = None) -> list[tuple[int, bytes]]:
     segments = coordinator.segments("t").partition(0).between(start, end)
-    found: list[tuple[int, bytes]] = []
+    records_read: list[tuple[int, bytes]] = []
     for records in fetcher(coordinator).read("t", segments, start, end, columns or ["value"]):
         assert records.batch.num_rows
         assert records.base_offset == records.all_offsets()[0]
         assert records.end_offset == records.all_offsets()[-1] + 1
-        found += zip(records.all_offsets(), records.batch.column("value").to_pylist(), strict=True)
-    return found
+        records_read += zip(records.all_offsets(), records.batch.column("value").to_pylist(), strict=True)
+    return records_read
 
 
 def three_files(stamped: bool = False) -> Coordinator:
@@ -51,17 +51,17 @@ def three_files(stamped: bool = False) -> Coordinator:
     st.sampled_from(["none", "gzip", "lz4"]),
     st.integers(1, 5),
 )
-def test_any_range_has_the_records_that_are_left(
-    kept: Any, place: Any, start: int, end: int, codec: str, rows: int
+def test_any_range_returns_the_remaining_records(
+    kept: Any, run: Any, start: int, end: int, codec: str, rows: int
 ) -> None:
     coordinator = three_files()
-    first, count = place
+    first, count = run
     rewrite(coordinator, first, count, keep=kept.__contains__, codec=codec, batch_rows=rows)
-    gone = {*range(4 * first, 4 * (first + count))} - kept
-    left = [offset for offset in range(12) if offset not in gone]
-    assert read(coordinator, start, end) == [(o, b"value-%d" % o) for o in left if start <= o < end]
+    removed = {*range(4 * first, 4 * (first + count))} - kept
+    remaining = [offset for offset in range(12) if offset not in removed]
+    assert read(coordinator, start, end) == [(o, b"value-%d" % o) for o in remaining if start <= o < end]
     for wanted in range(13):
-        at = next((TimedOffset(o, o) for o in left if start <= o < end and o >= wanted), None)
+        at = next((TimedOffset(o, o) for o in remaining if start <= o < end and o >= wanted), None)
         segments = coordinator.segments("t").partition(0)
         assert fetcher(coordinator).find_timestamp("t", segments, wanted, end, start) == at
 
@@ -70,16 +70,16 @@ def test_offsets_alone_can_be_read() -> None:
     coordinator = three_files()
     rewrite(coordinator, keep={1, 2, 7, 11}.__contains__)
     segments = coordinator.segments("t").partition(0)
-    found = list(fetcher(coordinator).read("t", segments, 0, 12, []))
-    assert [list(records.all_offsets()) for records in found] == [[1, 2, 7], [11]]
-    assert {records.batch.num_columns for records in found} == {0}
+    parts = list(fetcher(coordinator).read("t", segments, 0, 12, []))
+    assert [list(records.all_offsets()) for records in parts] == [[1, 2, 7], [11]]
+    assert {records.batch.num_columns for records in parts} == {0}
 
 
-def test_records_without_a_gap_between_them_need_no_list_of_offsets() -> None:
+def test_records_without_gaps_need_no_list_of_offsets() -> None:
     coordinator = three_files()
     rewrite(coordinator, keep={3, 4, 5, 9}.__contains__)
-    found = list(fetcher(coordinator).read("t", coordinator.segments("t").partition(0), 0, 12))
-    assert [(records.base_offset, records.offsets) for records in found] == [(3, None), (9, None)]
+    parts = list(fetcher(coordinator).read("t", coordinator.segments("t").partition(0), 0, 12))
+    assert [(records.base_offset, records.offsets) for records in parts] == [(3, None), (9, None)]
 
 
 def test_a_slice_keeps_the_offsets() -> None:
@@ -91,7 +91,7 @@ def test_a_slice_keeps_the_offsets() -> None:
     assert (part.base_offset, part.end_offset, part.batch.num_rows) == (5, 6, 1)
 
 
-def test_append_times_that_were_written_into_a_file_are_append_times() -> None:
+def test_append_times_stored_in_a_file_are_append_times() -> None:
     coordinator = three_files(stamped=True)
     before = list(fetcher(coordinator).read("t", coordinator.segments("t").partition(0), 0, 12, ["timestamp"]))
     times = [t for records in before for t in records.batch.column(0).to_pylist()]
@@ -104,18 +104,18 @@ def test_append_times_that_were_written_into_a_file_are_append_times() -> None:
     assert fetcher(coordinator).find_timestamp("t", segments, first + 1, 12) == TimedOffset(4, times_us(after)[2])
 
 
-def times_us(found: Any) -> list[int]:
-    return [value.value for records in found for value in records.batch.column(0)]
+def times_us(parts: Any) -> list[int]:
+    return [value.value for records in parts for value in records.batch.column(0)]
 
 
-def test_other_records_keep_their_own_time() -> None:
+def test_other_records_keep_their_create_time() -> None:
     coordinator = three_files()
     rewrite(coordinator, keep=lambda offset: offset % 2 == 0)
-    found = list(fetcher(coordinator).read("t", coordinator.segments("t").partition(0), 0, 12, ["timestamp"]))
-    assert ({r.timestamp_type for r in found}, times_us(found)) == ({CREATE_TIME}, [0, 2, 4, 6, 8, 10])
+    parts = list(fetcher(coordinator).read("t", coordinator.segments("t").partition(0), 0, 12, ["timestamp"]))
+    assert ({r.timestamp_type for r in parts}, times_us(parts)) == ({CREATE_TIME}, [0, 2, 4, 6, 8, 10])
 
 
-def test_a_file_with_gaps_that_does_not_say_its_offsets_is_refused() -> None:
+def test_a_file_with_gaps_but_without_offsets_is_refused() -> None:
     coordinator = three_files()
     plain = coordinator.segments("t").partition(0)[0].path
     rewrite(coordinator, 1, 1, keep=lambda offset: offset != 5)
@@ -126,7 +126,7 @@ def test_a_file_with_gaps_that_does_not_say_its_offsets_is_refused() -> None:
         read(coordinator, 4, 8)
 
 
-def test_explicit_offsets_rise_through_a_run_and_begin_anew_with_the_next() -> None:
+def test_explicit_offsets_increase_within_a_run_and_restart_in_the_next() -> None:
     coordinator = new_cluster(partitions=2)
     writer = SegmentFileWriter(coordinator.store, "t-0/a.log", has_headers=True, has_offsets=True)
     writer.start_run(RunTarget("t", coordinator.state.topic("t").topic_id, 0))

@@ -1,4 +1,4 @@
-"""Files of a checkpoint that claim too much, or that a newer version wrote, are refused for what they are."""
+"""Checkpoint files that are hostile, or of a newer version, are refused with the matching error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stored(store: MemoryStore, batch: pa.RecordBatch, compression: str | None = 
     return describe("meta/checkpoints/x.segments", data, batch.num_rows)
 
 
-def test_a_list_is_read_as_it_was_written(store: MemoryStore) -> None:
+def test_a_list_is_read_back_as_written(store: MemoryStore) -> None:
     part = to_part([SEGMENT])
     assert read_segments_file(store, stored(store, part)).equals(part)
     assert read_segments_file(store, stored(store, to_part([]))).num_rows == 0
@@ -51,9 +51,7 @@ def test_a_compressed_list_is_refused_before_it_is_decompressed(store: MemorySto
     assert pa.total_allocated_bytes() - before < bomb.nbytes / 10
 
 
-def test_a_listing_of_removed_files_that_becomes_too_much_is_refused(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_oversized_listing_of_removed_files_is_refused(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [removals.RemovedFile(f"t-0/{number:06d}.log", 0, 1) for number in range(10_000)]
 
     class Ids:
@@ -67,20 +65,20 @@ def test_a_listing_of_removed_files_that_becomes_too_much_is_refused(
         list(removals.read_removed(store, listing))
 
 
-def test_a_list_without_the_newer_columns_has_their_defaults(store: MemoryStore) -> None:
+def test_a_list_without_the_newer_columns_gets_their_defaults(store: MemoryStore) -> None:
     old = to_part([SEGMENT]).select([name for name in SCHEMA.names if name not in ("closed", "delete_horizon_ms")])
     read = read_segments_file(store, stored(store, old))
     assert read.schema == SCHEMA
     assert (read.column("closed").to_pylist(), read.column("delete_horizon_ms").to_pylist()) == ([False], [-1])
 
 
-def test_a_list_without_a_column_it_always_had_is_damaged(store: MemoryStore) -> None:
+def test_a_list_without_a_required_column_is_damaged(store: MemoryStore) -> None:
     without = to_part([SEGMENT]).select([name for name in SCHEMA.names if name != "path"])
     with pytest.raises(CorruptMetadataError, match="path"):
         read_segments_file(store, stored(store, without))
 
 
-def test_a_list_with_columns_of_a_newer_version_is_not_called_damaged(store: MemoryStore) -> None:
+def test_a_list_with_columns_of_a_newer_version_is_an_unsupported_version(store: MemoryStore) -> None:
     part = to_part([SEGMENT])
     newer = pa.RecordBatch.from_arrays([*part.columns, part.column("path")], names=[*SCHEMA.names, "flavour"])
     with pytest.raises(UnsupportedVersionError, match="flavour"):
@@ -88,16 +86,16 @@ def test_a_list_with_columns_of_a_newer_version_is_not_called_damaged(store: Mem
 
 
 @pytest.mark.parametrize("values", [[], [True], [False] * 7 + [True] * 10, [True] * 8])
-def test_plain_arrays_are_those_that_arrow_makes(values: list[bool]) -> None:
+def test_plain_arrays_equal_those_made_by_arrow(values: list[bool]) -> None:
     schema = pa.schema([("b", pa.bool_()), ("t", pa.string()), ("n", pa.int64())])
-    columns: list[list[Any]] = [values, [f"é{one}" for one in values], list(range(len(values)))]
-    made = plain_batch(columns, schema)
-    made.validate(full=bool(values))
-    assert made.to_pydict() == dict(zip(("b", "t", "n"), columns, strict=True))
+    columns: list[list[Any]] = [values, [f"é{value}" for value in values], list(range(len(values)))]
+    batch = plain_batch(columns, schema)
+    batch.validate(full=bool(values))
+    assert batch.to_pydict() == dict(zip(("b", "t", "n"), columns, strict=True))
 
 
 @pytest.mark.parametrize("cut", [1, 10, 40, 200])
-def test_a_cut_file_is_an_error_with_its_place(store: MemoryStore, cut: int) -> None:
+def test_a_truncated_file_is_an_error_that_names_it(store: MemoryStore, cut: int) -> None:
     reference = stored(store, to_part([SEGMENT] * 5))
     data = store.get(reference.key)[:-cut]
     store.put(reference.key, data)

@@ -1,5 +1,5 @@
-"""The newest checkpoint names files that are gone: its writer was stopped for so long that a clean-up took them for
-left behind, and then stored its manifest."""
+"""The newest checkpoint names missing files: its writer was stopped for so long that a clean-up took them for
+orphans, and stored its manifest after that."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def cluster_whose_newest_checkpoint_lacks_a_file(checkpoints: int) -> Coordinato
 
 
 @pytest.mark.parametrize("checkpoints", [1, 3])
-def test_the_commits_since_an_older_one_do_in_its_place(checkpoints: int) -> None:
+def test_the_commits_since_an_older_checkpoint_are_used_instead(checkpoints: int) -> None:
     store = cluster_whose_newest_checkpoint_lacks_a_file(checkpoints).store
     opened = open_cluster(store)
-    before = opened.state
+    opened_state = opened.state
     assert len(opened.segments("orders").partition(0)) == checkpoints + 1
-    assert len(opened.segments("orders", before).partition(0)) == checkpoints + 1
-    assert opened.state.digest == before.digest
+    assert len(opened.segments("orders", opened_state).partition(0)) == checkpoints + 1
+    assert opened.state.digest == opened_state.digest
 
 
 def test_a_newer_checkpoint_can_be_written_after_it() -> None:
@@ -58,7 +58,7 @@ def test_a_newer_checkpoint_can_be_written_after_it() -> None:
     assert len(open_cluster(store).segments("orders").partition(0)) == 4
 
 
-def test_it_is_an_error_where_those_commits_are_gone() -> None:
+def test_it_is_an_error_if_those_commits_were_removed() -> None:
     store = cluster_whose_newest_checkpoint_lacks_a_file(3).store
     opened = open_cluster(store)
     write_boundary(store, Boundary(opened.state.version - 1))
@@ -66,8 +66,8 @@ def test_it_is_an_error_where_those_commits_are_gone() -> None:
         opened.segments("orders")
 
 
-class ReplacedMeanwhile(FaultyStore):
-    """The root is put back to ``snapshot`` and gets other commits, once the newest checkpoint is found to be incomplete
+class ReplacedDuringRead(FaultyStore):
+    """The root is restored to ``snapshot`` and gets other commits, after the newest checkpoint was found incomplete
     and before the commits since an older one are read."""
 
     def __init__(self, inner: Store, snapshot: dict[str, bytes]) -> None:
@@ -92,7 +92,7 @@ class ReplacedMeanwhile(FaultyStore):
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_starting_over_from_an_older_checkpoint_counts_as_a_jump_where_the_root_was_replaced(replaced: bool) -> None:
+def test_restarting_from_an_older_checkpoint_is_an_unlinked_jump_if_the_root_was_replaced(replaced: bool) -> None:
     store = MemoryStore(uuid.uuid4().hex)
     cluster = create_cluster(store)
     cluster.create_topic("orders")
@@ -104,12 +104,12 @@ def test_starting_over_from_an_older_checkpoint_counts_as_a_jump_where_the_root_
     for file in segment_files(store, manifest):
         store.delete(file.key)
     append_records(cluster, "orders", [Record(value=b"2")])
-    watched = ReplacedMeanwhile(store, snapshot)
+    watched = ReplacedDuringRead(store, snapshot)
     opened = open_cluster(watched)
     assert opened.state == cluster.state
     watched.armed = replaced
     if replaced:
-        with pytest.raises(CorruptMetadataError):  # the list is of the other history than the state
+        with pytest.raises(CorruptMetadataError):  # the list and the state are of different histories
             opened.segments("orders").partition(0)
     else:
         assert len(opened.segments("orders").partition(0)) == 3
@@ -134,7 +134,7 @@ class Clock:
         self.now += seconds
 
 
-def test_a_writer_that_was_stopped_meanwhile_withdraws_a_checkpoint_whose_files_were_removed() -> None:
+def test_a_stalled_writer_withdraws_a_checkpoint_whose_files_were_removed() -> None:
     clock = Clock()
     inner = create_cluster(MemoryStore(uuid.uuid4().hex), clock=clock).store
 

@@ -1,5 +1,5 @@
-"""Checkpoints in parts: what is read back is the state that the commits lead to, whatever they did, and little is
-written of what did not change."""
+"""Incremental checkpoints: reading one back gives the state of the commits, and little is written for what is
+unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from sparklog.store.memory import MemoryStore
 
 
 class World:
-    """Random commits, what they lead to, and what a checkpoint of it needs."""
+    """Random commits, their state, and the inputs of a checkpoint."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -80,11 +80,11 @@ class World:
         for topic_id, events in segment_events(commit).items():
             self.recent.setdefault(topic_id, []).extend(events)
             for event in events:
-                kept = self.live.setdefault(topic_id, [])
+                segments = self.live.setdefault(topic_id, [])
                 if isinstance(event, Segment):
-                    kept.append(event)
+                    segments.append(event)
                 else:
-                    kept[:] = [s for s in kept if s.partition != event.partition or s.end_offset > event.end]
+                    segments[:] = [s for s in segments if s.partition != event.partition or s.end_offset > event.end]
 
     def step(self) -> None:
         actions: list[Action] = []
@@ -101,7 +101,7 @@ class World:
 
     def checkpoint(self, store: MemoryStore, base: checkpoint.Manifest | None, cache: ListCache) -> checkpoint.Manifest:
         since = base.version if base is not None else -1
-        recent = {name: [one for one in events if one.version > since] for name, events in self.recent.items()}
+        recent = {name: [event for event in events if event.version > since] for name, events in self.recent.items()}
         recent = {name: events for name, events in recent.items() if events}
         touched = [entry for entry, version in self.touched.items() if version > since]
         return checkpoint.write_checkpoint(store, self.ids, self.state, base, recent, 0, touched, cache)
@@ -155,21 +155,23 @@ def _append(world: World, state: State) -> list[Action]:
 
 
 def _retain(world: World, state: State) -> list[Action]:
-    """All segments of a partition of before this commit leave the log."""
+    """All segments of a partition from before this commit are deleted."""
     for name in sorted(state.topics):
         topic = state.topics[name]
         before = world.state.topics.get(name)
         for number, partition in enumerate(topic.partitions):
             same = before is not None and topic is before and partition.segments
             if same and world.random.random() < 0.3:
-                gone = RemovedSegments(segments=partition.segments, size_bytes=partition.size_bytes, checksum="0" * 32)
+                counts = RemovedSegments(
+                    segments=partition.segments, size_bytes=partition.size_bytes, checksum="0" * 32
+                )
                 return [
                     DeleteSegments(
                         topic=name,
                         topic_id=topic.topic_id,
                         partition=number,
                         end_offset=partition.log_end_offset,
-                        removed=gone,
+                        removed=counts,
                     )
                 ]
     return []
@@ -187,11 +189,11 @@ def _forget_offsets(world: World, state: State) -> list[Action]:
     if not state.groups:
         return []
     name = world.pick(state.groups)
-    gone = [
-        GroupPartition(topic=one.topic, topic_id=one.topic_id, partition=one.partition)
-        for _, one in sorted(state.groups[name].offsets.items())[:2]
+    partitions = [
+        GroupPartition(topic=offset.topic, topic_id=offset.topic_id, partition=offset.partition)
+        for _, offset in sorted(state.groups[name].offsets.items())[:2]
     ]
-    return [DeleteOffsets(group=name, partitions=gone)]
+    return [DeleteOffsets(group=name, partitions=partitions)]
 
 
 def _join(world: World, state: State) -> list[Action]:
@@ -251,7 +253,7 @@ _KINDS = [
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small that merges and files happen all the time."""
+    """Limits so small that merges and files happen all the time."""
     monkeypatch.setattr(tiers, "SMALL_ROWS", 5)
     monkeypatch.setattr(checkpoint, "MAX_HEAD_PARTS", 3)
     monkeypatch.setattr(checkpoint, "MAX_LIST_PARTS", 3)
@@ -260,7 +262,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_read_back_is_the_state_that_random_commits_lead_to(seed: int) -> None:
+def test_reading_a_checkpoint_gives_the_state_of_random_commits(seed: int) -> None:
     world, store = World(seed), MemoryStore(uuid.uuid4().hex)
     cache = ListCache(store)
     base = world.checkpoint(store, None, cache)
@@ -278,20 +280,20 @@ def test_what_is_read_back_is_the_state_that_random_commits_lead_to(seed: int) -
         assert checkpoint.read_heads(store, base) == world.state
         assert checkpoint.read_digest(store, base) == world.state.digest
         _check_lists(world, store, base)
-    assert len(levels) > 2 or seed, "nothing was merged"
+    assert len(levels) > 2 or seed, "no parts were merged"
 
 
 def _check_lists(world: World, store: MemoryStore, base: checkpoint.Manifest) -> None:
-    found = checkpoint.read_lists(store, base)
-    assert set(found.topic_ids()) <= {topic.topic_id for topic in world.state.topics.values()}
+    segment_lists = checkpoint.read_lists(store, base)
+    assert set(segment_lists.topic_ids()) <= {topic.topic_id for topic in world.state.topics.values()}
     for topic in world.state.topics.values():
-        listed = TopicSegments(topic, read_list(store, found.of(topic.topic_id)), [])
+        listed = TopicSegments(topic, read_list(store, segment_lists.of(topic.topic_id)), [])
         for number in range(len(topic.partitions)):
-            expected = [one for one in world.live.get(topic.topic_id, []) if one.partition == number]
+            expected = [segment for segment in world.live.get(topic.topic_id, []) if segment.partition == number]
             assert list(listed.partition(number)) == expected
 
 
-def test_more_entries_than_were_touched_do_no_harm() -> None:
+def test_additional_touched_entries_do_no_harm() -> None:
     world, store = World(7), MemoryStore(uuid.uuid4().hex)
     base = world.checkpoint(store, None, ListCache(store))
     for _ in range(30):
@@ -308,19 +310,19 @@ def large(topics: int) -> World:
     return world
 
 
-def test_a_checkpoint_writes_what_changed_and_not_what_is_there() -> None:
+def test_a_checkpoint_writes_only_changes() -> None:
     world, store = large(300), MemoryStore(uuid.uuid4().hex)
     cache = ListCache(store)
     base = world.checkpoint(store, None, cache)
     world.commit(_append(world, world.state))
-    after = world.checkpoint(store, base, cache)
-    assert after.older == base.head_parts
-    assert after.heads.rows == 3  # the cluster's own, the topic with its checksum, the partition
-    assert after.heads.size < base.heads.size / 100
-    assert [part.rows for part in after.lists] == [1]
+    manifest = world.checkpoint(store, base, cache)
+    assert manifest.older == base.head_parts
+    assert manifest.heads.rows == 3  # cluster, topic with its checksum, partition
+    assert manifest.heads.size < base.heads.size / 100
+    assert [part.rows for part in manifest.lists] == [1]
 
 
-def test_a_thousand_topics_that_grew_a_little_are_a_handful_of_objects() -> None:
+def test_small_changes_to_many_topics_write_three_objects() -> None:
     world, store = large(100), MemoryStore(uuid.uuid4().hex)
     cache = ListCache(store)
     base = world.checkpoint(store, None, cache)
@@ -334,7 +336,7 @@ def test_a_thousand_topics_that_grew_a_little_are_a_handful_of_objects() -> None
     assert len([info for info in store.list(CHECKPOINTS) if info.key not in before]) == 3
 
 
-def test_rows_of_what_is_gone_are_not_kept_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_deleted_entries_are_dropped_eventually(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "SMALL_ROWS", 5)
     world, store = World(3), MemoryStore(uuid.uuid4().hex)
     cache = ListCache(store)

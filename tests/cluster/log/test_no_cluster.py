@@ -1,4 +1,4 @@
-"""A location without cluster.json: what it is instead is told, and no cluster is made out of another one's commits."""
+"""A location without cluster.json: the error says what it is, and no cluster is created from the commits of another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files_below(root: str) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in Path(root).rglob("*") if path.is_file()}
 
 
-def test_a_mirror_is_told_from_a_cluster_and_no_cluster_is_made_of_it(root: str, tmp_path: Path) -> None:
+def test_a_mirror_is_distinguished_from_a_cluster_and_not_made_one(root: str, tmp_path: Path) -> None:
     target = open_store(str(tmp_path / "mirror"))
     mirror(open_store(root), target)
     before = files_below(target.root)
@@ -37,7 +37,7 @@ def test_a_mirror_is_told_from_a_cluster_and_no_cluster_is_made_of_it(root: str,
     assert files_below(target.root) == before
 
 
-def test_a_root_that_lost_its_cluster_file_is_sent_to_the_repair_and_gets_no_other_id(root: str) -> None:
+def test_a_root_without_its_cluster_file_is_referred_to_repair_and_gets_no_new_id(root: str) -> None:
     Path(root, "cluster.json").unlink()
     before = files_below(root)
     with pytest.raises(ClusterNotFoundError, match="sparklog fsck --repair"):
@@ -47,13 +47,13 @@ def test_a_root_that_lost_its_cluster_file_is_sent_to_the_repair_and_gets_no_oth
     assert files_below(root) == before
 
 
-def test_the_location_of_a_broker_is_told_from_a_cluster(root: str, tmp_path: Path) -> None:
+def test_the_location_of_a_broker_is_distinguished_from_a_cluster(root: str, tmp_path: Path) -> None:
     add_broker(open_cluster(root), str(tmp_path / "disk"))
     with pytest.raises(ClusterNotFoundError, match="is the location of a broker"):
         read_cluster_file(open_store(str(tmp_path / "disk")))
 
 
-def test_a_creation_that_ended_after_the_cluster_file_is_taken_up_again(tmp_path: Path) -> None:
+def test_a_creation_interrupted_after_the_cluster_file_is_completed(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "root"))
     first = CommitLog.create(store, cluster_id="first")
     first.store.delete("meta/commits/00000000000000000000.json")

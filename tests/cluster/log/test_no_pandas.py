@@ -1,4 +1,4 @@
-"""Neither checkpoints nor records import pandas: 44 MB, and up to seconds on a busy machine."""
+"""Neither checkpoints nor records import pandas, which takes 44 MB and up to seconds on a busy machine."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ with Producer(cluster=cluster, compression_type={codec!r}) as producer:
     producer.flush()
 append_records(cluster, "t", [Record(key=b"k", value=b"v", headers=tuple(headers)), Record(value=b"v")])
 with Consumer("t", cluster=cluster, group_id="g", auto_offset_reset="earliest") as consumer:
-    found = []
-    while len(found) < 5:
-        found += [record for records in consumer.poll(100).values() for record in records]
+    received = []
+    while len(received) < 5:
+        received += [record for records in consumer.poll(100).values() for record in records]
     consumer.commit()
-assert [one.headers for one in found] == [headers, [], [], headers, []], found
-assert [one.key for one in found] == [b"k", None, b"k", b"k", None], found
-assert [one.value for one in found] == [b"v", b"v", None, b"v", b"v"], found
+assert [record.headers for record in received] == [headers, [], [], headers, []], received
+assert [record.key for record in received] == [b"k", None, b"k", b"k", None], received
+assert [record.value for record in received] == [b"v", b"v", None, b"v", b"v"], received
 offsets = Consumer(cluster=cluster, auto_offset_reset="earliest", consumer_timeout_ms=1000)
 offsets.assign([TopicPartition("__consumer_offsets", number) for number in range(50)])
 assert next(offsets).key

@@ -1,4 +1,4 @@
-"""A commit is folded once by its writer, and its state is that of everybody who reads it."""
+"""A commit is folded once by its writer, and every reader gets the same state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sparklog.store.memory import MemoryStore
 
 
 class Folds:
-    """Counts drafts, and actions applied to any of them."""
+    """Counts drafts and the actions applied to them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.drafts = 0
@@ -59,27 +59,27 @@ def memory() -> MemoryStore:
 
 
 def assert_all_read_the_same(coordinator: Coordinator, store: Store) -> None:
-    """Also after the coordinator itself has read what is stored."""
+    """This holds also after the coordinator itself has read the stored commits."""
     state = coordinator.state
     assert open_cluster(store).state == state
     assert coordinator.refresh() is state
 
 
 class RacingStore(MemoryStore):
-    """A store whose next create of a commit meets what happens ``meanwhile`` and ``afterwards``, once each."""
+    """A store whose next create of a commit calls ``before_create`` and ``after_create``, once each."""
 
-    meanwhile: Callable[[], object] | None = None
-    afterwards: Callable[[], object] | None = None
+    before_create: Callable[[], object] | None = None
+    after_create: Callable[[], object] | None = None
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         is_commit = key.startswith("meta/commits/")
-        if is_commit and self.meanwhile is not None:
-            happen, self.meanwhile = self.meanwhile, None
-            happen()
+        if is_commit and self.before_create is not None:
+            callback, self.before_create = self.before_create, None
+            callback()
         super().put_if_absent(key, data)
-        if is_commit and self.afterwards is not None:
-            happen, self.afterwards = self.afterwards, None
-            happen()
+        if is_commit and self.after_create is not None:
+            callback, self.after_create = self.after_create, None
+            callback()
 
 
 def lose_answer() -> None:
@@ -87,7 +87,7 @@ def lose_answer() -> None:
 
 
 def race() -> tuple[Coordinator, RacingStore, Coordinator]:
-    """A cluster, and a coordinator in another process."""
+    """A cluster, and a coordinator of another process."""
     name = uuid.uuid4().hex
     others = create_cluster(MemoryStore(name))
     store = RacingStore(name)
@@ -108,12 +108,12 @@ def test_a_commit_that_wins_without_a_race_is_folded_once(folds: Folds) -> None:
 def test_requests_that_share_a_commit_share_its_fold(folds: Folds) -> None:
     store = memory()
     coordinator = create_cluster(store)
-    held = threading.Lock()
-    coordinator._committing = held
+    lock = threading.Lock()
+    coordinator._committing = lock
     threads = [threading.Thread(target=coordinator.create_topic, args=(name,)) for name in "abcd"]
 
     def commit_together() -> None:
-        with held:
+        with lock:
             for thread in threads:
                 thread.start()
             while len(coordinator._waiting) < len(threads):
@@ -127,10 +127,10 @@ def test_requests_that_share_a_commit_share_its_fold(folds: Folds) -> None:
     assert_all_read_the_same(coordinator, store)
 
 
-def test_another_commit_in_between_is_read_and_the_request_decided_on_it(folds: Folds) -> None:
+def test_a_request_is_decided_again_after_a_concurrent_commit(folds: Folds) -> None:
     coordinator, store, others = race()
-    store.meanwhile = lambda: others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
-    # once each: the lost attempt, the other commit by its writer and by its reader, the commit that won
+    store.before_create = lambda: others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
+    # once each: the lost attempt, the concurrent commit by its writer and by its reader, the commit that won
     assert folds.of(lambda: coordinator.create_topic("a")) == (4, 4)
     assert coordinator.state.configs == {"num.partitions": "7"}
     assert_all_read_the_same(coordinator, store)
@@ -138,27 +138,27 @@ def test_another_commit_in_between_is_read_and_the_request_decided_on_it(folds: 
 
 def test_a_commit_with_an_unknown_outcome_that_is_read_back_as_ours_is_not_folded_again(folds: Folds) -> None:
     coordinator, store, _ = race()
-    store.afterwards = lose_answer
+    store.after_create = lose_answer
     assert folds.of(lambda: coordinator.create_topic("a")) == (1, 1)
     assert_all_read_the_same(coordinator, store)
 
 
-def test_a_commit_with_an_unknown_outcome_that_is_read_back_as_anothers_leaves_nothing_of_its_state(
+def test_a_commit_with_an_unknown_outcome_that_turns_out_lost_leaves_nothing_in_the_state(
     folds: Folds,
 ) -> None:
     coordinator, store, others = race()
 
-    def meanwhile() -> None:
+    def commit_and_lose_answer() -> None:
         others.submit(partial(alter_configs, topic="", changes={"num.partitions": "7"}))
         lose_answer()
 
-    store.meanwhile = meanwhile
+    store.before_create = commit_and_lose_answer
     assert folds.of(lambda: coordinator.create_topic("a")) == (4, 4)
     assert coordinator.state.version == others.state.version + 1
     assert_all_read_the_same(coordinator, store)
 
 
-def test_a_commit_that_was_rewritten_is_read_and_not_taken_for_what_was_decided() -> None:
+def test_a_rewritten_commit_is_read_and_not_taken_for_the_decided_one() -> None:
     coordinator, store, _ = race()
     before = coordinator.state
 
@@ -168,7 +168,7 @@ def test_a_commit_that_was_rewritten_is_read_and_not_taken_for_what_was_decided(
         store.put(key, encode_commit(commit)[0])
         lose_answer()
 
-    store.afterwards = rewrite
+    store.after_create = rewrite
     with pytest.raises(IndeterminateCommitError):
         coordinator.create_topic("a")
     assert coordinator.state is before
@@ -197,14 +197,14 @@ def test_a_draft_of_an_older_state_is_not_committed() -> None:
     assert coordinator.refresh().version == others.state.version
 
 
-def test_a_signal_handler_that_reads_the_log_during_a_commit_does_no_harm() -> None:
+def test_a_signal_handler_may_read_the_log_during_a_commit() -> None:
     coordinator, store, others = race()
 
     def handle_signal() -> None:
         coordinator.refresh()
         others.create_topic("b")
 
-    store.afterwards = handle_signal
+    store.after_create = handle_signal
     coordinator.create_topic("a")
     assert sorted(coordinator.state.topics) == ["a", "b"]
     assert_all_read_the_same(coordinator, store)

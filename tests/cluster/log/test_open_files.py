@@ -1,4 +1,4 @@
-"""The files that readers keep open: how many, whose are closed first, and what happens when the system has no more."""
+"""The files that readers keep open: how many, which are closed first, and what happens when the system has no more."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)
 consumers = [
     Consumer("t", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", **{more}) for _ in range(5)
 ]
-found = [0] * 5
-while min(found) < 200:
+counts = [0] * 5
+while min(counts) < 200:
     for number, consumer in enumerate(consumers):
-        found[number] += sum(map(len, consumer.poll(20).values()))
-print(found)
+        counts[number] += sum(map(len, consumer.poll(20).values()))
+print(counts)
 """
 
 
@@ -49,7 +49,7 @@ def budget() -> FileBudget:
     return FileBudget(most=FEWEST_FILES)
 
 
-def test_readers_together_keep_as_many_files_as_the_limit_and_close_what_was_used_longest_ago(
+def test_readers_share_one_limit_and_close_the_least_recently_used_files(
     budget: FileBudget,
 ) -> None:
     first, second = OpenFiles[File](budget), OpenFiles[File](budget)
@@ -62,7 +62,7 @@ def test_readers_together_keep_as_many_files_as_the_limit_and_close_what_was_use
     assert [number for number, file in enumerate(files) if file.closed] == [1, 2]
 
 
-def test_files_of_a_reader_that_is_reading_stay_open(budget: FileBudget) -> None:
+def test_files_of_a_reader_that_is_reading_are_kept_open(budget: FileBudget) -> None:
     busy, other = OpenFiles[File](budget), OpenFiles[File](budget)
     files = [opened(busy, str(number)) for number in range(FEWEST_FILES)]
     with busy.lock:
@@ -70,12 +70,12 @@ def test_files_of_a_reader_that_is_reading_stay_open(budget: FileBudget) -> None
         thread.start()
         thread.join()
     assert not any(file.closed for file in files)
-    assert len(other) == 1  # its own are all that could be closed
+    assert len(other) == 1  # only its own files could be closed
     opened(other, "d")
     assert len(busy) + len(other) == FEWEST_FILES
 
 
-def test_a_refused_file_halves_what_is_open_and_what_may_be_for_a_while() -> None:
+def test_a_refused_file_halves_the_open_files_and_the_limit_for_a_while() -> None:
     budget = FileBudget()
     reader = OpenFiles[File](budget)
     for number in range(4 * FEWEST_FILES):
@@ -92,7 +92,7 @@ def test_a_refused_file_halves_what_is_open_and_what_may_be_for_a_while() -> Non
         assert not reader.spare()
 
 
-def test_readers_that_are_gone_do_not_count(budget: FileBudget) -> None:
+def test_files_of_deleted_readers_do_not_count(budget: FileBudget) -> None:
     opened(OpenFiles[File](budget), "a")
     reader = OpenFiles[File](budget)
     for number in range(FEWEST_FILES):
@@ -102,7 +102,7 @@ def test_readers_that_are_gone_do_not_count(budget: FileBudget) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A topic of 200 records, each in a file of its own."""
+    """A topic of 200 records, each in its own file."""
     cluster = create_cluster(str(tmp_path))
     cluster.create_topic("t")
     for number in range(200):
@@ -121,11 +121,11 @@ def run(program: str, *arguments: str) -> str:
 def test_many_consumers_of_a_process_read_many_files_with_few_descriptors(
     root: str, descriptors: str, more: str
 ) -> None:
-    """Each would like to keep more files open than the process may have."""
+    """Each consumer would keep more files open than the process may have."""
     assert run(CONSUME.replace("{more}", more), root, descriptors) == f"{[200] * 5}\n"
 
 
-def test_a_consumer_waits_while_others_use_up_all_descriptors(root: str) -> None:
+def test_a_consumer_waits_while_no_descriptors_are_free(root: str) -> None:
     program = """
 import os, resource, sys
 from sparklog import Consumer
@@ -133,20 +133,20 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 consumer = Consumer(
     "t", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", max_partition_fetch_bytes=1, max_poll_records=10
 )
-found = 0
+count = 0
 def poll():
-    global found
-    found += sum(map(len, consumer.poll(50).values()))
-while not found: poll()
-taken = []
+    global count
+    count += sum(map(len, consumer.poll(50).values()))
+while not count: poll()
+descriptors = []
 try:
-    while True: taken.append(os.open("/dev/null", os.O_RDONLY))
+    while True: descriptors.append(os.open("/dev/null", os.O_RDONLY))
 except OSError:
     pass
 for _ in range(10): poll()
-print(found < 200)
-for file in taken: os.close(file)
-while found < 200: poll()
-print(found)
+print(count < 200)
+for file in descriptors: os.close(file)
+while count < 200: poll()
+print(count)
 """
     assert run(program, root) == "True\n200\n"

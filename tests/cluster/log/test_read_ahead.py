@@ -1,4 +1,4 @@
-"""A reader reaches the end of the log, however slow it is beside the writers, and reads several commits at a time."""
+"""A reader reaches the end of the log even if it is slower than the writers, and reads several commits at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparklog.testing.faulty_store import Call, FaultyStore
 
 
 class RoundTrips:
-    """Counts how many requests of a store came after one another: those of one ``each`` count as one."""
+    """Counts consecutive requests of a store; those of one ``each`` count as one."""
 
     def __init__(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -95,11 +95,11 @@ def test_a_reader_slower_than_the_writer_reaches_the_end(
     commit(writer, 150)
     trips = RoundTrips(store, monkeypatch)
 
-    def write_meanwhile() -> None:
-        assert trips.count < 60, "the reader does not reach the end"
+    def write_commits() -> None:
+        assert trips.count < 60, "the reader did not reach the end"
         commit(writer, commits_in_a_round_trip)
 
-    trips.after_each = write_meanwhile
+    trips.after_each = write_commits
     begun_at = writer.state.version
     reader = open_cluster(trips.store)
     assert reader.state.version >= begun_at
@@ -129,7 +129,7 @@ def test_a_commit_is_three_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trips.count == 3
 
 
-def test_a_storage_too_slow_to_reach_the_end_is_an_error_in_time() -> None:
+def test_a_storage_too_slow_to_reach_the_end_is_an_error() -> None:
     clock = ManualClock()
     store = MemoryStore(uuid.uuid4().hex)
     writer = create_cluster(store)

@@ -1,4 +1,4 @@
-"""A root that is restored from a copy, or made again, under clients that are alive: none of them adds to it."""
+"""A root that is restored or recreated under running clients: none of them adds to it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_client_that_is_ahead_of_a_restored_root_writes_nothing() -> None:
     assert sorted(reopened.state.topics) == ["before", "found"]
 
 
-def test_a_client_notices_that_others_continue_the_restored_root() -> None:
+def test_a_client_notices_that_other_clients_continue_the_restored_root() -> None:
     store = MemoryStore(uuid.uuid4().hex)
     client = create_cluster(store)
     snapshot = take_snapshot(store)
@@ -81,7 +81,7 @@ def test_a_client_notices_that_others_continue_the_restored_root() -> None:
     assert open_cluster(store).state == other.refresh()
 
 
-def test_a_cluster_made_again_is_not_taken_for_the_one_before() -> None:
+def test_a_recreated_cluster_is_not_taken_for_the_previous_one() -> None:
     store = MemoryStore(uuid.uuid4().hex)
     client = create_cluster(store)
     client.create_topic("old")
@@ -103,11 +103,11 @@ def _calls_of_one_commit(store: MemoryStore) -> int:
 
 
 @pytest.mark.parametrize("others_continue", [False, True])
-def test_a_root_restored_at_any_step_of_a_commit_never_gets_one_over_a_hole(others_continue: bool) -> None:
-    steps = _calls_of_one_commit(_made())
+def test_a_root_restored_at_any_step_of_a_commit_never_gets_a_commit_after_a_gap(others_continue: bool) -> None:
+    steps = _calls_of_one_commit(_new_cluster())
     acknowledged = 0
     for step in range(steps + 1):
-        store = _made()
+        store = _new_cluster()
         snapshot = take_snapshot(store)
         paused: list[Callable[[], None]] = []
         faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))  # type: ignore[misc]
@@ -115,13 +115,13 @@ def test_a_root_restored_at_any_step_of_a_commit_never_gets_one_over_a_hole(othe
         for number in range(3):
             client.create_topic(f"after-{number}")
 
-        def put_back(store: MemoryStore = store, snapshot: Snapshot = snapshot) -> None:
+        def restore_root(store: MemoryStore = store, snapshot: Snapshot = snapshot) -> None:
             restore(store, snapshot)
             if others_continue:
                 open_cluster(store).create_topic("continued")
 
         faulty.reset_counts()
-        paused.append(put_back)
+        paused.append(restore_root)
         try:
             client.create_topic("last")
             acknowledged += 1
@@ -131,43 +131,43 @@ def test_a_root_restored_at_any_step_of_a_commit_never_gets_one_over_a_hole(othe
             paused.pop()()
         stored = commits(store)
         if len(paused) == 0 and step < steps:
-            # whatever is there is a chain without holes, or what was acknowledged before the restore is simply gone
+            # the commits have no gap; those acknowledged before the restore are lost
             versions = [int(name.removesuffix(".json")) for name in stored]
             assert versions == list(range(len(versions))), step
         open_cluster(store).create_topic("works")
     assert 0 < acknowledged < steps + 1
 
 
-def test_a_commit_under_a_root_that_is_unmounted_at_any_step_is_never_said_not_to_be_there() -> None:
-    """It comes back with the commit in it: who was told that nothing was written would write it twice."""
-    steps = _calls_of_one_commit(_made())
-    unclear = 0
+def test_a_commit_to_a_root_unmounted_at_any_step_is_never_reported_as_not_written() -> None:
+    """It is there when the root is mounted again: a client that got another answer would write it twice."""
+    steps = _calls_of_one_commit(_new_cluster())
+    unknown_outcomes = 0
     for step in range(steps + 1):
-        store = _made()
+        store = _new_cluster()
         paused: list[Callable[[], None]] = []
         faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))  # type: ignore[misc]
         client = open_cluster(faulty, clock=ManualClock())
-        kept: list[Snapshot] = []
+        unmounted: list[Snapshot] = []
 
-        def unmount(store: MemoryStore = store, kept: list[Snapshot] = kept) -> None:
-            kept.append(take_snapshot(store))
+        def unmount(store: MemoryStore = store, unmounted: list[Snapshot] = unmounted) -> None:
+            unmounted.append(take_snapshot(store))
             restore(store, {})
 
         faulty.reset_counts()
         paused.append(unmount)
-        said: SparklogError | None = None
+        raised: SparklogError | None = None
         try:
             client.create_topic("last")
         except SparklogError as error:
-            said = error
-        if not kept:
-            assert said is None
+            raised = error
+        if not unmounted:
+            assert raised is None
             continue
-        restore(store, kept[0])
+        restore(store, unmounted[0])
         is_there = "last" in open_cluster(store, clock=ManualClock()).state.topics
-        unclear += isinstance(said, IndeterminateCommitError)
-        assert said is None or isinstance(said, IndeterminateCommitError) or not is_there, (step, said)
-    assert unclear > 0
+        unknown_outcomes += isinstance(raised, IndeterminateCommitError)
+        assert raised is None or isinstance(raised, IndeterminateCommitError) or not is_there, (step, raised)
+    assert unknown_outcomes > 0
 
 
 def _run_at(number: int, at: int, todo: list[Callable[[], None]]) -> None:
@@ -175,13 +175,13 @@ def _run_at(number: int, at: int, todo: list[Callable[[], None]]) -> None:
         todo.pop()()
 
 
-def _made() -> MemoryStore:
+def _new_cluster() -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
     create_cluster(store).create_topic("before")
     return store
 
 
-def test_a_reader_that_was_away_notices_another_history() -> None:
+def test_a_stalled_reader_notices_another_history() -> None:
     clock = ManualClock()
     store = MemoryStore(uuid.uuid4().hex, clock)
     client = create_cluster(store, clock=clock)
@@ -197,7 +197,7 @@ def test_a_reader_that_was_away_notices_another_history() -> None:
         client.refresh()
 
 
-def test_a_commit_that_was_removed_is_no_sign_of_another_history() -> None:
+def test_a_removed_commit_does_not_indicate_another_history() -> None:
     clock = ManualClock()
     store = MemoryStore(uuid.uuid4().hex, clock)
     reader = create_cluster(store, clock=clock)
@@ -212,7 +212,7 @@ def test_a_commit_that_was_removed_is_no_sign_of_another_history() -> None:
     assert reader.refresh() == writer.state
 
 
-def test_a_read_that_fails_says_nothing_of_the_root() -> None:
+def test_a_failed_read_does_not_indicate_a_replaced_root() -> None:
     store = MemoryStore(uuid.uuid4().hex)
     client = create_cluster(store)
     looks = iter([True, False])
@@ -227,7 +227,7 @@ def test_a_read_that_fails_says_nothing_of_the_root() -> None:
     assert sorted(client.refresh().topics) == ["a", "b"]
 
 
-def test_a_process_opens_a_restored_root_again(tmp_path: Path) -> None:
+def test_a_process_can_reopen_a_restored_root(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     create_cluster(root).create_topic("before")
     snapshot = take_snapshot(open_store(root))
@@ -236,12 +236,12 @@ def test_a_process_opens_a_restored_root_again(tmp_path: Path) -> None:
     restore(open_store(root), snapshot)
     with pytest.raises(RootReplacedError):
         first.create_topic("lost")
-    again = shared_cluster(root)
-    again.create_topic("found")
-    assert set(again.state.topics) == {"before", "found"}
+    reopened = shared_cluster(root)
+    reopened.create_topic("found")
+    assert set(reopened.state.topics) == {"before", "found"}
 
 
-def test_a_consumer_is_told_that_its_root_was_restored(tmp_path: Path) -> None:
+def test_a_consumer_raises_if_its_root_was_restored(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     create_cluster(root).create_topic("t")
     snapshot = take_snapshot(open_store(root))
@@ -272,7 +272,7 @@ def test_an_empty_mount_point_is_not_taken_for_another_history() -> None:
     assert set(client.state.topics) == {"a", "b"}
 
 
-def test_a_checkpoint_of_the_former_history_is_passed_over() -> None:
+def test_a_checkpoint_of_the_previous_history_is_ignored() -> None:
     store = MemoryStore(uuid.uuid4().hex)
     client = create_cluster(store)
     snapshot = take_snapshot(store)
@@ -284,14 +284,14 @@ def test_a_checkpoint_of_the_former_history_is_passed_over() -> None:
     other = open_cluster(store)
     for number in range(5):
         other.create_topic(f"new-{number}")
-    for key, data in phantom.items():  # its writer had been stopped right before
+    for key, data in phantom.items():  # its writer had been stopped just before
         store.put(key, data)
     assert open_cluster(store).state == other.refresh()
     other.log.write_checkpoint()
     assert open_cluster(store).state == other.state
 
 
-def test_commits_are_not_added_to_an_island_behind_a_hole() -> None:
+def test_no_commit_follows_an_unlinked_commit_after_a_gap() -> None:
     store = MemoryStore(uuid.uuid4().hex)
     first = create_cluster(store)
     snapshot = take_snapshot(store)
@@ -299,16 +299,16 @@ def test_commits_are_not_added_to_an_island_behind_a_hole() -> None:
     second = open_cluster(store)
     first.create_topic("b")
     island = store.get(commit_key(2))
-    assert second.log._look()[0]  # it sees commit 2 while the root is still whole
+    assert second.log._look()[0]  # it sees commit 2 before the restore
     restore(store, snapshot)
-    store.put(commit_key(2), island)  # a client that dies before it looks back leaves this
+    store.put(commit_key(2), island)  # left by a client that dies before it reads back
     assert second.log._take_read(island)
     with pytest.raises(RootReplacedError):
         second.log.attempt([AlterConfig(set={"num.partitions": "3"})])
     assert commit_key(3) not in take_snapshot(store)
 
 
-def test_a_thread_interrupted_while_it_advances_leaves_nothing_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_interrupted_while_it_advances_leaves_a_consistent_state(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(uuid.uuid4().hex)
     writer = create_cluster(store)
     reader = open_cluster(store)
@@ -332,12 +332,12 @@ def test_a_thread_interrupted_while_it_advances_leaves_nothing_torn(monkeypatch:
 
 
 @pytest.mark.parametrize("sleeps", range(1, READ_BACK_ATTEMPTS + 2))
-def test_a_root_that_is_back_at_any_look_is_not_taken_for_another_history(tmp_path: Path, sleeps: int) -> None:
+def test_a_root_mounted_again_at_any_attempt_is_not_taken_for_another_history(tmp_path: Path, sleeps: int) -> None:
     root, away = tmp_path / "root", tmp_path / "away"
     back_after = 0
 
     class Returning(ManualClock):
-        """The root is mounted again while somebody waits for it."""
+        """The root is mounted again during a wait."""
 
         def sleep(self, seconds: float) -> None:
             nonlocal back_after
@@ -380,8 +380,8 @@ def test_a_root_that_is_away_for_one_request_of_a_commit_is_not_taken_for_anothe
     client.create_topic("last")
 
 
-def test_a_manifest_of_the_former_history_whose_files_are_gone_stops_nobody() -> None:
-    """A process that slept while the root was put back stored the last file of its checkpoint after that."""
+def test_a_manifest_of_the_previous_history_without_its_files_is_ignored() -> None:
+    """A process stalled while the root was restored, and stored the last file of its checkpoint after that."""
     store = MemoryStore(uuid.uuid4().hex)
     client = create_cluster(store)
     snapshot = take_snapshot(store)
@@ -398,8 +398,8 @@ def test_a_manifest_of_the_former_history_whose_files_are_gone_stops_nobody() ->
     assert set(open_cluster(store).state.topics) == {"new"}
 
 
-def test_a_whole_checkpoint_of_the_former_history_ahead_of_the_restored_one_is_passed_over() -> None:
-    """Else whoever opens the root would go on behind a hole, and what others commit into it would be lost."""
+def test_a_complete_checkpoint_of_the_previous_history_ahead_of_the_restored_log_is_ignored() -> None:
+    """Otherwise a process that opens the root would continue after a gap, and commits of others would be lost."""
     store = MemoryStore(uuid.uuid4().hex)
     client = create_cluster(store)
     client.create_topic("kept")

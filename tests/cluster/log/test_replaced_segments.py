@@ -1,4 +1,4 @@
-"""Lists of segments whose topics are appended to, rolled and deleted from, against a list kept beside."""
+"""Lists of segments of topics that are appended to, rolled and deleted from, compared with a model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(number: int, records: int = RECORDS) -> Run:
 
 
 class Harness:
-    """One topic of two partitions, changed through a coordinator; ``expected`` is what has to be listed."""
+    """One topic of two partitions, changed through a coordinator; ``expected`` is the model."""
 
     def __init__(self) -> None:
         store = MemoryStore(uuid.uuid4().hex)
@@ -59,10 +59,10 @@ class Harness:
         self.expected[partition].append((at, at + RECORDS, item.run.path))
 
     def replace(self, partition: int, first: int, count: int, keep: int) -> None:
-        held = self.listed(partition)[first : first + count]
-        if not held:
+        segments = self.listed(partition)[first : first + count]
+        if not segments:
             return
-        start, end = held[0].base_offset, held[-1].end_offset
+        start, end = segments[0].base_offset, segments[-1].end_offset
         self.number += 1
         added = [LiveSegment(base_offset=start, end_offset=end, run=run(self.number, end - start - keep % 2))]
         if keep == 3:
@@ -74,41 +74,41 @@ class Harness:
             partition=partition,
             start_offset=start,
             end_offset=end,
-            removed=removed(self.topic_id, held),
+            removed=removed(self.topic_id, segments),
             added=added,
         )
         request = SegmentsRequest(version=self.coordinator.state.version, changes=[change])
         assert self.coordinator.submit(partial(change_segments, request=request)).left_out == []
-        kept = [one for one in self.expected[partition] if one[0] < start or one[1] > end]
+        kept = [entry for entry in self.expected[partition] if entry[0] < start or entry[1] > end]
         self.expected[partition] = sorted([*kept, *((a.base_offset, a.end_offset, a.run.path) for a in added)])
 
     def delete(self, partition: int, count: int) -> None:
-        held = self.listed(partition)[:count]
-        if not held:
+        segments = self.listed(partition)[:count]
+        if not segments:
             return
-        end = held[-1].end_offset
+        end = segments[-1].end_offset
         change = Deletion(
             topic="t",
             topic_id=self.topic_id,
             partition=partition,
             end_offset=end,
-            removed=removed(self.topic_id, held),
+            removed=removed(self.topic_id, segments),
         )
         request = SegmentsRequest(version=self.coordinator.state.version, changes=[change])
         assert self.coordinator.submit(partial(change_segments, request=request)).left_out == []
-        self.expected[partition] = [one for one in self.expected[partition] if one[0] >= end]
+        self.expected[partition] = [entry for entry in self.expected[partition] if entry[0] >= end]
         self.starts[partition] = max(self.starts[partition], end)
 
     def snapshot(self) -> None:
         self.reader.refresh()
-        self.history.append((self.reader.state, {number: list(held) for number, held in self.expected.items()}))
+        self.history.append((self.reader.state, {number: list(entries) for number, entries in self.expected.items()}))
 
     def check(self, coordinator: Coordinator, state: State) -> None:
         for number, expected in self.expected.items():
-            found = list(coordinator.segments("t", state).partition(number))
-            assert [(s.base_offset, s.end_offset, s.path) for s in found] == expected
+            segments = list(coordinator.segments("t", state).partition(number))
+            assert [(s.base_offset, s.end_offset, s.path) for s in segments] == expected
             assert state.partition("t", number).log_start_offset == self.starts[number]
-            assert state.partition("t", number).size_bytes == sum(s.size_bytes for s in found)
+            assert state.partition("t", number).size_bytes == sum(s.size_bytes for s in segments)
         live = [s for number in self.expected for s in coordinator.segments("t", state).partition(number)]
         assert state.checksum == checksum.to_text(
             checksum.total(checksum.segment_hash(self.topic_id, segment) for segment in live)
@@ -128,7 +128,7 @@ steps = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=40))
-def test_lists_are_what_was_appended_replaced_and_deleted(script: list[tuple[object, ...]]) -> None:
+def test_lists_match_what_was_appended_replaced_and_deleted(script: list[tuple[object, ...]]) -> None:
     harness = Harness()
     for name, *arguments in script:
         if name == "checkpoint":
@@ -144,13 +144,13 @@ def test_lists_are_what_was_appended_replaced_and_deleted(script: list[tuple[obj
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=40))
 @example(
-    [  # what was replaced by nothing is part of a range that is merged later
+    [  # a range replaced by nothing is part of a later merge
         *[("append", 0), ("append", 0), ("snapshot",), ("append", 0)],
         *[("replace", 0, 1, 1, 3), ("checkpoint",), ("replace", 0, 0, 2, 0)],
     ]
 )
-def test_a_state_read_before_still_has_its_records(script: list[tuple[object, ...]]) -> None:
-    """Segment by segment as it was, or what took their place, or an error where records were deleted; never less."""
+def test_an_older_state_still_has_its_records(script: list[tuple[object, ...]]) -> None:
+    """Each segment is there as it was, or replaced, or an error says that its records were deleted; none is missing."""
     harness = Harness()
     for name, *arguments in script:
         if name == "checkpoint":
@@ -161,20 +161,20 @@ def test_a_state_read_before_still_has_its_records(script: list[tuple[object, ..
         else:
             getattr(harness, str(name))(*arguments)
     for state, expected in harness.history:
-        for number, held in expected.items():
+        for number, entries in expected.items():
             end = state.partition("t", number).log_end_offset
             start = state.partition("t", number).log_start_offset
             try:
-                found = harness.reader.segments("t", state).partition(number).between(start, end)
+                segments = harness.reader.segments("t", state).partition(number).between(start, end)
             except OffsetOutOfRangeError:
-                now = harness.reader.state.partition("t", number).log_start_offset
-                assert now > start
-                found = harness.reader.segments("t", state).partition(number).between(now, end)
-                held = [one for one in held if one[0] >= now]
-            kept = {(s.base_offset, s.end_offset, s.path) for s in found}
+                start_now = harness.reader.state.partition("t", number).log_start_offset
+                assert start_now > start
+                segments = harness.reader.segments("t", state).partition(number).between(start_now, end)
+                entries = [entry for entry in entries if entry[0] >= start_now]
+            listed_now = {(s.base_offset, s.end_offset, s.path) for s in segments}
             newest = {(s.base_offset, s.end_offset, s.path) for s in harness.listed(number)}
-            for one in held:
-                inside = any(base <= one[0] and one[1] <= stop for base, stop, _ in kept)
-                gone = one not in newest and not any(base < one[1] and one[0] < stop for base, stop, _ in newest)
-                emptied = any(base <= one[0] and one[1] <= stop for base, stop in harness.emptied[number])
-                assert one in kept or inside or gone or emptied
+            for entry in entries:
+                inside = any(base <= entry[0] and entry[1] <= stop for base, stop, _ in listed_now)
+                gone = entry not in newest and not any(base < entry[1] and entry[0] < stop for base, stop, _ in newest)
+                emptied = any(base <= entry[0] and entry[1] <= stop for base, stop in harness.emptied[number])
+                assert entry in listed_now or inside or gone or emptied

@@ -1,4 +1,4 @@
-"""What one broker cannot give is read from another that has it."""
+"""Records that one broker cannot return are read from another replica."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ class Reads:
 
     def all(self) -> list[bytes]:
         segments = self.cluster.segments("t").partition(0)
-        return values_of([found.batch for found in self.fetcher.read("t", segments, 0, 100)])
+        return values_of([records.batch for records in self.fetcher.read("t", segments, 0, 100)])
 
     def asked(self) -> dict[int, int]:
-        """Requests by broker since the last time."""
+        """Requests by broker since the last call."""
         counted = {broker: len(store.calls) for broker, store in self.stores.items() if store.calls}
         for store in self.stores.values():
             store.calls.clear()
         return counted
 
 
-def test_the_leader_is_read_from_as_long_as_it_answers(cluster: Coordinator) -> None:
+def test_reads_use_the_leader_as_long_as_it_answers(cluster: Coordinator) -> None:
     append_copies(cluster, [0, 1], [2, 3])
     reads = Reads(cluster)
     assert reads.all() == VALUES
     assert list(reads.asked()) == [0]
 
 
-def test_a_leader_that_does_not_answer_is_left_alone_for_a_while(cluster: Coordinator) -> None:
+def test_a_leader_that_does_not_answer_is_avoided_for_a_while(cluster: Coordinator) -> None:
     for first in (0, 2):
         append_copies(cluster, [first, first + 1])
     reads = Reads(cluster)
@@ -92,18 +92,18 @@ def test_a_leader_that_does_not_answer_is_left_alone_for_a_while(cluster: Coordi
     assert list(reads.asked()) == [0]
 
 
-def test_a_leader_that_stops_answering_in_the_middle_costs_no_record(cluster: Coordinator) -> None:
+def test_a_leader_that_fails_during_a_read_loses_no_record(cluster: Coordinator) -> None:
     append_copies(cluster, [0], [1], [2], [3])
     reads = Reads(cluster)
-    found: list[bytes] = []
+    values: list[bytes] = []
     for records in reads.fetcher.read("t", cluster.segments("t").partition(0), 0, 4):
-        found += values_of([records.batch])
-        reads.down = {len(found) - 1}  # first broker 0, then broker 1
-    assert found == VALUES
+        values += values_of([records.batch])
+        reads.down = {len(values) - 1}  # first broker 0, then broker 1
+    assert values == VALUES
 
 
 @pytest.mark.parametrize("ending", [".log", ".index"])
-def test_a_file_that_the_leader_has_lost_is_read_from_a_follower(cluster: Coordinator, ending: str) -> None:
+def test_a_file_lost_by_the_leader_is_read_from_a_follower(cluster: Coordinator, ending: str) -> None:
     path = append_copies(cluster, [0, 1], [2, 3])
     copies(cluster)[0][1].delete(path.removesuffix(".log") + ending)
     assert Reads(cluster).all() == VALUES
@@ -116,7 +116,7 @@ def flipped(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [flipped, lambda data: data[: len(data) // 2], lambda data: b""])
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 0, 1)])
-def test_a_stale_or_damaged_copy_is_found_out_and_another_used(
+def test_a_stale_or_damaged_copy_is_detected_and_another_is_used(
     cluster: Coordinator, damage: Callable[[bytes], bytes], order: tuple[int, ...]
 ) -> None:
     path = append_copies(cluster, [0, 1], [2, 3])
@@ -128,7 +128,7 @@ def test_a_stale_or_damaged_copy_is_found_out_and_another_used(
     assert reads.all() == VALUES
 
 
-def test_a_copy_of_another_file_is_found_out(cluster: Coordinator) -> None:
+def test_a_copy_of_another_file_is_detected(cluster: Coordinator) -> None:
     first, second = append_copies(cluster, [0, 1]), append_copies(cluster, [2])
     leader = copies(cluster)[0][1]
     for ending in (".log", ".index"):
@@ -136,7 +136,7 @@ def test_a_copy_of_another_file_is_found_out(cluster: Coordinator) -> None:
     assert Reads(cluster).all() == VALUES[:3]
 
 
-def test_what_no_broker_gives_is_an_error_that_names_them_all(cluster: Coordinator) -> None:
+def test_records_that_no_broker_returns_are_an_error_that_names_all_brokers(cluster: Coordinator) -> None:
     path = append_copies(cluster, [0, 1], [2, 3])
     stores = dict(copies(cluster))
     stores[0].delete(path)
@@ -170,7 +170,7 @@ def test_a_broker_whose_location_cannot_be_opened_counts_as_failed(cluster: Coor
     assert reads.all() == VALUES
 
 
-def test_a_local_replica_comes_before_a_remote_leader(cluster: Coordinator) -> None:
+def test_a_local_replica_is_preferred_to_a_remote_leader(cluster: Coordinator) -> None:
     append_copies(cluster, [0, 1, 2, 3])
 
     class Remote(FaultyStore):
@@ -184,7 +184,7 @@ def test_a_local_replica_comes_before_a_remote_leader(cluster: Coordinator) -> N
     assert list(reads.asked()) == [1]
 
 
-def test_without_other_replicas_the_error_is_the_only_brokers_own(tmp_path: Path) -> None:
+def test_with_a_single_replica_its_own_error_is_raised(tmp_path: Path) -> None:
     cluster = replicated_cluster(tmp_path / "single", brokers=1)
     path = append_copies(cluster, [0, 1, 2, 3])
     reads = Reads(cluster)

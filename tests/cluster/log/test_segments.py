@@ -1,4 +1,4 @@
-"""Finding segments: binary search agrees with looking at every segment, whatever parts the list is made of."""
+"""Finding segments: binary search agrees with a linear search, however the list is divided into parts."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def segment(base: int, records: int, max_timestamp: int = 0, partition: int = 0,
 
 
 def chain(lengths: list[tuple[int, int]], partition: int = 0) -> list[Segment]:
-    found, base = [], 0
+    segments, base = [], 0
     for records, timestamp in lengths:
-        found.append(segment(base, records, timestamp, partition))
+        segments.append(segment(base, records, timestamp, partition))
         base += records
-    return found
+    return segments
 
 
 def topic(*counts: int) -> TopicState:
@@ -48,7 +48,7 @@ def topic(*counts: int) -> TopicState:
 
 
 def listed(segments: list[Segment], cuts: list[int]) -> PartitionSegments:
-    """The segments of partition 0 as checkpoint parts up to each cut, the rest recent; partition 1 is in the way."""
+    """Partition 0 as checkpoint parts up to each cut, the rest recent; partition 1 is listed among them."""
     other = chain([(1, 1)], partition=1)
     bounds = [0, *sorted(min(cut, len(segments)) for cut in cuts)]
     parts = [to_part(segments[a:b] + (other if a == 0 else [])) for a, b in pairwise(bounds)]
@@ -79,40 +79,40 @@ def test_find_timestamp_is_the_first_segment_whose_largest_timestamp_is_not_smal
 
 
 @given(lengths, cuts, st.integers(0, 160), st.integers(0, 160))
-def test_between_gives_the_segments_that_hold_any_of_the_offsets(
+def test_between_returns_the_segments_that_overlap_the_offsets(
     shape: list[tuple[int, int]], parts: list[int], start: int, end: int
 ) -> None:
     segments = chain(shape)
     expected = [s for s in segments if s.end_offset > start and s.base_offset < end] if start < end else []
-    found = listed(segments, parts).between(start, end)
-    assert [s for s in found if s.base_offset < end] == (expected if start < end else found)
+    overlapping = listed(segments, parts).between(start, end)
+    assert [s for s in overlapping if s.base_offset < end] == (expected if start < end else overlapping)
 
 
 @given(lengths, cuts)
-def test_a_list_reads_the_same_whatever_parts_it_is_made_of(shape: list[tuple[int, int]], parts: list[int]) -> None:
+def test_a_list_reads_the_same_however_it_is_divided_into_parts(shape: list[tuple[int, int]], parts: list[int]) -> None:
     segments = chain(shape)
-    found = listed(segments, parts)
-    assert list(found) == segments
-    assert [found[i] for i in range(len(found))] == segments
-    assert found[1:3] == segments[1:3]
+    partition_segments = listed(segments, parts)
+    assert list(partition_segments) == segments
+    assert [partition_segments[i] for i in range(len(partition_segments))] == segments
+    assert partition_segments[1:3] == segments[1:3]
 
 
 @given(lengths, cuts, st.slices(40))
-def test_a_part_of_a_list_is_that_part(shape: list[tuple[int, int]], parts: list[int], part: slice) -> None:
+def test_a_slice_of_a_list_is_that_slice(shape: list[tuple[int, int]], parts: list[int], part: slice) -> None:
     segments = chain(shape)
-    found = listed(segments, parts)
-    assert found[part] == segments[part]
-    assert [found[index] for index in range(len(found))] == segments
+    partition_segments = listed(segments, parts)
+    assert partition_segments[part] == segments[part]
+    assert [partition_segments[index] for index in range(len(partition_segments))] == segments
 
 
 def test_merged_parts_are_in_partition_and_offset_order() -> None:
     first = [segment(0, 2, partition=1), segment(0, 3, partition=0)]
     second = [segment(3, 1, partition=0), segment(2, 1, partition=1)]
     merged = merge_parts([to_part(first), to_part(second)])
-    places = list(zip(merged.column("partition").to_pylist(), merged.column("base_offset").to_pylist(), strict=True))
-    assert places == [(0, 0), (0, 3), (1, 0), (1, 2)]
+    order = list(zip(merged.column("partition").to_pylist(), merged.column("base_offset").to_pylist(), strict=True))
+    assert order == [(0, 0), (0, 3), (1, 0), (1, 2)]
 
 
-def test_a_list_that_lost_a_segment_is_refused() -> None:
+def test_a_list_that_lacks_a_segment_is_refused() -> None:
     with pytest.raises(CorruptMetadataError, match="counts 2 segments in t-0, but 1 are"):
         TopicSegments(topic(2), [], [segment(0, 1)]).partition(0)

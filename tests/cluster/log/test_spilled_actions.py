@@ -1,4 +1,4 @@
-"""A commit with too many actions for one object keeps them in another one, which it names."""
+"""A commit with too many actions for one object spills them to another one, which it names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASKS, PARTITIONS = 200, 200
 
 
 def job(coordinator: Coordinator, tasks: int = TASKS, partitions: int = PARTITIONS) -> AppendRequest:
-    """What a keyed Spark job reports: each task one file, with a run for each partition."""
+    """The append of a keyed Spark job: one file per task, with a run for each partition."""
     topic_id = coordinator.state.topic("wide").topic_id
     return AppendRequest(
         appends=[
@@ -73,7 +73,7 @@ def test_a_job_of_200_tasks_on_200_partitions_is_one_commit() -> None:
     assert isinstance(actions[0], Append)
 
 
-def test_a_crash_at_any_step_leaves_all_of_it_or_nothing() -> None:
+def test_a_crash_at_any_step_commits_everything_or_nothing() -> None:
     def run(store: Store) -> Coordinator:
         coordinator = open_cluster(store)
         coordinator.append(job(coordinator, 30, PARTITIONS))
@@ -96,7 +96,7 @@ def test_a_crash_at_any_step_leaves_all_of_it_or_nothing() -> None:
     assert outcomes == {0, 30}
 
 
-def test_the_loser_of_a_race_leaves_no_object_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loser_of_a_race_leaves_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 100)
     store = MemoryStore(uuid.uuid4().hex)
     first = create_cluster(store)
@@ -110,7 +110,7 @@ def test_the_loser_of_a_race_leaves_no_object_behind(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("harm", ["delete", "change", "shorten"])
-def test_actions_that_are_not_what_was_written_are_damage(harm: str) -> None:
+def test_changed_or_missing_spilled_actions_are_damage(harm: str) -> None:
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = wide(store)
     coordinator.append(job(coordinator, 30, PARTITIONS))

@@ -1,4 +1,4 @@
-"""The storage's time: a machine's clock is corrected where it is far off, and only there."""
+"""The storage's time corrects the clock of a machine if it is far off, and not otherwise."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def storage() -> Iterator[ManualClock]:
-    """The storage's own clock, from which those of the tests differ."""
+    """The storage's own clock, from which the machines' clocks differ."""
     yield ManualClock(START_MS)
     forget_space("storage-clock")
 
 
-def a_machine(storage: ManualClock, ahead_ms: int) -> tuple[ManualClock, FaultyStore]:
+def machine_with_clock(storage: ManualClock, ahead_ms: int) -> tuple[ManualClock, FaultyStore]:
     return ManualClock(START_MS + ahead_ms), FaultyStore(MemoryStore("storage-clock", storage))
 
 
 @pytest.mark.parametrize("ahead_ms", [0, limits.MAX_CLOCK_SKEW_MS, -limits.MAX_CLOCK_SKEW_MS])
-def test_an_ordinary_difference_leaves_the_machines_own_clock_as_it_is(storage: ManualClock, ahead_ms: int) -> None:
-    clock, store = a_machine(storage, ahead_ms)
+def test_an_ordinary_difference_leaves_the_machines_clock_unchanged(storage: ManualClock, ahead_ms: int) -> None:
+    clock, store = machine_with_clock(storage, ahead_ms)
     assert StorageClock(store, clock).now_ms() == clock.now_ms()
 
 
@@ -54,7 +54,7 @@ def test_an_ordinary_difference_leaves_the_machines_own_clock_as_it_is(storage: 
 def test_a_clock_that_is_far_off_is_replaced_by_the_storages(
     storage: ManualClock, ahead_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock, store = a_machine(storage, ahead_ms)
+    clock, store = machine_with_clock(storage, ahead_ms)
     ours = StorageClock(store, clock)
     with caplog.at_level(logging.WARNING):
         assert ours.now_ms() == START_MS
@@ -64,8 +64,8 @@ def test_a_clock_that_is_far_off_is_replaced_by_the_storages(
     assert ("ahead of" if ahead_ms > 0 else "behind") in caplog.text
 
 
-def test_the_storage_is_asked_at_the_first_use_and_every_ten_minutes(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+def test_the_storages_time_is_measured_at_the_first_use_and_every_ten_minutes(storage: ManualClock) -> None:
+    clock, store = machine_with_clock(storage, 0)
     ours = StorageClock(store, clock)
     assert len(store.calls) == 0
     for _ in range(5):
@@ -79,8 +79,8 @@ def test_the_storage_is_asked_at_the_first_use_and_every_ten_minutes(storage: Ma
     assert len(store.calls) == 4
 
 
-def test_a_wall_clock_that_is_set_is_noticed_at_once(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+def test_a_change_of_the_wall_clock_is_noticed_immediately(storage: ManualClock) -> None:
+    clock, store = machine_with_clock(storage, 0)
     ours = StorageClock(store, clock)
     assert ours.now_ms() == START_MS
     clock.set_ms(START_MS + 8 * DAY_MS)
@@ -91,18 +91,18 @@ def test_a_wall_clock_that_is_set_is_noticed_at_once(storage: ManualClock) -> No
     assert ours.now_ms() == START_MS
 
 
-def test_a_machine_that_slept_with_its_elapsed_time_standing_still_is_noticed(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+def test_a_machine_whose_monotonic_clock_stopped_during_sleep_is_noticed(storage: ManualClock) -> None:
+    clock, store = machine_with_clock(storage, 0)
     ours = StorageClock(store, clock)
     ours.now_ms()
     storage.advance(DAY_MS / 1000)
-    clock.set_ms(START_MS + DAY_MS)  # the wall clock went on, the monotonic one did not
+    clock.set_ms(START_MS + DAY_MS)  # the wall clock advanced, the monotonic one did not
     assert ours.now_ms() == START_MS + DAY_MS
     assert ours.storage_now_ms() == START_MS + DAY_MS
 
 
-def test_the_storages_time_itself_is_known_where_the_machines_clock_is_used(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 60_000)
+def test_the_storages_time_is_available_even_if_the_machines_clock_is_used(storage: ManualClock) -> None:
+    clock, store = machine_with_clock(storage, 60_000)
     ours = StorageClock(store, clock)
     assert ours.now_ms() == START_MS + 60_000
     clock.advance(5)
@@ -111,7 +111,7 @@ def test_the_storages_time_itself_is_known_where_the_machines_clock_is_used(stor
 
 @pytest.mark.parametrize(("kind", "level"), [(UNAVAILABLE, logging.WARNING), (PERMISSION, logging.INFO)])
 @pytest.mark.parametrize("step", [0, 1])
-def test_a_storage_that_does_not_tell_its_time_is_noted_once(
+def test_a_storage_that_does_not_return_its_time_is_logged_once(
     storage: ManualClock, kind: str, level: int, step: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock(START_MS + 8 * DAY_MS)
@@ -158,7 +158,7 @@ def test_one_answer_that_is_lost_is_asked_for_again_at_once(storage: ManualClock
     assert abs(ours.now_ms() - START_MS) < 1000
 
 
-def test_a_process_that_was_stopped_while_it_asked_asks_again(storage: ManualClock) -> None:
+def test_a_process_that_was_stopped_during_a_measurement_measures_again(storage: ManualClock) -> None:
     clock = ManualClock(START_MS)
     stops = [2000.0]
 
@@ -173,13 +173,13 @@ def test_a_process_that_was_stopped_while_it_asked_asks_again(storage: ManualClo
 
 
 class _Timeless(MemoryStore):
-    """A storage whose client does not say when an object was written."""
+    """A storage whose client does not return the times of objects."""
 
     def info(self, key: str) -> ObjectInfo:
         return super().info(key)._replace(modified_ms=0)
 
 
-def test_a_storage_that_stamps_nothing_is_one_that_does_not_answer(storage: ManualClock) -> None:
+def test_a_storage_without_object_times_uses_the_machines_clock(storage: ManualClock) -> None:
     clock = ManualClock(START_MS + 8 * DAY_MS)
     ours = StorageClock(_Timeless("storage-clock", storage), clock)
     assert ours.now_ms() == clock.now_ms()
@@ -200,7 +200,7 @@ def test_a_measurement_outlives_an_outage_of_the_storage(storage: ManualClock) -
     assert ours.storage_now_ms() == storage.now_ms()
 
 
-def test_a_measurement_ends_with_a_clock_that_is_set_during_an_outage(storage: ManualClock) -> None:
+def test_a_change_of_the_clock_during_an_outage_ends_a_measurement(storage: ManualClock) -> None:
     clock = ManualClock(START_MS + 8 * DAY_MS)
     faults = [Fault(at, UNAVAILABLE) for at in range(2, 5)]
     ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
@@ -211,14 +211,14 @@ def test_a_measurement_ends_with_a_clock_that_is_set_during_an_outage(storage: M
     assert abs(ours.now_ms() - START_MS) < 1000
 
 
-def test_a_clock_is_set_right_by_its_copy_as_well(storage: ManualClock) -> None:
+def test_a_pickled_clock_is_corrected_as_well(storage: ManualClock) -> None:
     clock = ManualClock(START_MS + 8 * DAY_MS)
     ours = StorageClock(MemoryStore("storage-clock", storage), clock)
     assert pickle.loads(pickle.dumps(ours)).now_ms() == START_MS
 
 
-def test_the_object_is_no_finding_of_fsck(storage: ManualClock) -> None:
-    clock, store = a_machine(storage, 0)
+def test_the_clock_object_is_not_reported_by_fsck(storage: ManualClock) -> None:
+    clock, store = machine_with_clock(storage, 0)
     create_cluster(store, clock=clock, ids=SeededIds(0))
     StorageClock(store, clock).now_ms()
     assert store.get(CLOCK_KEY)

@@ -1,5 +1,5 @@
-"""Small real clusters in folders, to be damaged on purpose: topics with several batches in several segments, a shared
-file of two partitions, and copies on two brokers where asked for."""
+"""Small real clusters in folders, to be damaged on purpose: topics with several batches in several segments, a file
+shared by two partitions, and optionally copies on two brokers."""
 
 from __future__ import annotations
 
@@ -59,35 +59,35 @@ class DamagedCluster:
         assert self.coordinator.log.attempt(list(actions)) is Outcome.WON
 
     def pad(self, commits: int) -> None:
-        """Commits that change nothing."""
+        """Append commits that change nothing."""
         for _ in range(commits):
             self.commit(ForgetRemovedFiles(listings=[]))
 
     def append(
         self, topic: str = "orders", partitions: Sequence[int] = (0,), batches: int = 3, codec: str = "none"
     ) -> str:
-        """One file with a run for each of these partitions; returns its path."""
+        """Append one file with a run for each of these partitions; return its path."""
         state = self.coordinator.refresh()
-        found = state.topic(topic)
+        topic_state = state.topic(topic)
         key = segment_key(topic, partitions[0], 0, state.version, self.coordinator.log.ids.write_id())
         others = [(broker, LocalStore(str(self.location(broker)))) for broker in self.brokers[1:]]
         writer = SegmentFileWriter(self.coordinator.store, key, codec=codec, replicas=others)
         for partition in partitions:
-            writer.start_run(RunTarget(topic, found.topic_id, partition))
-            end = found.partitions[partition].log_end_offset
+            writer.start_run(RunTarget(topic, topic_state.topic_id, partition))
+            end = topic_state.partitions[partition].log_end_offset
             for batch in range(batches):
                 writer.write(records(topic, partition, end + batch * BATCH))
         self.coordinator.append(AppendRequest(appends=writer.finish()))
         return key
 
     def values(self, topic: str = "orders", partition: int = 0) -> list[bytes]:
-        """Every record of a partition, by a coordinator opened anew."""
+        """Every record of a partition, read by a newly opened coordinator."""
         coordinator = open_cluster(str(self.root))
         fetcher = Fetcher(coordinator.store_of)
         end = coordinator.state.partition(topic, partition).log_end_offset
         segments = coordinator.segments(topic).partition(partition)
-        found = list(fetcher.read(topic, segments, 0, end, ["value"]))
-        return [value for part in found for value in part.batch.column(0).to_pylist()]
+        parts = list(fetcher.read(topic, segments, 0, end, ["value"]))
+        return [value for part in parts for value in part.batch.column(0).to_pylist()]
 
     def check(self, fast: bool = False, topics: Sequence[str] = (), partitions: Sequence[int] = ()) -> Check:
         return check_cluster(LocalStore(str(self.root)), Scope(topics, partitions, fast))
@@ -114,7 +114,7 @@ class DamagedCluster:
         path.write_bytes(path.read_bytes()[:length])
 
     def edit_commit(self, version: int, **changes: Any) -> None:
-        """Edit a commit as somebody would who knows the format: its own digest is right again."""
+        """Edit a commit as a person who knows the format would: with a correct digest."""
         path = self.root / commit_key(version)
         fields = json.loads(path.read_bytes())
         fields.pop("digest")
@@ -125,7 +125,7 @@ class DamagedCluster:
 
 
 def records(topic: str, partition: int, first: int) -> pa.RecordBatch:
-    """A batch whose values say where they are."""
+    """A batch whose values name their topic, partition and offset."""
     numbers = range(first, first + BATCH)
     return pa.RecordBatch.from_pydict(
         {
@@ -141,13 +141,13 @@ def index_of(path: str) -> str:
 
 
 def kinds(report: Report) -> list[str]:
-    """The kinds of what is wrong, notes left out."""
+    """The kinds of the findings, without notes."""
     return [finding.kind for finding in report.findings if finding.severity != "info"]
 
 
 def only(report: Report, *kind: str) -> Finding:
-    """The one finding that there is, notes left out."""
-    found = [finding for finding in report.findings if finding.severity != "info"]
-    assert len(found) == 1, found
-    assert not kind or found[0].kind in kind, found
-    return found[0]
+    """The only finding, without notes."""
+    findings = [finding for finding in report.findings if finding.severity != "info"]
+    assert len(findings) == 1, findings
+    assert not kind or findings[0].kind in kind, findings
+    return findings[0]

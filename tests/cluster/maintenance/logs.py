@@ -1,4 +1,4 @@
-"""Logs for the tests of maintenance: records appended a file at a time, and read again as a whole."""
+"""Logs for the tests of maintenance: records are appended one file at a time, and read back as a whole."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Written(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record as a reader sees it."""
+    """A record as it is read."""
 
     offset: int
     key: bytes | None
@@ -62,16 +62,20 @@ def append(
     log_append_time: bool = False,
     **producer: int,
 ) -> None:
-    """One file of these batches, in one commit."""
+    """Append one file of these batches in one commit."""
     state = coordinator.refresh()
-    found = state.topic(topic)
+    topic_state = state.topic(topic)
     key = segment_key(
-        topic, partition, found.partitions[partition].log_end_offset, state.version, coordinator.log.ids.write_id()
+        topic,
+        partition,
+        topic_state.partitions[partition].log_end_offset,
+        state.version,
+        coordinator.log.ids.write_id(),
     )
     has_key = any(record.key is not None for batch in batches for record in batch)
     has_headers = any(record.headers is not None for batch in batches for record in batch)
     writer = SegmentFileWriter(coordinator.store, key, codec=codec, has_key=has_key, has_headers=has_headers)
-    writer.start_run(RunTarget(topic, found.topic_id, partition, log_append_time, **producer))
+    writer.start_run(RunTarget(topic, topic_state.topic_id, partition, log_append_time, **producer))
     for batch in batches:
         writer.write(batch_of(batch, columns_present(has_key, has_headers)))
     coordinator.append(AppendRequest(appends=writer.finish()))
@@ -80,10 +84,18 @@ def append(
 def records(coordinator: Coordinator, topic: str, partition: int = 0, start: int | None = None) -> list[Read]:
     """All records of a partition."""
     state = coordinator.refresh()
-    held = state.partition(topic, partition)
+    state_of_partition = state.partition(topic, partition)
     with LogReader(coordinator) as reader:
-        found = reader.records(topic, partition, held.log_start_offset if start is None else start, held.log_end_offset)
-        return [Read(one.offset, one.key, one.value, one.timestamp_us, list(one.headers)) for one in found]
+        log_records = reader.records(
+            topic,
+            partition,
+            state_of_partition.log_start_offset if start is None else start,
+            state_of_partition.log_end_offset,
+        )
+        return [
+            Read(record.offset, record.key, record.value, record.timestamp_us, list(record.headers))
+            for record in log_records
+        ]
 
 
 def live(coordinator: Coordinator, topic: str, partition: int = 0) -> list[Segment]:
@@ -92,5 +104,5 @@ def live(coordinator: Coordinator, topic: str, partition: int = 0) -> list[Segme
 
 
 def log_files(coordinator: Coordinator) -> list[str]:
-    """All ``.log`` files that lie in the cluster's root."""
+    """All ``.log`` files in the cluster's root."""
     return [info.key for info in coordinator.store.list() if info.key.endswith(".log")]

@@ -1,4 +1,4 @@
-"""A cluster whose replicas lie in folders, for the tests of replication and of locations that fail."""
+"""A cluster whose replicas are in folders, for the tests of replication and of failing locations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "orders"
 
 
 class Replicas:
-    """A root and locations beside it, topic orders on brokers 1 and 2 (led by 1), a controller."""
+    """A root and locations beside it, topic orders on brokers 1 and 2 (led by 1), and a controller."""
 
     def __init__(self, folder: Path, locations: int = 2, assignment: Sequence[Sequence[int]] = ((1, 2),)) -> None:
         self.folder = folder
@@ -45,13 +45,13 @@ class Replicas:
         self.away(number).rename(self.disk(number))
 
     def copy_of(self, number: int) -> Path:
-        """A copy of a location as it is now."""
+        """Copy a location in its current state."""
         copy = self.folder / f"copy{number}"
         shutil.copytree(self.disk(number), copy)
         return copy
 
     def put_back(self, copy: Path, number: int) -> None:
-        """An older copy takes the place of a location."""
+        """Replace a location with an older copy."""
         shutil.rmtree(self.disk(number))
         copy.rename(self.disk(number))
 
@@ -59,7 +59,7 @@ class Replicas:
         return self.cluster.refresh().partition(TOPIC, number)
 
     def produce(self, count: int = 3, number: int = 0, **config: Any) -> None:
-        """So many acknowledged records, each a file of its own."""
+        """Produce this many acknowledged records, each in its own file."""
         for _ in range(count):
             value = f"{number}:{len(self.sent[number])}".encode()
             with Producer(cluster=self.cluster, **config) as producer:
@@ -69,12 +69,12 @@ class Replicas:
     def read(self, number: int = 0) -> list[bytes | None]:
         with LogReader(self.cluster) as reader:
             state = self.cluster.refresh()
-            held = state.partition(TOPIC, number)
-            found = reader.records(TOPIC, number, held.log_start_offset, held.log_end_offset, state)
-            return [record.value for record in found]
+            partition = state.partition(TOPIC, number)
+            records = reader.records(TOPIC, number, partition.log_start_offset, partition.log_end_offset, state)
+            return [record.value for record in records]
 
     def files(self, number: int) -> dict[str, bytes]:
-        """The segment files at a location."""
+        """The segment files of a location."""
         return {
             str(path.relative_to(self.disk(number))): path.read_bytes()
             for path in sorted(self.disk(number).rglob("*"))
@@ -86,6 +86,6 @@ class Replicas:
             yield segment.path
 
 
-def broken_off(path: Path) -> None:
+def truncate(path: Path) -> None:
     """Keep the first half of a file."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -1,4 +1,4 @@
-"""Commits whose actions lie in an object beside them: checks read them, mirrors have them, repairs put them back."""
+"""Commits with spilled actions: checks read them, mirrors copy them, repairs restore them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def values(coordinator: Coordinator) -> list[bytes | None]:
     return [record.value for record in records(coordinator, "t")]
 
 
-def test_a_check_reads_them(cluster: Coordinator) -> None:
+def test_a_check_reads_spilled_actions(cluster: Coordinator) -> None:
     report = check_cluster(cluster.store).report
     assert report.findings == []
     assert report.checked.segments == 2
 
 
-def test_a_check_finds_that_they_are_missing_or_damaged(cluster: Coordinator) -> None:
+def test_a_check_reports_missing_or_damaged_spilled_actions(cluster: Coordinator) -> None:
     (key,) = (info.key for info in cluster.store.list(ACTIONS))
     data = cluster.store.get(key)
     cluster.store.put(key, data[:-1] + b"x")
@@ -48,7 +48,7 @@ def test_a_check_finds_that_they_are_missing_or_damaged(cluster: Coordinator) ->
     assert not check_cluster(cluster.store).report.clean
 
 
-def test_a_mirror_has_them(cluster: Coordinator) -> None:
+def test_a_mirror_has_spilled_actions(cluster: Coordinator) -> None:
     target = MemoryStore(uuid.uuid4().hex)
     mirror(cluster.store, target)
     promote(target.root, cluster.store.root)
@@ -56,7 +56,7 @@ def test_a_mirror_has_them(cluster: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("commit_too", [False, True])
-def test_a_repair_puts_them_back_from_a_mirror(cluster: Coordinator, commit_too: bool) -> None:
+def test_a_repair_restores_spilled_actions_from_a_mirror(cluster: Coordinator, commit_too: bool) -> None:
     target = MemoryStore(uuid.uuid4().hex)
     mirror(cluster.store, target)
     (key,) = (info.key for info in cluster.store.list(ACTIONS))

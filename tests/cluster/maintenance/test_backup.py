@@ -1,4 +1,4 @@
-"""A copy made in the order of docs/backup.md is whole, whoever writes meanwhile; any other order is found out."""
+"""A copy made in the order of docs/backup.md is complete despite concurrent writes; a check detects any other order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDER = [
 
 
 class Busy:
-    """A cluster that is written to, checkpointed and changed between any two files of a copy."""
+    """A cluster that is written to and checkpointed between any two files of a copy."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = DamagedCluster(folder)
@@ -57,7 +57,7 @@ def busy(tmp_path: Path) -> Busy:
     return Busy(tmp_path)
 
 
-def test_a_copy_in_the_order_of_the_document_is_whole_while_it_is_written_to(busy: Busy) -> None:
+def test_a_copy_in_the_documented_order_is_complete_despite_concurrent_writes(busy: Busy) -> None:
     busy.copy(ORDER)
     report = check_cluster(LocalStore(str(busy.target))).report
     assert kinds(report) == []
@@ -68,14 +68,14 @@ def test_a_copy_in_the_order_of_the_document_is_whole_while_it_is_written_to(bus
         assert [record.offset for record in reader.records("orders", 0, 0, end)] == list(range(end))
 
 
-def test_a_copy_of_records_before_commits_lacks_some_and_a_check_says_so(busy: Busy) -> None:
+def test_a_copy_of_records_before_commits_is_reported_as_incomplete(busy: Busy) -> None:
     busy.copy([ORDER[-1], *ORDER[:-1]])
     report = check_cluster(LocalStore(str(busy.target))).report
     assert "missing-log" in kinds(report)
 
 
-def test_the_document_has_this_order() -> None:
+def test_the_document_describes_this_order() -> None:
     steps = DOCUMENT.read_text().partition("## Making a copy")[2].partition("## Restoring")[0]
-    places = [steps.index(f"`{part}`") for part in ORDER if part]
-    assert places == sorted(places)
-    assert steps.index("The folders of the partitions") > places[-1]
+    positions = [steps.index(f"`{part}`") for part in ORDER if part]
+    assert positions == sorted(positions)
+    assert steps.index("The folders of the partitions") > positions[-1]

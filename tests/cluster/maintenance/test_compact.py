@@ -1,4 +1,4 @@
-"""A compacted log keeps the latest record of each key under its offset, and tombstones as long as they are needed."""
+"""A compacted log keeps the latest record of each key under its offset, and tombstones for as long as needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 
 
 def put(c: Cluster, *pairs: tuple[str | None, str | None], minute: int | None = None, **more: Any) -> None:
-    """One file of records, a minute after the one before."""
+    """Append one file of records, by default a minute after the previous one."""
     end = c.coordinator.refresh().partition("t", 0).log_end_offset
     at = 1 + end if minute is None else minute
     written = [
@@ -41,8 +41,12 @@ def put(c: Cluster, *pairs: tuple[str | None, str | None], minute: int | None = 
 
 def contents(c: Cluster) -> list[tuple[int, str | None, str | None]]:
     return [
-        (one.offset, None if one.key is None else one.key.decode(), None if one.value is None else one.value.decode())
-        for one in records(c.coordinator, "t")
+        (
+            record.offset,
+            None if record.key is None else record.key.decode(),
+            None if record.value is None else record.value.decode(),
+        )
+        for record in records(c.coordinator, "t")
     ]
 
 
@@ -51,7 +55,7 @@ def clean(c: Cluster) -> list[tuple[int, str | None, str | None]]:
     return contents(c)
 
 
-# -- what survives
+# -- which records survive
 
 
 def test_the_latest_record_of_each_key_survives_with_its_offset_and_in_order() -> None:
@@ -64,7 +68,7 @@ def test_the_latest_record_of_each_key_survives_with_its_offset_and_in_order() -
         assert clean(c) == [(2, "c", "1"), (3, "a", "2"), (5, "b", "3"), (6, "x", "active")]
 
 
-def test_the_active_segment_is_not_cleaned_and_hides_nothing_before_it() -> None:
+def test_the_active_segment_is_not_cleaned_and_does_not_supersede_earlier_records() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         put(c, ("a", "1"), ("b", "1"))
@@ -72,7 +76,7 @@ def test_the_active_segment_is_not_cleaned_and_hides_nothing_before_it() -> None
         assert clean(c) == [(0, "a", "1"), (1, "b", "1"), (2, "a", "2"), (3, "a", "3")]
 
 
-def test_the_log_end_offset_stays_where_the_last_records_went() -> None:
+def test_the_log_end_offset_is_kept_when_the_last_records_are_removed() -> None:
     with cluster() as c:
         c.create_topic("t", configs={**COMPACT, "delete.retention.ms": "0"})
         put(c, ("a", "1"))
@@ -80,17 +84,17 @@ def test_the_log_end_offset_stays_where_the_last_records_went() -> None:
         put(c, ("x", "active"))
         clean(c)
         assert clean_again(c) == [(2, "x", "active")]
-        held = c.coordinator.refresh().partition("t", 0)
-        assert (held.log_start_offset, held.log_end_offset) == (0, 4)
+        partition = c.coordinator.refresh().partition("t", 0)
+        assert (partition.log_start_offset, partition.log_end_offset) == (0, 4)
 
 
 def clean_again(c: Cluster) -> list[tuple[int, str | None, str | None]]:
-    """Once something is dirty again."""
+    """Compact after an append that makes the log dirty again."""
     put(c, (f"y{c.coordinator.refresh().version}", "dirt"))
     return clean(c)[:-1]
 
 
-def test_records_without_a_key_are_dropped() -> None:
+def test_records_without_a_key_are_removed() -> None:
     with cluster() as c:
         c.create_topic("t")
         put(c, (None, "1"), ("a", "1"), (None, "2"))
@@ -108,17 +112,17 @@ def test_an_empty_key_is_a_key() -> None:
         assert clean(c) == [(1, "", "2"), (2, "x", "active")]
 
 
-def test_a_range_of_which_nothing_survives_leaves_no_segment() -> None:
+def test_a_range_without_surviving_records_leaves_no_segment() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         put(c, ("a", "1"), ("b", "1"))
         put(c, ("a", "2"), ("b", "2"), minute=9)
         put(c, ("x", "active"), minute=10)
         clean(c)
-        assert [(one.base_offset, one.end_offset) for one in live(c.coordinator, "t")] == [(2, 4), (4, 5)]
+        assert [(segment.base_offset, segment.end_offset) for segment in live(c.coordinator, "t")] == [(2, 4), (4, 5)]
 
 
-def test_topics_that_are_not_compacted_are_left_alone() -> None:
+def test_topics_that_are_not_compacted_are_not_cleaned() -> None:
     with cluster() as c:
         c.create_topic("t", configs={**COMPACT, "cleanup.policy": "delete"})
         put(c, ("a", "1"))
@@ -127,7 +131,7 @@ def test_topics_that_are_not_compacted_are_left_alone() -> None:
         assert compact(c.coordinator, InProcess()).commits == 0
 
 
-def test_a_cluster_whose_cleaner_is_off_is_left_alone() -> None:
+def test_a_disabled_cleaner_cleans_nothing() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         put(c, ("a", "1"))
@@ -137,7 +141,7 @@ def test_a_cluster_whose_cleaner_is_off_is_left_alone() -> None:
         assert compact(c.coordinator, InProcess()).commits == 0
 
 
-def test_a_producers_sequences_stay_when_its_records_go() -> None:
+def test_a_producers_sequences_are_kept_when_its_records_are_removed() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         sent = {"producer_id": 7, "producer_epoch": 0}
@@ -150,7 +154,7 @@ def test_a_producers_sequences_stay_when_its_records_go() -> None:
         put(c, ("a", "3"), **sent, base_sequence=1)
 
 
-# -- which range
+# -- which range is cleaned
 
 
 def test_records_younger_than_the_lag_are_not_cleaned() -> None:
@@ -164,7 +168,7 @@ def test_records_younger_than_the_lag_are_not_cleaned() -> None:
         assert [value for _, _, value in clean(c)] == ["6", "7"]
 
 
-def test_a_log_that_is_hardly_dirty_waits_until_it_is_overdue() -> None:
+def test_a_log_below_the_dirty_ratio_is_cleaned_when_it_is_overdue() -> None:
     clock = ManualClock(now_ms=10 * 60_000)
     with cluster(clock=clock) as c:
         c.create_topic("t", configs={**COMPACT, "min.cleanable.dirty.ratio": "0.9"})
@@ -193,7 +197,7 @@ def test_a_second_pass_with_nothing_dirty_does_nothing() -> None:
         assert c.coordinator.refresh().version == version
 
 
-def test_a_pass_that_takes_nothing_away_notes_how_far_it_came() -> None:
+def test_a_pass_that_removes_nothing_stores_its_progress() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         put(c, ("a", "1"))
@@ -205,7 +209,7 @@ def test_a_pass_that_takes_nothing_away_notes_how_far_it_came() -> None:
         assert c.coordinator.refresh().version == version
 
 
-def test_the_dirtiest_log_comes_first() -> None:
+def test_the_dirtiest_log_is_cleaned_first() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         c.create_topic("u", configs=COMPACT)
@@ -221,7 +225,7 @@ def test_the_dirtiest_log_comes_first() -> None:
 
 
 class Recording(InProcess):
-    """Notes which topics come in which order."""
+    """Notes the order of the topics."""
 
     def __init__(self, order: list[str]) -> None:
         super().__init__()
@@ -236,7 +240,7 @@ class Recording(InProcess):
 # -- tombstones
 
 
-def test_a_tombstone_takes_the_older_records_of_its_key_and_stays_for_its_time() -> None:
+def test_a_tombstone_removes_the_older_records_of_its_key_and_is_kept_for_its_retention() -> None:
     clock = ManualClock()
     with cluster(clock=clock) as c:
         c.create_topic("t", configs=COMPACT)
@@ -253,7 +257,7 @@ def test_a_tombstone_takes_the_older_records_of_its_key_and_stays_for_its_time()
         assert (1, "b", "1") in contents(c)
 
 
-def test_time_alone_takes_no_tombstone_only_the_next_pass_does() -> None:
+def test_an_expired_tombstone_is_removed_by_the_next_pass_that_cleans() -> None:
     clock = ManualClock()
     with cluster(clock=clock) as c:
         c.create_topic("t", configs={**COMPACT, "delete.retention.ms": "1000"})
@@ -265,17 +269,17 @@ def test_time_alone_takes_no_tombstone_only_the_next_pass_does() -> None:
         assert (0, "a", None) not in clean_again(c)
 
 
-def test_a_tombstone_in_the_dirty_part_gets_its_whole_time() -> None:
+def test_a_dirty_tombstone_is_kept_for_its_full_retention() -> None:
     clock = ManualClock()
     with cluster(clock=clock) as c:
         c.create_topic("t", configs={**COMPACT, "delete.retention.ms": "0"})
         put(c, ("a", None))
         put(c, ("x", "active"))
-        assert (0, "a", None) in clean(c), "the first pass that keeps it begins its time"
+        assert (0, "a", None) in clean(c), "its retention starts with the first pass that keeps it"
         assert (0, "a", None) not in clean_again(c)
 
 
-def test_a_tombstone_that_is_overwritten_goes_at_once() -> None:
+def test_an_overwritten_tombstone_is_removed_immediately() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         put(c, ("a", None))
@@ -285,7 +289,7 @@ def test_a_tombstone_that_is_overwritten_goes_at_once() -> None:
         assert live(c.coordinator, "t")[0].delete_horizon_ms == -1
 
 
-def test_new_tombstones_do_not_prolong_the_time_of_old_ones() -> None:
+def test_new_tombstones_do_not_extend_the_retention_of_old_ones() -> None:
     clock = ManualClock()
     with cluster(clock=clock) as c:
         c.create_topic("t", configs=COMPACT)
@@ -302,17 +306,17 @@ def test_new_tombstones_do_not_prolong_the_time_of_old_ones() -> None:
 # -- files
 
 
-def test_what_survives_is_merged_into_closed_segments() -> None:
+def test_surviving_records_are_merged_into_closed_segments() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         for number in range(30):
             put(c, (f"k{number % 7}", str(number)))
         counts = compact(c.coordinator, InProcess())
         assert (counts.files_in, counts.files_out, counts.records_removed) == (29, 1, 22)
-        assert [one.closed for one in live(c.coordinator, "t")] == [True, False]
+        assert [segment.closed for segment in live(c.coordinator, "t")] == [True, False]
 
 
-def test_a_large_segment_that_loses_nothing_is_not_written_again() -> None:
+def test_a_large_segment_that_loses_nothing_is_not_rewritten() -> None:
     with cluster() as c:
         c.create_topic("t", configs={**COMPACT, "internal.segment.bytes": "1000"})
         put(c, ("big", "x" * 900))
@@ -325,7 +329,7 @@ def test_a_large_segment_that_loses_nothing_is_not_written_again() -> None:
         assert [key for _, key, _ in contents(c)] == ["big", "a", "x"]
 
 
-def test_segments_between_those_that_change_stay_and_all_changes_are_one_commit() -> None:
+def test_unchanged_segments_are_kept_and_all_changes_are_one_commit() -> None:
     with cluster() as c:
         c.create_topic("t", configs={**COMPACT, "internal.segment.bytes": "1000"})
         put(c, ("a", "1"), ("b", "1"))
@@ -346,16 +350,16 @@ def test_append_times_survive_compaction() -> None:
         for number in range(4):
             clock.advance(60)
             put(c, ("a", str(number)), (f"k{number}", "v"), log_append_time=True)
-        before = {one.offset: one for one in records(c.coordinator, "t")}
+        before = {record.offset: record for record in records(c.coordinator, "t")}
         clean(c)
         after = records(c.coordinator, "t")
-        assert after == [before[one.offset] for one in after]
+        assert after == [before[record.offset] for record in after]
         assert len(after) == 6
         assert live(c.coordinator, "t")[0].append_time_ms == STORED_APPEND_TIME
 
 
 def test_rolled_and_small_files_are_compacted_alike() -> None:
-    found = []
+    contents_of_runs = []
     for rolls in (False, True):
         with cluster() as c:
             c.create_topic("t", configs={**COMPACT, "segment.ms": str(5 * 60_000)})
@@ -363,11 +367,11 @@ def test_rolled_and_small_files_are_compacted_alike() -> None:
                 put(c, (f"k{number % 3}", str(number)))
             if rolls:
                 roll(c.coordinator, InProcess())
-            found.append(clean(c))
-    assert found[0] == found[1]
+            contents_of_runs.append(clean(c))
+    assert contents_of_runs[0] == contents_of_runs[1]
 
 
-def test_a_log_is_read_from_any_offset_also_from_one_that_is_gone() -> None:
+def test_a_log_is_readable_from_any_offset_including_removed_ones() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         for number in range(20):
@@ -375,10 +379,12 @@ def test_a_log_is_read_from_any_offset_also_from_one_that_is_gone() -> None:
         clean(c)
         everything = records(c.coordinator, "t")
         for start in range(40):
-            assert records(c.coordinator, "t", start=start) == [one for one in everything if one.offset >= start]
+            assert records(c.coordinator, "t", start=start) == [
+                record for record in everything if record.offset >= start
+            ]
 
 
-def test_damage_stops_the_pass_and_leaves_nothing_behind() -> None:
+def test_damage_stops_the_pass_and_leaves_no_new_file() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         put(c, ("a", "1"))
@@ -395,36 +401,36 @@ def test_damage_stops_the_pass_and_leaves_nothing_behind() -> None:
         assert log_files(c.coordinator) == before
 
 
-# -- other jobs
+# -- concurrent jobs
 
 
-class Meanwhile(InProcess):
-    """Runs the tasks, and then something else before the results are given out."""
+class RunWithInterruption(InProcess):
+    """Runs the tasks, and then a callback before it returns the results."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
+    def __init__(self, callback: Callable[[], object]) -> None:
         super().__init__()
-        self._meanwhile = meanwhile
+        self._callback = callback
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         results = [function(item) for item in items]
-        self._meanwhile()
+        self._callback()
         return iter(results)
 
 
-def test_two_passes_at_the_same_time_are_one_and_the_files_of_the_other_go() -> None:
+def test_of_two_concurrent_passes_one_wins_and_the_other_deletes_its_files() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         for number in range(6):
             put(c, ("a", str(number)))
-        counts = compact(c.coordinator, Meanwhile(lambda: compact(c.coordinator, InProcess())))
+        counts = compact(c.coordinator, RunWithInterruption(lambda: compact(c.coordinator, InProcess())))
         assert (counts.commits, counts.files_out) == (0, 0)
         assert counts.left_out
         assert [value for _, _, value in contents(c)] == ["4", "5"]
         assert len(log_files(c.coordinator)) == 6 + 1
 
 
-def test_a_roll_in_the_middle_of_a_pass_leaves_all_of_the_pass_out() -> None:
-    """Or else what one stretch lost could have its latest record in another that was kept as it was."""
+def test_a_roll_during_a_pass_discards_the_whole_pass() -> None:
+    """Otherwise the latest record of a key that one range lost could be in another range that was kept unchanged."""
     with cluster() as c:
         c.create_topic("t", configs={**COMPACT, "internal.segment.bytes": "2000"})
         put(c, ("a", "1"), ("b", "1"))
@@ -433,30 +439,30 @@ def test_a_roll_in_the_middle_of_a_pass_leaves_all_of_the_pass_out() -> None:
         put(c, ("c", "2"), minute=50)
         put(c, ("x", "active"), minute=60)
         before = contents(c)
-        counts = compact(c.coordinator, Meanwhile(lambda: roll(c.coordinator, InProcess())))
+        counts = compact(c.coordinator, RunWithInterruption(lambda: roll(c.coordinator, InProcess())))
         assert counts.commits == 0
         assert contents(c) == before
         assert clean(c)[0] == (1, "b", "1")
 
 
-def appended_meanwhile(coordinator: Coordinator) -> None:
+def append_concurrently(coordinator: Coordinator) -> None:
     append(coordinator, "t", [Written(b"a", b"later", 99)])
 
 
-def test_records_appended_during_a_pass_stay() -> None:
+def test_records_appended_during_a_pass_are_kept() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         put(c, ("a", "1"))
         put(c, ("a", "2"))
         put(c, ("x", "active"))
-        compact(c.coordinator, Meanwhile(lambda: appended_meanwhile(c.coordinator)))
+        compact(c.coordinator, RunWithInterruption(lambda: append_concurrently(c.coordinator)))
         assert [value for _, _, value in contents(c)] == ["2", "active", "later"]
 
 
 # -- memory
 
 
-def test_keys_that_do_not_fit_the_memory_are_compared_all_the_same() -> None:
+def test_keys_that_exceed_the_memory_limit_are_compared_as_well() -> None:
     with cluster() as c:
         c.coordinator.submit(partial(alter_configs, topic="", changes={"log.cleaner.dedupe.buffer.size": "1"}))
         c.create_topic("t", configs=COMPACT)
@@ -466,8 +472,8 @@ def test_keys_that_do_not_fit_the_memory_are_compared_all_the_same() -> None:
         append(c.coordinator, "t", [Written(b"x", b"active", 5)])
         counts = compact(c.coordinator, InProcess())
         assert counts.records_removed == 60_000 - 9000
-        found = records(c.coordinator, "t")
-        assert [one.offset for one in found] == [*range(40_000 + 11_000, 60_000), 60_000]
+        log_records = records(c.coordinator, "t")
+        assert [record.offset for record in log_records] == [*range(40_000 + 11_000, 60_000), 60_000]
 
 
 def test_tasks_may_run_in_other_processes(tmp_path: Path) -> None:
@@ -479,7 +485,7 @@ def test_tasks_may_run_in_other_processes(tmp_path: Path) -> None:
         assert [value for _, _, value in contents(c)] == ["2", "3"]
 
 
-# -- anything
+# -- any sequence of operations
 
 
 keys = st.sampled_from(["a", "b", "c", "d", "", None])
@@ -492,9 +498,9 @@ steps = st.one_of(
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(steps, max_size=25))
-def test_the_log_says_the_same_of_every_key_whatever_is_done_to_it(script: list[object]) -> None:
-    """Against a model: a record may be missing only if a later one of its key is before the active segment, it is a
-    tombstone that was kept for a day by a pass, or it has no key."""
+def test_any_operations_keep_the_latest_value_of_every_key(script: list[object]) -> None:
+    """Compared with a model: a record may be missing only if a later one of its key is before the active segment, if it
+    is a tombstone that a pass kept for a day, or if it has no key."""
     clock = ManualClock(now_ms=DAY_MS)
     with cluster(clock=clock) as c:
         c.create_topic("t", configs=COMPACT)
@@ -516,20 +522,20 @@ def test_the_log_says_the_same_of_every_key_whatever_is_done_to_it(script: list[
                 roll(c.coordinator, InProcess())
             else:
                 clock.advance(3600 if step == "an hour" else 86_401)
-            found = records(c.coordinator, "t")
-            assert found == [appended[one.offset] for one in found]
-            assert latest(found) == latest(appended)
-            held = c.coordinator.refresh().partition("t", 0)
-            assert held.log_end_offset == len(appended)
-            assert held.size_bytes == sum(one.size_bytes for one in live(c.coordinator, "t"))
+            log_records = records(c.coordinator, "t")
+            assert log_records == [appended[entry.offset] for entry in log_records]
+            assert latest(log_records) == latest(appended)
+            partition = c.coordinator.refresh().partition("t", 0)
+            assert partition.log_end_offset == len(appended)
+            assert partition.size_bytes == sum(entry.size_bytes for entry in live(c.coordinator, "t"))
 
 
-def latest(found: list[Read]) -> dict[bytes, bytes]:
-    """What a reader of the whole log knows of each key in the end; a key that is deleted is as one that never was."""
-    known: dict[bytes, bytes] = {}
-    for one in found:
-        if one.key is not None and one.value is not None:
-            known[one.key] = one.value
-        elif one.key is not None:
-            known.pop(one.key, None)
-    return known
+def latest(records_read: list[Read]) -> dict[bytes, bytes]:
+    """The final value of each key for a reader of the whole log; deleted keys are absent."""
+    values_by_key: dict[bytes, bytes] = {}
+    for record in records_read:
+        if record.key is not None and record.value is not None:
+            values_by_key[record.key] = record.value
+        elif record.key is not None:
+            values_by_key.pop(record.key, None)
+    return values_by_key

@@ -1,4 +1,4 @@
-"""The maintenance forgets producers and applications that were silent for as long as the settings say, and only it."""
+"""Maintenance removes producers and applications that were idle for longer than the settings allow, and no others."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def cluster(clock: ManualClock) -> Coordinator:
     return coordinator
 
 
-def used(cluster: Coordinator) -> None:
-    """A transactional id, an idempotent producer of a partition and an application, each with something committed."""
+def commit_as_each_kind(cluster: Coordinator) -> None:
+    """Commit with a transactional id, with an idempotent producer of a partition, and as an application."""
     cluster.init_producer("billing")
     state = cluster.state
     append = decide_append(
@@ -63,43 +63,43 @@ def named_run() -> Run:
     return Run(path="orders-0/x.log", batches=1, records=3, size_bytes=9, min_timestamp_us=1, max_timestamp_us=2)
 
 
-def known(cluster: Coordinator) -> tuple[int, int, int]:
+def counts(cluster: Coordinator) -> tuple[int, int, int]:
     state = cluster.refresh()
     return len(state.producers), len(state.partition("orders", 0).producers), len(state.applications)
 
 
 def test_each_kind_expires_after_its_own_time(cluster: Coordinator, clock: ManualClock) -> None:
-    used(cluster)
+    commit_as_each_kind(cluster)
     assert expire(cluster) == NOTHING
     clock.advance(1.1 * DAY_MS / 1000)
     cluster.submit(
         partial(alter_configs, topic="", changes={"num.partitions": "2"})
-    )  # the log's time goes by its commits
+    )  # the log's time advances with its commits
     assert expire(cluster) == ExpiryResult(0, 1, 0)
     clock.advance(7 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "3"}))
     assert expire(cluster) == ExpiryResult(1, 0, 0)
-    assert known(cluster) == (0, 0, 1)
+    assert counts(cluster) == (0, 0, 1)
 
 
-def test_applications_expire_only_where_a_setting_says_so(cluster: Coordinator, clock: ManualClock) -> None:
-    used(cluster)
+def test_applications_expire_only_if_configured(cluster: Coordinator, clock: ManualClock) -> None:
+    commit_as_each_kind(cluster)
     clock.advance(1000 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"application.id.expiration.ms": str(30 * DAY_MS)}))
     assert expire(cluster).applications == 1
-    assert known(cluster)[2] == 0
+    assert counts(cluster)[2] == 0
 
 
-def test_an_application_that_wrote_within_the_time_is_kept(cluster: Coordinator, clock: ManualClock) -> None:
+def test_an_application_that_wrote_recently_is_kept(cluster: Coordinator, clock: ManualClock) -> None:
     cluster.submit(partial(alter_configs, topic="", changes={"application.id.expiration.ms": str(30 * DAY_MS)}))
     clock.advance(20 * DAY_MS / 1000)
-    used(cluster)
+    commit_as_each_kind(cluster)
     clock.advance(20 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     assert expire(cluster).applications == 0
 
 
-def test_many_are_forgotten_in_several_commits(
+def test_many_producers_are_forgotten_in_several_commits(
     cluster: Coordinator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_FORGOTTEN_PER_COMMIT", 2)
@@ -112,7 +112,7 @@ def test_many_are_forgotten_in_several_commits(
     assert cluster.state.version == before + 3
 
 
-def test_a_sweep_removes_announcements_that_are_long_over_and_no_others(
+def test_a_sweep_removes_reader_leases_that_expired_long_ago_and_no_others(
     cluster: Coordinator, clock: ManualClock
 ) -> None:
     for number in range(30):

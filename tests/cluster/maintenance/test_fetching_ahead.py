@@ -1,4 +1,4 @@
-"""From a storage that is far away, tasks fetch several small files at the same time; what they make is the same."""
+"""From a remote storage, tasks prefetch several small files in parallel; the results are the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def small_files(c: Cluster, count: int = 40) -> None:
         append(c.coordinator, "t", [Written(b"k%d" % (number % 7), b"%d" % number, number)])
 
 
-def test_a_roll_makes_the_same_of_files_that_were_fetched_ahead() -> None:
+def test_a_roll_of_prefetched_files_gives_the_same_result() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c)
@@ -39,15 +39,15 @@ def test_a_roll_makes_the_same_of_files_that_were_fetched_ahead() -> None:
         assert records(c.coordinator, "t") == before
 
 
-def test_a_compaction_makes_the_same_of_files_that_were_fetched_ahead() -> None:
+def test_a_compaction_of_prefetched_files_gives_the_same_result() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)
         small_files(c)
         assert compact(c.coordinator, InProcess()).records_removed == 32
-        assert [one.offset for one in records(c.coordinator, "t")] == [32, 33, 34, 35, 36, 37, 38, 39]
+        assert [record.offset for record in records(c.coordinator, "t")] == [32, 33, 34, 35, 36, 37, 38, 39]
 
 
-def test_files_are_fetched_at_the_same_time_and_by_one_request_each() -> None:
+def test_files_are_fetched_in_parallel_with_one_request_each() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c)
@@ -65,17 +65,17 @@ def test_files_are_fetched_at_the_same_time_and_by_one_request_each() -> None:
         assert store.counts["open_input"] == 0
 
 
-def test_a_file_that_is_damaged_or_missing_is_found_all_the_same() -> None:
+def test_a_damaged_or_missing_prefetched_file_is_detected() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c)
         path = live(c.coordinator, "t")[20].path
-        whole = c.coordinator.store.get(path)
-        c.coordinator.store.put(path, whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+        content = c.coordinator.store.get(path)
+        c.coordinator.store.put(path, content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
         with pytest.raises(CorruptRecordError):
             roll(c.coordinator, InProcess())
         c.coordinator.store.delete(path)
         with pytest.raises(DataLossError):
             roll(c.coordinator, InProcess())
-        c.coordinator.store.put(path, whole)
+        c.coordinator.store.put(path, content)
         assert roll(c.coordinator, InProcess()).files_in == 40

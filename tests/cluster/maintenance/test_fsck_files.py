@@ -1,4 +1,4 @@
-"""fsck names each kind of damage to data files exactly: kind, partition, offsets, path; a sound cluster has none."""
+"""fsck reports each kind of damage to data files exactly: kind, partition, offsets, path; a sound cluster has none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def replicated(tmp_path: Path) -> DamagedCluster:
     return DamagedCluster(tmp_path, brokers=2)
 
 
-def place(finding: Finding) -> tuple[str, int, int, int, str]:
+def position_of(finding: Finding) -> tuple[str, int, int, int, str]:
     return finding.topic, finding.partition, finding.start_offset, finding.end_offset, finding.path
 
 
@@ -47,7 +47,7 @@ def test_every_byte_is_counted_once(cluster: DamagedCluster) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_changed_bit_anywhere_in_a_log_is_named_with_the_offsets_it_concerns(
+def test_a_flipped_bit_anywhere_in_a_log_is_reported_with_the_affected_offsets(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     cluster = DamagedCluster(tmp_path_factory.mktemp("flip"))
@@ -56,101 +56,103 @@ def test_a_changed_bit_anywhere_in_a_log_is_named_with_the_offsets_it_concerns(
     index = decode_index(cluster.file(index_of(path)).read_bytes(), path)
     position = data.draw(st.integers(0, index.summary.log_length - 1))
     cluster.flip(path, position, data.draw(st.integers(0, 7)))
-    found = only(cluster.report())
+    finding = only(cluster.report())
     batch = next((n for n, entry in enumerate(index.entries) if entry.position <= position < entry.end), -1)
     if batch < 0:
-        assert (found.kind, found.severity, found.path) == ("damaged-file", WARNING, path)
+        assert (finding.kind, finding.severity, finding.path) == ("damaged-file", WARNING, path)
         return
     start = 3 * BATCH + batch % 3 * BATCH
-    assert (found.kind, found.severity, found.batch) == ("damaged-batch", ERROR, batch)
-    assert place(found) == ("orders", batch // 3, start, start + BATCH, path)
-    assert not found.repairable
+    assert (finding.kind, finding.severity, finding.batch) == ("damaged-batch", ERROR, batch)
+    assert position_of(finding) == ("orders", batch // 3, start, start + BATCH, path)
+    assert not finding.repairable
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_changed_bit_anywhere_in_an_index_is_named(
+def test_a_flipped_bit_anywhere_in_an_index_is_reported(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     cluster = DamagedCluster(tmp_path_factory.mktemp("flip"))
     path = cluster.append()
     key = index_of(path)
     cluster.flip(key, data.draw(st.integers(0, cluster.file(key).stat().st_size - 1)), data.draw(st.integers(0, 7)))
-    found = only(cluster.report(), "damaged-index")
-    assert place(found) == ("orders", 0, 0, 3 * BATCH, key)
-    assert (found.severity, found.repairable) == (WARNING, True)
+    finding = only(cluster.report(), "damaged-index")
+    assert position_of(finding) == ("orders", 0, 0, 3 * BATCH, key)
+    assert (finding.severity, finding.repairable) == (WARNING, True)
 
 
 @pytest.mark.parametrize("kept", [0, 7, 300, 1000])
-def test_a_log_that_was_cut_short_is_named_with_all_offsets_from_there_on(cluster: DamagedCluster, kept: int) -> None:
+def test_a_truncated_log_is_reported_with_all_offsets_after_the_cut(cluster: DamagedCluster, kept: int) -> None:
     path = cluster.append()
     index = decode_index(cluster.file(index_of(path)).read_bytes(), path)
     cluster.cut(path, kept)
-    found = only(cluster.report(), "damaged-file")
-    whole = sum(entry.end <= kept for entry in index.entries)
-    assert place(found) == ("orders", 0, whole * BATCH, 3 * BATCH, path) or kept < index.summary.header_length
+    finding = only(cluster.report(), "damaged-file")
+    intact = sum(entry.end <= kept for entry in index.entries)
+    assert position_of(finding) == ("orders", 0, intact * BATCH, 3 * BATCH, path) or kept < index.summary.header_length
 
 
-def test_of_a_file_without_its_footer_no_record_is_lost(cluster: DamagedCluster) -> None:
+def test_a_file_without_its_footer_loses_no_record(cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.cut(path, cluster.file(path).stat().st_size - 1)
-    found = only(cluster.report(), "damaged-file")
-    assert (found.severity, found.start_offset) == (WARNING, -1)
+    finding = only(cluster.report(), "damaged-file")
+    assert (finding.severity, finding.start_offset) == (WARNING, -1)
     assert len(cluster.values()) == 3 * BATCH
 
 
-def test_a_missing_log_is_named_for_every_partition_in_it(cluster: DamagedCluster) -> None:
+def test_a_missing_log_is_reported_for_every_partition_in_it(cluster: DamagedCluster) -> None:
     path = cluster.append(partitions=(0, 1))
     cluster.file(path).unlink()
     report = cluster.report()
-    assert [place(found) for found in report.findings] == [
+    assert [position_of(finding) for finding in report.findings] == [
         ("orders", 0, 0, 3 * BATCH, path),
         ("orders", 1, 0, 3 * BATCH, path),
     ]
     assert kinds(report) == ["missing-log", "missing-log"]
-    assert {found.severity for found in report.findings} == {ERROR}
+    assert {finding.severity for finding in report.findings} == {ERROR}
 
 
-def test_a_missing_index_is_named(cluster: DamagedCluster) -> None:
+def test_a_missing_index_is_reported(cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.file(index_of(path)).unlink()
-    found = only(cluster.report(), "missing-index")
-    assert place(found) == ("orders", 0, 0, 3 * BATCH, index_of(path))
-    assert (found.severity, found.repairable) == (ERROR, False)
-    assert "a changed byte would go unnoticed" in found.action
+    finding = only(cluster.report(), "missing-index")
+    assert position_of(finding) == ("orders", 0, 0, 3 * BATCH, index_of(path))
+    assert (finding.severity, finding.repairable) == (ERROR, False)
+    assert "a changed byte would go unnoticed" in finding.action
 
 
-def test_an_index_of_another_file_is_named(cluster: DamagedCluster) -> None:
+def test_an_index_of_another_file_is_reported(cluster: DamagedCluster) -> None:
     path, other = cluster.append(batches=3), cluster.append(batches=2)
     cluster.file(index_of(path)).write_bytes(cluster.file(index_of(other)).read_bytes())
-    assert place(only(cluster.report(), "index-mismatch")) == ("orders", 0, 0, 3 * BATCH, index_of(path))
+    assert position_of(only(cluster.report(), "index-mismatch")) == ("orders", 0, 0, 3 * BATCH, index_of(path))
 
 
-def test_another_file_in_the_place_of_one_is_named(cluster: DamagedCluster) -> None:
+def test_a_file_replaced_by_another_one_is_reported(cluster: DamagedCluster) -> None:
     path, other = cluster.append(batches=3), cluster.append(batches=2)
     for key in (str, index_of):
         cluster.file(key(path)).write_bytes(cluster.file(key(other)).read_bytes())
-    assert place(only(cluster.report(), "wrong-segment")) == ("orders", 0, 0, 3 * BATCH, path)
+    assert position_of(only(cluster.report(), "wrong-segment")) == ("orders", 0, 0, 3 * BATCH, path)
 
 
-def test_damage_to_one_of_two_copies_is_a_warning_that_says_where_to_repair_from(replicated: DamagedCluster) -> None:
+def test_damage_to_one_of_two_copies_is_a_warning_that_names_the_source_for_a_repair(
+    replicated: DamagedCluster,
+) -> None:
     path = replicated.append()
     replicated.flip(path, 700, broker=1)
-    found = only(replicated.report(), "damaged-batch")
-    assert (found.severity, found.broker, found.repairable) == (WARNING, 1, True)
-    assert "broker 0" in found.action
+    finding = only(replicated.report(), "damaged-batch")
+    assert (finding.severity, finding.broker, finding.repairable) == (WARNING, 1, True)
+    assert "broker 0" in finding.action
 
 
-def test_damage_to_both_copies_in_the_same_place_is_an_error(replicated: DamagedCluster) -> None:
+def test_damage_to_the_same_batch_of_both_copies_is_an_error(replicated: DamagedCluster) -> None:
     path = replicated.append()
     for broker in (0, 1):
         replicated.flip(path, 700, bit=broker, broker=broker)
     report = replicated.report()
     assert kinds(report) == ["damaged-batch"] * 2
-    assert {found.severity for found in report.findings} == {ERROR}
+    assert {finding.severity for finding in report.findings} == {ERROR}
 
 
-def test_copies_that_differ_and_are_each_sound_are_named(replicated: DamagedCluster) -> None:
+def test_sound_copies_that_differ_are_reported(replicated: DamagedCluster) -> None:
     path = replicated.append()
     with replicated.file(path, 1).open("wb") as sink:
         writer = SegmentWriter(sink)
@@ -161,35 +163,37 @@ def test_copies_that_differ_and_are_each_sound_are_named(replicated: DamagedClus
     assert only(report, "replicas-differ").path == path
 
 
-def test_a_broker_whose_location_is_gone_is_told_once(replicated: DamagedCluster) -> None:
+def test_a_broker_with_a_missing_location_is_reported_once(replicated: DamagedCluster) -> None:
     replicated.append()
     replicated.location(1).rename(replicated.folder / "elsewhere")
-    found = only(replicated.report(), "broker-offline")
-    assert (found.broker, found.severity) == (1, WARNING)
+    finding = only(replicated.report(), "broker-offline")
+    assert (finding.broker, finding.severity) == (1, WARNING)
 
 
-def test_a_file_that_no_commit_names_is_a_note_and_nothing_is_wrong(cluster: DamagedCluster) -> None:
+def test_an_orphan_is_reported_as_a_note_only(cluster: DamagedCluster) -> None:
     path = cluster.append()
     orphan = path[:-8] + "xxxx.log"
     cluster.file(orphan).write_bytes(b"x")
     report = cluster.report()
     assert report.clean
-    assert [(found.kind, found.severity, found.path) for found in report.findings] == [("orphan-file", INFO, orphan)]
+    assert [(finding.kind, finding.severity, finding.path) for finding in report.findings] == [
+        ("orphan-file", INFO, orphan)
+    ]
 
 
-def test_fast_reads_no_batches_and_still_finds_missing_and_short_files(cluster: DamagedCluster) -> None:
+def test_a_fast_check_reads_no_batches_and_reports_missing_and_short_files(cluster: DamagedCluster) -> None:
     flipped, short = cluster.append(), cluster.append()
     cluster.flip(flipped, 700)
     cluster.cut(short, 1000)
     report = cluster.report(fast=True)
-    assert [found.path for found in report.findings] == [short]
+    assert [finding.path for finding in report.findings] == [short]
     assert report.checked.batches == 0
 
 
-def test_only_what_the_scope_holds_is_read(tmp_path: Path) -> None:
+def test_a_check_reads_only_its_scope(tmp_path: Path) -> None:
     cluster = DamagedCluster(tmp_path, topics=("orders", "audit"))
     for topic in ("orders", "audit"):
         for partition in (0, 1):
             cluster.flip(cluster.append(topic, (partition,)), 700)
     report = cluster.check(topics=["audit"], partitions=[1]).report
-    assert [found.subject for found in report.findings] == ["audit-1"]
+    assert [finding.subject for finding in report.findings] == ["audit-1"]

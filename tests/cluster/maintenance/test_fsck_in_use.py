@@ -1,4 +1,4 @@
-"""A cluster may be in use while it is checked: what others do meanwhile is never taken for damage."""
+"""A cluster may be in use during a check: concurrent changes are never reported as damage."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def put(c: Cluster, count: int = 1) -> None:
 
 
 class After(InProcess):
-    """Runs tasks once ``action`` has been done: between the plan and the reading of files."""
+    """Runs ``action`` before the tasks, that is, between the plan and the reading of files."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ def files(c: Cluster) -> set[str]:
     return {info.key for info in c.coordinator.store.list() if info.key.endswith(".log")}
 
 
-def test_files_that_were_rolled_and_deleted_meanwhile_are_not_missed(log: Cluster) -> None:
+def test_files_rolled_and_deleted_during_a_check_are_not_reported_missing(log: Cluster) -> None:
     before = files(log)
     report = check_cluster(log.coordinator.store, runner=After(lambda: maintain(log))).report
     assert before - files(log)
     assert report.findings == []
 
 
-def test_files_of_a_topic_that_was_deleted_meanwhile_are_not_missed(log: Cluster) -> None:
+def test_files_of_a_topic_deleted_during_a_check_are_not_reported_missing(log: Cluster) -> None:
     def delete() -> None:
         delete_topic(log.coordinator, "t")
         for key in files(log):
@@ -82,8 +82,8 @@ def test_files_of_a_topic_that_was_deleted_meanwhile_are_not_missed(log: Cluster
     assert check_cluster(log.coordinator.store, runner=After(delete)).report.findings == []
 
 
-def test_files_that_were_appended_meanwhile_are_no_orphans(log: Cluster) -> None:
-    """Listed before they are part of the log, and looked for after."""
+def test_files_appended_during_a_check_are_not_reported_as_orphans(log: Cluster) -> None:
+    """The files are listed before they are part of the log, and checked after."""
     store = FaultyStore(log.coordinator.store, before=lambda step, call: put(log) if is_listing(call) else None)
     report = check_cluster(store).report
     assert report.findings == []
@@ -94,9 +94,9 @@ def is_listing(call: Call) -> bool:
     return call.operation == "list" and call.key == ""
 
 
-def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster) -> None:
-    """Between the listing of the commits and the reading of each."""
-    at_once = LogSettings(min_commit_age_ms=0, min_commits_kept=0, min_checkpoint_age_ms=0)
+def test_commits_cleaned_up_during_a_check_are_not_reported_missing(log: Cluster) -> None:
+    """They are removed between the listing of the commits and the reading of each."""
+    immediately = LogSettings(min_commit_age_ms=0, min_commits_kept=0, min_checkpoint_age_ms=0)
     inner = log.coordinator.store
     assert isinstance(inner, MemoryStore)
     log.coordinator.log.write_checkpoint()
@@ -109,7 +109,7 @@ def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster) -> N
         if call.operation == "get" and call.key.startswith(COMMITS) and not cleaned:
             cleaned.append(call)
             log.coordinator.log.clock.sleep(10**9)
-            clean_up(inner, log.coordinator.log.clock, {"metadata.max.retention.ms": "1"}, at_once)
+            clean_up(inner, log.coordinator.log.clock, {"metadata.max.retention.ms": "1"}, immediately)
 
     before = len(list(inner.list(COMMITS)))
     report = check_cluster(FaultyStore(inner, before=clean)).report
@@ -118,7 +118,7 @@ def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster) -> N
     assert report.version == log.coordinator.refresh().version
 
 
-def test_a_storage_that_fails_is_told_from_damage_and_nothing_is_repaired(log: Cluster) -> None:
+def test_a_failing_storage_is_distinguished_from_damage_and_nothing_is_repaired(log: Cluster) -> None:
     broken = min(files(log))
 
     def fail(step: int, call: Call) -> None:
@@ -126,8 +126,8 @@ def test_a_storage_that_fails_is_told_from_damage_and_nothing_is_repaired(log: C
             raise StorageUnavailableError("injected: no answer", path=call.key)
 
     check = check_cluster(FaultyStore(log.coordinator.store, before=fail))
-    [found] = check.report.findings
-    assert (found.kind, found.severity, found.path) == ("unreadable", "error", broken)
+    [finding] = check.report.findings
+    assert (finding.kind, finding.severity, finding.path) == ("unreadable", "error", broken)
     repair_cluster(check)
     assert not any(repair.done for repair in check.report.repairs)
     assert check_cluster(log.coordinator.store).report.findings == []

@@ -1,5 +1,5 @@
-"""A cluster that is rolled, compacted, cut short and cleaned up is sound at every step, and damage to files that
-compaction left is named by the offsets that are still in them."""
+"""A cluster is sound at every step of maintenance (roll, compaction, retention, sweep), and damage to compacted files
+is reported with the offsets that are still in them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def put(c: Cluster, *keys: str, codec: str = "none") -> None:
     append(c.coordinator, "t", [Written(key.encode(), b"v" * 50, 1 + end) for key in keys], codec=codec)
 
 
-def wrong(c: Cluster) -> list[Finding]:
+def errors_and_warnings(c: Cluster) -> list[Finding]:
     return [finding for finding in check_cluster(c.coordinator.store).report.findings if finding.severity != INFO]
 
 
@@ -47,7 +47,7 @@ def compacted(c: Cluster, codec: str = "none") -> Segment:
 def test_a_compacted_log_is_sound(codec: str) -> None:
     with cluster() as c:
         compacted(c, codec)
-        assert wrong(c) == []
+        assert errors_and_warnings(c) == []
 
 
 def test_every_step_of_maintenance_leaves_a_sound_log() -> None:
@@ -57,41 +57,41 @@ def test_every_step_of_maintenance_leaves_a_sound_log() -> None:
         for _ in range(3):
             for _ in range(5):
                 put(c, "a", "b", "c")
-            assert wrong(c) == []
+            assert errors_and_warnings(c) == []
             roll(c.coordinator, InProcess())
             c.coordinator.log.write_checkpoint()
-            assert wrong(c) == []
+            assert errors_and_warnings(c) == []
             clock.sleep(500)
             retain(c.coordinator)
-            assert wrong(c) == []
+            assert errors_and_warnings(c) == []
             clock.sleep(1)
             sweep(c.coordinator)
-            assert wrong(c) == []
+            assert errors_and_warnings(c) == []
         c.coordinator.log.write_checkpoint()
-        assert wrong(c) == []
+        assert errors_and_warnings(c) == []
         commits = c.coordinator.log.commits(0, c.coordinator.refresh().version)
         done = {type(action).__name__ for commit in commits for action in commit.actions}
         assert {"ReplaceSegments", "DeleteSegments", "RemoveFiles", "ForgetRemovedFiles"} <= done
 
 
-def test_files_that_wait_to_be_deleted_are_no_orphans() -> None:
+def test_retired_files_are_not_reported_as_orphans() -> None:
     with cluster() as c:
         compacted(c)
         assert c.coordinator.state.removed_files
-        assert [found.kind for found in check_cluster(c.coordinator.store).report.findings] == []
+        assert [finding.kind for finding in check_cluster(c.coordinator.store).report.findings] == []
 
 
-def test_a_listing_that_is_gone_is_named() -> None:
+def test_a_missing_listing_is_reported() -> None:
     with cluster() as c:
         compacted(c)
         [listing] = c.coordinator.state.removed_files
         c.coordinator.store.delete(listing)
-        [found] = wrong(c)
-        assert (found.kind, found.path) == ("missing-listing", listing)
+        [finding] = errors_and_warnings(c)
+        assert (finding.kind, finding.path) == ("missing-listing", listing)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "gzip"])
-def test_damage_to_a_file_with_gaps_is_named_by_the_offsets_it_stands_for(codec: str) -> None:
+def test_damage_to_a_file_with_gaps_is_reported_with_its_offsets(codec: str) -> None:
     with cluster() as c:
         segment = compacted(c, codec)
         store = c.coordinator.store
@@ -99,13 +99,13 @@ def test_damage_to_a_file_with_gaps_is_named_by_the_offsets_it_stands_for(codec:
         data = bytearray(store.get(segment.path))
         data[index.entry(segment.first_batch).position + 300] ^= 1
         store.put(segment.path, bytes(data))
-        [found] = wrong(c)
+        [finding] = errors_and_warnings(c)
         first = segment.base_offset + index.entry(segment.first_batch).first_offset
-        assert (found.kind, found.start_offset) == ("damaged-batch", first)
-        assert first < found.end_offset <= segment.end_offset
+        assert (finding.kind, finding.start_offset) == ("damaged-batch", first)
+        assert first < finding.end_offset <= segment.end_offset
 
 
-def test_a_damaged_index_of_a_file_with_gaps_is_made_again() -> None:
+def test_a_damaged_index_of_a_file_with_gaps_is_rebuilt() -> None:
     with cluster() as c:
         segment = compacted(c)
         store = c.coordinator.store

@@ -1,4 +1,4 @@
-"""fsck names each kind of damage to the metadata exactly, and goes on with what can still be known."""
+"""fsck reports each kind of damage to the metadata exactly, and continues with what is still readable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.cluster.maintenance.damaged_clusters import DamagedCluster, kinds, on
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> DamagedCluster:
-    """Nine commits: broker, topic, five appends with checkpoints between, a config."""
+    """Nine commits: broker, topic, six appends with a checkpoint between them, a config."""
     cluster = DamagedCluster(tmp_path)
     for _ in range(3):
         cluster.append(partitions=(0, 1))
@@ -56,7 +56,7 @@ def test_a_cluster_whose_early_commits_were_removed_is_sound(cluster: DamagedClu
     assert cluster.report().findings == []
 
 
-def test_a_cluster_with_a_removal_under_way_is_sound(cluster: DamagedCluster) -> None:
+def test_a_cluster_with_an_unfinished_removal_is_sound(cluster: DamagedCluster) -> None:
     (cluster.root / "meta" / "boundary.json").write_bytes(b'{"boundary":3}')
     for version in (0, 2):
         commit(cluster, version).unlink()
@@ -65,7 +65,7 @@ def test_a_cluster_with_a_removal_under_way_is_sound(cluster: DamagedCluster) ->
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_changed_bit_anywhere_in_a_commit_is_named(
+def test_a_flipped_bit_anywhere_in_a_commit_is_reported(
     cluster: DamagedCluster, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("copy") / "root"
@@ -75,23 +75,25 @@ def test_a_changed_bit_anywhere_in_a_commit_is_named(
     content = bytearray(path.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(bytes(content))
-    found = check_metadata(LocalStore(str(folder)))
-    [finding] = found.findings
+    check = check_metadata(LocalStore(str(folder)))
+    [finding] = check.findings
     assert (finding.kind, finding.version, finding.path) == ("damaged-commit", version, commit_key(version))
     bridged = version <= 4
     assert finding.severity == (WARNING if bridged else ERROR)
-    assert found.state.version == (8 if bridged else version - 1)
+    assert check.state.version == (8 if bridged else version - 1)
 
 
 def test_a_missing_commit_before_a_checkpoint_is_a_warning_and_the_files_are_checked(cluster: DamagedCluster) -> None:
     commit(cluster, 2).unlink()
     report = cluster.report()
-    found = only(report, "missing-commit")
-    assert (found.version, found.severity) == (2, WARNING)
+    finding = only(report, "missing-commit")
+    assert (finding.version, finding.severity) == (2, WARNING)
     assert (report.version, report.checked.files) == (8, 6)
 
 
-def test_a_damaged_newest_commit_comes_with_the_command_that_ends_the_log_before_it(cluster: DamagedCluster) -> None:
+def test_a_damaged_newest_commit_is_reported_with_the_command_that_ends_the_log_before_it(
+    cluster: DamagedCluster,
+) -> None:
     path = commit(cluster, 8)
     path.write_bytes(path.read_bytes()[:-20])
     assert "`sparklog fsck --repair --end-at 7`" in only(cluster.report(), "damaged-commit").action
@@ -102,58 +104,61 @@ def test_a_damaged_newest_commit_comes_with_the_command_that_ends_the_log_before
     assert cluster.reopened().state.version == 7
 
 
-def test_a_damaged_commit_with_others_after_it_comes_without_that_command(cluster: DamagedCluster) -> None:
+def test_a_damaged_commit_followed_by_others_is_reported_without_that_command(cluster: DamagedCluster) -> None:
     path = commit(cluster, 7)
     path.write_bytes(path.read_bytes()[:-20])
     assert "--end-at" not in only(cluster.report(), "damaged-commit").action
 
 
-def test_several_missing_commits_are_one_finding_and_what_lies_beyond_them_another(cluster: DamagedCluster) -> None:
+def test_missing_commits_are_one_finding_and_the_commits_after_them_another(cluster: DamagedCluster) -> None:
     for version in (5, 6):
         commit(cluster, version).unlink()
     report = cluster.report()
     assert kinds(report) == ["missing-commit", "commits-beyond-the-end"]
-    [found] = report.of_kind("missing-commit")
-    assert (found.version, found.severity) == (5, ERROR)
-    assert "commits 5 to 6 are missing" in found.message
+    [finding] = report.of_kind("missing-commit")
+    assert (finding.version, finding.severity) == (5, ERROR)
+    assert "commits 5 to 6 are missing" in finding.message
 
 
-def test_the_newest_commits_are_missed_where_a_checkpoint_is_newer(cluster: DamagedCluster) -> None:
+def test_missing_newest_commits_are_reported_if_a_checkpoint_is_newer(cluster: DamagedCluster) -> None:
     cluster.reopened().log.write_checkpoint()
     commit(cluster, 8).unlink()
     assert only(cluster.report(), "missing-commit").version == 8
 
 
-def test_two_commits_in_each_others_place_are_both_named(cluster: DamagedCluster) -> None:
+def test_two_swapped_commits_are_both_reported(cluster: DamagedCluster) -> None:
     first, second = commit(cluster, 2).read_bytes(), commit(cluster, 3).read_bytes()
     commit(cluster, 2).write_bytes(second)
     commit(cluster, 3).write_bytes(first)
     report = cluster.report()
-    assert [(found.kind, found.version) for found in report.findings] == [("damaged-commit", 2), ("damaged-commit", 3)]
+    assert [(finding.kind, finding.version) for finding in report.findings] == [
+        ("damaged-commit", 2),
+        ("damaged-commit", 3),
+    ]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 6])
-def test_a_commit_that_was_edited_with_its_digest_is_named(cluster: DamagedCluster, version: int) -> None:
+def test_a_commit_edited_together_with_its_digest_is_reported(cluster: DamagedCluster, version: int) -> None:
     cluster.edit_commit(version, writer="somebody else")
-    found = only(cluster.report(), "broken-chain")
-    assert (found.version, found.severity) == (version, WARNING if version <= 4 else ERROR)
+    finding = only(cluster.report(), "broken-chain")
+    assert (finding.version, finding.severity) == (version, WARNING if version <= 4 else ERROR)
 
 
-def test_a_commit_that_names_another_before_it_is_named(cluster: DamagedCluster) -> None:
+def test_a_commit_with_another_previous_digest_is_reported(cluster: DamagedCluster) -> None:
     cluster.edit_commit(6, previous="ab" * 32)
     assert only(cluster.report(), "broken-chain").version == 6
 
 
-def test_a_commit_that_contradicts_the_log_is_named(cluster: DamagedCluster) -> None:
+def test_a_commit_that_contradicts_the_log_is_reported(cluster: DamagedCluster) -> None:
     cluster.edit_commit(8, checksum="0" * 32)
-    found = only(cluster.report(), "broken-chain")
-    assert (found.version, found.severity) == (8, ERROR)
-    assert "checksum of live segments" in found.message
+    finding = only(cluster.report(), "broken-chain")
+    assert (finding.version, finding.severity) == (8, ERROR)
+    assert "checksum of live segments" in finding.message
 
 
 @pytest.mark.parametrize("suffix", [".json", ".heads", ".lists", ".segments"])
 @pytest.mark.parametrize("how", ["flip", "cut", "delete"])
-def test_damage_to_a_checkpoint_is_named_and_can_be_repaired(
+def test_damage_to_a_checkpoint_is_reported_as_repairable(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, suffix: str, how: str
 ) -> None:
     monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
@@ -171,13 +176,13 @@ def test_damage_to_a_checkpoint_is_named_and_can_be_repaired(
     if (suffix, how) == (".json", "delete"):
         assert kinds(report) == ["stale-hint"]
         return
-    named = [found for found in report.findings if found.kind == "damaged-checkpoint"]
-    assert [(found.version, found.severity, found.repairable) for found in named] == [(4, WARNING, True)]
-    assert named[0].path == str(path.relative_to(cluster.root))
+    findings = [finding for finding in report.findings if finding.kind == "damaged-checkpoint"]
+    assert [(finding.version, finding.severity, finding.repairable) for finding in findings] == [(4, WARNING, True)]
+    assert findings[0].path == str(path.relative_to(cluster.root))
     assert report.version == 8
 
 
-def test_a_checkpoint_of_another_history_is_named(cluster: DamagedCluster, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_history_is_reported(cluster: DamagedCluster, tmp_path: Path) -> None:
     other = DamagedCluster(tmp_path / "other")
     for _ in range(3):
         other.append()
@@ -187,7 +192,7 @@ def test_a_checkpoint_of_another_history_is_named(cluster: DamagedCluster, tmp_p
     assert kinds(cluster.report()) == ["checkpoint-differs", "stale-hint"]
 
 
-def test_cluster_json_is_not_taken_from_a_checkpoint_of_another_history(
+def test_cluster_json_is_not_restored_from_a_checkpoint_of_another_history(
     cluster: DamagedCluster, tmp_path: Path
 ) -> None:
     other = DamagedCluster(tmp_path / "other")
@@ -196,11 +201,11 @@ def test_cluster_json_is_not_taken_from_a_checkpoint_of_another_history(
     shutil.rmtree(cluster.root / "meta" / "checkpoints")
     shutil.copytree(other.root / "meta" / "checkpoints", cluster.root / "meta" / "checkpoints")
     (cluster.root / "cluster.json").unlink()
-    [found] = cluster.report().of_kind("cluster-file")
-    assert (found.severity, found.repairable) == (ERROR, False)
+    [finding] = cluster.report().of_kind("cluster-file")
+    assert (finding.severity, finding.repairable) == (ERROR, False)
 
 
-def test_a_checkpoint_whose_lists_are_of_another_checkpoint_is_named(cluster: DamagedCluster) -> None:
+def test_a_checkpoint_with_the_lists_of_another_checkpoint_is_reported(cluster: DamagedCluster) -> None:
     log = CommitLog.open(LocalStore(str(cluster.root)))
     manifest = log.write_checkpoint()
     assert manifest.version == 8
@@ -214,12 +219,12 @@ def test_a_checkpoint_whose_lists_are_of_another_checkpoint_is_named(cluster: Da
     assert report.of_kind("damaged-checkpoint")[0].version == 8
 
 
-def test_a_hint_that_names_nothing_is_named(cluster: DamagedCluster) -> None:
+def test_a_hint_to_a_missing_manifest_is_reported(cluster: DamagedCluster) -> None:
     (cluster.root / "meta" / "checkpoints" / "latest.json").write_bytes(b'{"manifest":"meta/checkpoints/gone.json"}')
     assert only(cluster.report(), "stale-hint").path == "meta/checkpoints/latest.json"
 
 
-def test_a_boundary_that_cannot_be_read_is_named(cluster: DamagedCluster) -> None:
+def test_an_unreadable_boundary_is_reported(cluster: DamagedCluster) -> None:
     (cluster.root / "meta" / "boundary.json").write_bytes(b"{}")
     for version in range(4):
         commit(cluster, version).unlink()
@@ -228,7 +233,7 @@ def test_a_boundary_that_cannot_be_read_is_named(cluster: DamagedCluster) -> Non
     assert report.version == 8
 
 
-def test_history_that_was_removed_without_a_checkpoint_is_named(cluster: DamagedCluster) -> None:
+def test_history_removed_without_a_checkpoint_is_reported(cluster: DamagedCluster) -> None:
     (cluster.root / "meta" / "boundary.json").write_bytes(b'{"boundary":3}')
     for version in range(4):
         commit(cluster, version).unlink()
@@ -240,7 +245,7 @@ def test_history_that_was_removed_without_a_checkpoint_is_named(cluster: Damaged
 
 
 @pytest.mark.parametrize("content", [None, b"{", b'{"format":1,"cluster_id":"another"}'])
-def test_damage_to_cluster_json_is_named_and_the_checkpoints_know_the_id(
+def test_damage_to_cluster_json_is_reported_with_the_id_from_a_checkpoint(
     cluster: DamagedCluster, content: bytes | None
 ) -> None:
     path = cluster.root / "cluster.json"
@@ -249,8 +254,8 @@ def test_damage_to_cluster_json_is_named_and_the_checkpoints_know_the_id(
     else:
         path.write_bytes(content)
     report = cluster.report()
-    found = only(report, "cluster-file")
-    assert (found.severity, found.repairable) == (WARNING, True)
+    finding = only(report, "cluster-file")
+    assert (finding.severity, finding.repairable) == (WARNING, True)
     assert report.cluster_id == cluster.coordinator.state.cluster_id
 
 
@@ -261,9 +266,7 @@ def test_a_mirror_is_not_taken_for_a_damaged_cluster(cluster: DamagedCluster, tm
         check_metadata(target)
 
 
-def test_a_promoted_mirror_is_sound_and_the_closed_root_says_where_it_is(
-    cluster: DamagedCluster, tmp_path: Path
-) -> None:
+def test_a_promoted_mirror_is_sound_and_the_closed_root_refers_to_it(cluster: DamagedCluster, tmp_path: Path) -> None:
     new = str(tmp_path / "mirror")
     mirror(cluster.store, LocalStore(new))
     promote(new, str(cluster.root))
@@ -274,12 +277,12 @@ def test_a_promoted_mirror_is_sound_and_the_closed_root_says_where_it_is(
         cluster.report()
 
 
-def test_a_folder_that_is_no_cluster_cannot_be_checked(tmp_path: Path) -> None:
+def test_a_folder_without_a_cluster_cannot_be_checked(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotFoundError):
         check_metadata(LocalStore(str(tmp_path)))
 
 
-def test_what_commits_during_a_check_is_no_finding(cluster: DamagedCluster) -> None:
+def test_commits_during_a_check_are_not_reported(cluster: DamagedCluster) -> None:
     check = cluster.check()
     cluster.append()
     assert check.report.findings == []

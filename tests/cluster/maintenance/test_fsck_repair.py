@@ -1,4 +1,4 @@
-"""What can be mended is, with the same records afterwards; what cannot is refused with the reason, never guessed."""
+"""Repairs restore the same records where possible, and otherwise refuse with the reason; they never guess."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def repaired(cluster: DamagedCluster, dry_run: bool = False, mirrors: tuple[str,
     return check.report
 
 
-def whole(cluster: DamagedCluster) -> dict[str, bytes]:
-    """Every data file by its place."""
-    found = {}
+def data_files(cluster: DamagedCluster) -> dict[str, bytes]:
+    """The content of every data file, by broker and path."""
+    contents = {}
     for broker in cluster.brokers:
         for path in cluster.location(broker).glob("*-*/*"):
-            found[f"{broker}:{path.relative_to(cluster.location(broker))}"] = path.read_bytes()
-    return found
+            contents[f"{broker}:{path.relative_to(cluster.location(broker))}"] = path.read_bytes()
+    return contents
 
 
 def test_a_sound_cluster_needs_no_repair(replicated: DamagedCluster) -> None:
@@ -58,12 +58,12 @@ def test_a_sound_cluster_needs_no_repair(replicated: DamagedCluster) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_damage_to_one_copy_is_mended_from_the_other(
+def test_any_damage_to_one_copy_is_repaired_from_the_other(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     cluster = DamagedCluster(tmp_path_factory.mktemp("repair"), brokers=2)
     paths = [cluster.append(partitions=(0, 1), codec=data.draw(st.sampled_from(CODECS))) for _ in range(2)]
-    before = whole(cluster)
+    before = data_files(cluster)
     for _ in range(data.draw(st.integers(1, 3))):
         key = data.draw(st.sampled_from([*paths, *map(index_of, paths)]))
         broker = 0 if key == paths[0] else 1
@@ -81,25 +81,25 @@ def test_any_damage_to_one_copy_is_mended_from_the_other(
         else:
             path.unlink()
     report = repaired(cluster)
-    assert whole(cluster) == before
+    assert data_files(cluster) == before
     assert report.left == []
     assert report.clean
 
 
 @pytest.mark.parametrize("how", ["fails", "changes"])
-def test_a_copy_that_fails_or_changes_while_another_is_mended_from_it_spoils_neither(how: str, tmp_path: Path) -> None:
-    """At each of its reads in turn."""
+def test_a_source_that_fails_or_changes_during_a_repair_spoils_neither_copy(how: str, tmp_path: Path) -> None:
+    """The disturbance is injected at each read of the source in turn."""
     outcomes, reads, disturbed = set(), 1, 0
     while disturbed <= reads:
-        mended, reads = mend_disturbed(DamagedCluster(tmp_path / str(disturbed), brokers=2), how, disturbed)
-        outcomes.add(mended)
+        is_repaired, reads = repair_disturbed(DamagedCluster(tmp_path / str(disturbed), brokers=2), how, disturbed)
+        outcomes.add(is_repaired)
         disturbed += 1
     assert outcomes == {True, False}
 
 
-def mend_disturbed(cluster: DamagedCluster, how: str, disturbed: int) -> tuple[bool, int]:
-    """Mend a file of the root from broker 1, whose copy fails or changes at this read. Return whether it was mended,
-    and the number of reads."""
+def repair_disturbed(cluster: DamagedCluster, how: str, disturbed: int) -> tuple[bool, int]:
+    """Repair a file of the root from broker 1, whose copy fails or changes at this read. Return whether it was
+    repaired, and the number of reads."""
     key = cluster.append()
     sound = cluster.file(key).read_bytes()
     cluster.flip(key, len(sound) // 2)
@@ -119,28 +119,28 @@ def mend_disturbed(cluster: DamagedCluster, how: str, disturbed: int) -> tuple[b
     check = cluster.check()
     check.stores[1] = FaultyStore(check.stores[1], before=disturb)
     repair_cluster(check)
-    mended = cluster.file(key).read_bytes()
-    assert mended in (sound, damaged)
+    content = cluster.file(key).read_bytes()
+    assert content in (sound, damaged)
     assert how == "changes" or cluster.file(key, 1).read_bytes() == sound
-    return mended == sound, len(reads)
+    return content == sound, len(reads)
 
 
-def test_two_copies_that_are_damaged_in_different_places_make_a_whole_one(replicated: DamagedCluster) -> None:
+def test_two_copies_with_different_damaged_batches_are_both_repaired(replicated: DamagedCluster) -> None:
     path = replicated.append()
-    before = whole(replicated)
+    before = data_files(replicated)
     entries = decode_index(replicated.file(index_of(path)).read_bytes(), path).entries
     replicated.flip(path, entries[0].position + 300, broker=0)
     replicated.flip(path, entries[2].position + 300, broker=1)
     assert {finding.repairable for finding in replicated.report().findings} == {True}
     assert repaired(replicated).left == []
-    assert whole(replicated) == before
+    assert data_files(replicated) == before
 
 
-def test_a_log_and_an_index_of_two_copies_make_a_whole_one_and_nobody_is_told_to_give_the_records_up(
+def test_a_log_and_an_index_from_two_copies_are_combined_and_deleting_records_is_not_suggested(
     replicated: DamagedCluster,
 ) -> None:
     path = replicated.append()
-    before = whole(replicated)
+    before = data_files(replicated)
     replicated.file(path, 0).unlink()
     replicated.file(index_of(path), 1).unlink()
     lost = next(finding for finding in replicated.check().report.findings if finding.kind == "missing-log")
@@ -148,10 +148,10 @@ def test_a_log_and_an_index_of_two_copies_make_a_whole_one_and_nobody_is_told_to
     assert "broker 1" in lost.action
     assert "delete-records" not in lost.action
     assert repaired(replicated).left == []
-    assert whole(replicated) == before
+    assert data_files(replicated) == before
 
 
-def test_what_no_copy_has_is_named_and_the_rest_is_mended(replicated: DamagedCluster) -> None:
+def test_batches_that_no_copy_has_are_reported_and_the_others_repaired(replicated: DamagedCluster) -> None:
     path = replicated.append()
     entries = decode_index(replicated.file(index_of(path)).read_bytes(), path).entries
     for broker in (0, 1):
@@ -159,7 +159,7 @@ def test_what_no_copy_has_is_named_and_the_rest_is_mended(replicated: DamagedClu
     replicated.flip(path, entries[2].position + 300, broker=1)
     report = repaired(replicated)
     assert report.left is not None
-    assert [(found.kind, found.broker, found.start_offset, found.end_offset) for found in report.left] == [
+    assert [(finding.kind, finding.broker, finding.start_offset, finding.end_offset) for finding in report.left] == [
         ("damaged-batch", 0, BATCH, 2 * BATCH),
         ("damaged-batch", 1, BATCH, 2 * BATCH),
     ]
@@ -167,48 +167,48 @@ def test_what_no_copy_has_is_named_and_the_rest_is_mended(replicated: DamagedClu
     assert not report.clean
 
 
-def test_a_damaged_batch_without_another_copy_is_left_as_it_is(cluster: DamagedCluster) -> None:
+def test_a_damaged_batch_without_another_copy_is_left_unchanged(cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.flip(path, 700)
-    before = whole(cluster)
+    before = data_files(cluster)
     report = repaired(cluster)
     assert [repair.done for repair in report.repairs] == [False]
     assert "no copy has batch 0 (offsets 0 to 4 of orders-0)" in report.repairs[0].why_not
-    assert whole(cluster) == before
+    assert data_files(cluster) == before
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_an_index_with_a_changed_bit_is_made_again_from_the_only_log(
+def test_an_index_with_a_flipped_bit_is_rebuilt_from_the_only_log(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     cluster = DamagedCluster(tmp_path_factory.mktemp("repair"))
     path = cluster.append(partitions=(0, 1), codec=data.draw(st.sampled_from(CODECS)))
-    before = whole(cluster)
+    before = data_files(cluster)
     cluster.flip(index_of(path), data.draw(st.integers(0, len(before[f"0:{index_of(path)}"]) - 1)))
     report = repaired(cluster)
-    assert whole(cluster) == before
+    assert data_files(cluster) == before
     assert report.left == []
     assert "vouches for the .log" in report.repairs[0].what
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_an_index_is_never_made_from_a_log_that_is_damaged_too(
+def test_an_index_is_never_rebuilt_from_a_damaged_log(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     cluster = DamagedCluster(tmp_path_factory.mktemp("repair"))
     path = cluster.append()
     for key in (path, index_of(path)):
         cluster.flip(key, data.draw(st.integers(0, cluster.file(key).stat().st_size - 1)))
-    before = whole(cluster)
+    before = data_files(cluster)
     report = repaired(cluster)
     assert not report.clean
-    assert whole(cluster) == before
+    assert data_files(cluster) == before
     assert [repair.done for repair in report.repairs] == [False]
 
 
-def test_a_lost_index_of_the_only_copy_is_refused_with_the_reason(cluster: DamagedCluster) -> None:
+def test_the_lost_index_of_an_only_copy_is_not_rebuilt_and_the_reason_is_reported(cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.file(index_of(path)).unlink()
     report = repaired(cluster)
@@ -217,7 +217,7 @@ def test_a_lost_index_of_the_only_copy_is_refused_with_the_reason(cluster: Damag
     assert not cluster.file(index_of(path)).exists()
 
 
-def test_brokers_that_never_had_a_file_are_no_reason_why_its_index_cannot_be_made(tmp_path: Path) -> None:
+def test_brokers_that_never_had_a_file_are_not_named_as_the_reason_against_a_rebuild(tmp_path: Path) -> None:
     cluster = DamagedCluster(tmp_path)
     add_broker(open_cluster(str(cluster.root)), str(tmp_path / "other"))
     cluster.file(index_of(cluster.append())).unlink()
@@ -226,17 +226,17 @@ def test_brokers_that_never_had_a_file_are_no_reason_why_its_index_cannot_be_mad
     assert "broker 1" not in finding.action
 
 
-def test_two_equal_logs_vouch_for_each_other_where_both_indexes_are_lost(replicated: DamagedCluster) -> None:
+def test_two_equal_logs_without_indexes_verify_each_other(replicated: DamagedCluster) -> None:
     path = replicated.append()
-    before = whole(replicated)
+    before = data_files(replicated)
     for broker in (0, 1):
         replicated.file(index_of(path), broker).unlink()
     report = repaired(replicated)
     assert report.left == []
-    assert whole(replicated) == before
+    assert data_files(replicated) == before
 
 
-def test_two_logs_that_are_not_equal_vouch_for_nothing(replicated: DamagedCluster) -> None:
+def test_two_unequal_logs_without_indexes_are_not_repaired(replicated: DamagedCluster) -> None:
     path = replicated.append()
     for broker in (0, 1):
         replicated.file(index_of(path), broker).unlink()
@@ -245,28 +245,28 @@ def test_two_logs_that_are_not_equal_vouch_for_nothing(replicated: DamagedCluste
     assert [repair.done for repair in report.repairs] == [False, False]
 
 
-def test_copies_that_differ_and_are_each_sound_are_left_alone(replicated: DamagedCluster, tmp_path: Path) -> None:
+def test_sound_copies_that_differ_are_left_unchanged(replicated: DamagedCluster, tmp_path: Path) -> None:
     path = replicated.append(codec="none")
     other = DamagedCluster(tmp_path / "other")
     key = other.append()
     shutil.copy(other.file(key), replicated.file(path, 1))
     shutil.copy(other.file(index_of(key)), replicated.file(index_of(path), 1))
-    before = whole(replicated)
+    before = data_files(replicated)
     repaired(replicated)
-    assert whole(replicated) == before
+    assert data_files(replicated) == before
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(replicated: DamagedCluster) -> None:
+def test_a_dry_run_reports_repairs_and_changes_nothing(replicated: DamagedCluster) -> None:
     path = replicated.append()
     replicated.flip(path, 700, broker=1)
-    before = whole(replicated)
+    before = data_files(replicated)
     report = repaired(replicated, dry_run=True)
     assert [(repair.path, repair.broker, repair.done) for repair in report.repairs] == [(path, 1, False)]
     assert report.left is None
-    assert whole(replicated) == before
+    assert data_files(replicated) == before
 
 
-def test_records_read_the_same_after_a_repair_of_everything(replicated: DamagedCluster) -> None:
+def test_records_are_unchanged_after_several_repairs(replicated: DamagedCluster) -> None:
     paths = [replicated.append(partitions=(0, 1)) for _ in range(4)]
     wanted = [replicated.values(partition=number) for number in (0, 1)]
     replicated.flip(paths[0], 700)
@@ -306,7 +306,7 @@ def test_a_damaged_checkpoint_is_replaced_and_the_cluster_opens_as_before(
     assert len(list(folder.glob("*.heads"))) == 1 or suffix == ".json"
 
 
-def test_a_checkpoint_that_nothing_else_stands_for_is_kept(cluster: DamagedCluster) -> None:
+def test_a_damaged_checkpoint_is_kept_if_its_commits_were_removed(cluster: DamagedCluster) -> None:
     with_checkpoint(cluster)
     (cluster.root / "meta" / "boundary.json").write_bytes(b'{"boundary":3}')
     for version in range(4):
@@ -340,14 +340,14 @@ def test_a_stale_hint_is_removed(cluster: DamagedCluster) -> None:
     assert not hint.exists()
 
 
-def test_cluster_json_is_written_again_from_a_checkpoint(cluster: DamagedCluster) -> None:
+def test_cluster_json_is_restored_from_a_checkpoint(cluster: DamagedCluster) -> None:
     wanted = with_checkpoint(cluster).coordinator.state.cluster_id
     (cluster.root / "cluster.json").unlink()
     assert repaired(cluster).left == []
     assert json.loads((cluster.root / "cluster.json").read_bytes())["cluster_id"] == wanted
 
 
-def test_a_damaged_boundary_of_a_log_that_has_all_its_commits_is_removed(cluster: DamagedCluster) -> None:
+def test_the_damaged_boundary_of_a_log_with_all_its_commits_is_removed(cluster: DamagedCluster) -> None:
     cluster.append()
     boundary = cluster.root / "meta" / "boundary.json"
     boundary.write_bytes(b"{")
@@ -357,7 +357,7 @@ def test_a_damaged_boundary_of_a_log_that_has_all_its_commits_is_removed(cluster
     assert len(cluster.values()) == 3 * BATCH
 
 
-def test_a_damaged_boundary_is_left_where_nothing_stands_for_the_commits_that_are_missing(
+def test_a_damaged_boundary_is_kept_if_no_checkpoint_covers_the_missing_commits(
     cluster: DamagedCluster,
 ) -> None:
     cluster.append()
@@ -371,7 +371,7 @@ def test_a_damaged_boundary_is_left_where_nothing_stands_for_the_commits_that_ar
     assert not report.clean
 
 
-def test_a_damaged_boundary_is_written_again(cluster: DamagedCluster) -> None:
+def test_a_damaged_boundary_is_rewritten(cluster: DamagedCluster) -> None:
     with_checkpoint(cluster)
     (cluster.root / "meta" / "boundary.json").write_bytes(b"{}")
     for version in range(3):
@@ -382,7 +382,7 @@ def test_a_damaged_boundary_is_written_again(cluster: DamagedCluster) -> None:
 
 @pytest.mark.parametrize("how", ["delete", "flip", "edit"])
 @pytest.mark.parametrize("version", [2, 4, 5])
-def test_a_commit_is_put_back_from_a_mirror(cluster: DamagedCluster, tmp_path: Path, how: str, version: int) -> None:
+def test_a_commit_is_restored_from_a_mirror(cluster: DamagedCluster, tmp_path: Path, how: str, version: int) -> None:
     with_checkpoint(cluster)
     cluster.pad(1)
     mirror = tmp_path / "mirror"
@@ -400,7 +400,7 @@ def test_a_commit_is_put_back_from_a_mirror(cluster: DamagedCluster, tmp_path: P
     assert path.read_bytes() == wanted
 
 
-def test_commits_in_a_row_are_put_back_from_a_mirror(cluster: DamagedCluster, tmp_path: Path) -> None:
+def test_consecutive_commits_are_restored_from_a_mirror(cluster: DamagedCluster, tmp_path: Path) -> None:
     with_checkpoint(cluster)
     cluster.pad(2)
     mirror = tmp_path / "mirror"
@@ -414,8 +414,8 @@ def test_commits_in_a_row_are_put_back_from_a_mirror(cluster: DamagedCluster, tm
     assert cluster.reopened().state == wanted
 
 
-def test_a_mirror_that_went_on_by_itself_is_not_taken_for_a_copy(cluster: DamagedCluster, tmp_path: Path) -> None:
-    """The last commit is gone, and only a checkpoint knows of it."""
+def test_a_mirror_that_has_diverged_is_not_used(cluster: DamagedCluster, tmp_path: Path) -> None:
+    """The last commit is missing, and only a checkpoint has its digest."""
     with_checkpoint(cluster)
     other = tmp_path / "other"
     shutil.copytree(cluster.root, other)
@@ -429,7 +429,7 @@ def test_a_mirror_that_went_on_by_itself_is_not_taken_for_a_copy(cluster: Damage
     assert "is not that of the mirror's commit" in report.repairs[0].why_not
 
 
-def test_a_commit_of_another_history_is_not_put_back(cluster: DamagedCluster, tmp_path: Path) -> None:
+def test_a_commit_of_another_history_is_not_restored(cluster: DamagedCluster, tmp_path: Path) -> None:
     with_checkpoint(cluster)
     other = with_checkpoint(DamagedCluster(tmp_path / "other"))
     (cluster.root / commit_key(3)).unlink()

@@ -1,4 +1,4 @@
-"""Lists of live segments: holes, overlaps, counts and checksums that do not add up are named with their offsets."""
+"""Lists of live segments: gaps, overlaps, wrong counts and wrong checksums are reported with their offsets."""
 
 from __future__ import annotations
 
@@ -50,53 +50,57 @@ def partition(segments: Sequence[Segment], **changes: Any) -> PartitionState:
     return replace(state, **changes)
 
 
-def found(segments: Sequence[Segment], **changes: Any) -> list[tuple[int, int]]:
-    return [places(finding) for finding in check_partition("orders", 0, partition(segments, **changes), segments)]
+def offsets_reported(segments: Sequence[Segment], **changes: Any) -> list[tuple[int, int]]:
+    return [offsets_of(finding) for finding in check_partition("orders", 0, partition(segments, **changes), segments)]
 
 
-def places(finding: Finding) -> tuple[int, int]:
+def offsets_of(finding: Finding) -> tuple[int, int]:
     assert (finding.kind, finding.topic, finding.partition) == ("segment-list", "orders", 0)
     return finding.start_offset, finding.end_offset
 
 
-def test_segments_one_after_another_are_in_order() -> None:
-    assert found([segment(0, 5), segment(5, 9), segment(9, 10)]) == []
-    assert found([]) == []
+def test_consecutive_segments_are_in_order() -> None:
+    assert offsets_reported([segment(0, 5), segment(5, 9), segment(9, 10)]) == []
+    assert offsets_reported([]) == []
 
 
 def test_a_log_that_starts_inside_its_first_segment_is_in_order() -> None:
-    assert found([segment(0, 5), segment(5, 9)], log_start_offset=3) == []
-    assert found([segment(0, 5), segment(5, 9)], log_start_offset=7) == []
+    assert offsets_reported([segment(0, 5), segment(5, 9)], log_start_offset=3) == []
+    assert offsets_reported([segment(0, 5), segment(5, 9)], log_start_offset=7) == []
 
 
-def test_a_hole_is_named() -> None:
-    assert found([segment(0, 5), segment(7, 9)]) == [(5, 7)]
-    assert found([segment(2, 5)]) == [(0, 2)]
-    assert found([segment(0, 5)], log_end_offset=8) == [(5, 8)]
+def test_a_gap_is_reported() -> None:
+    assert offsets_reported([segment(0, 5), segment(7, 9)]) == [(5, 7)]
+    assert offsets_reported([segment(2, 5)]) == [(0, 2)]
+    assert offsets_reported([segment(0, 5)], log_end_offset=8) == [(5, 8)]
 
 
-def test_a_hole_that_compaction_or_a_change_has_left_is_none() -> None:
-    assert found([segment(0, 5), segment(7, 9)], cleaned_offset=7) == []
-    assert found([segment(0, 5), segment(7, 9)], changes=(SegmentChange(3, 0, 6), SegmentChange(4, 6, 9))) == []
-    assert found([segment(0, 5), segment(7, 9)], changes=(SegmentChange(3, 0, 6),)) == [(5, 7)]
-    assert found([segment(0, 5), segment(7, 9)], changes=(SegmentChange(3, 0, 1),) * SEGMENT_CHANGES_KEPT) == []
+def test_gaps_left_by_compaction_or_recent_changes_are_not_reported() -> None:
+    assert offsets_reported([segment(0, 5), segment(7, 9)], cleaned_offset=7) == []
+    assert (
+        offsets_reported([segment(0, 5), segment(7, 9)], changes=(SegmentChange(3, 0, 6), SegmentChange(4, 6, 9))) == []
+    )
+    assert offsets_reported([segment(0, 5), segment(7, 9)], changes=(SegmentChange(3, 0, 6),)) == [(5, 7)]
+    assert (
+        offsets_reported([segment(0, 5), segment(7, 9)], changes=(SegmentChange(3, 0, 1),) * SEGMENT_CHANGES_KEPT) == []
+    )
 
 
-def test_offsets_of_two_segments_are_named() -> None:
-    assert found([segment(0, 5), segment(3, 9)]) == [(3, 5)]
+def test_overlapping_segments_are_reported() -> None:
+    assert offsets_reported([segment(0, 5), segment(3, 9)]) == [(3, 5)]
 
 
-def test_segments_beyond_the_end_are_named() -> None:
-    assert found([segment(0, 5), segment(5, 9)], log_end_offset=7) == [(7, 9)]
+def test_segments_after_the_log_end_offset_are_reported() -> None:
+    assert offsets_reported([segment(0, 5), segment(5, 9)], log_end_offset=7) == [(7, 9)]
 
 
 @pytest.mark.parametrize("records", [0, 6])
-def test_more_records_than_offsets_or_none_are_named(records: int) -> None:
-    assert found([segment(0, 5, records)]) == [(0, 5)]
+def test_segments_with_more_records_than_offsets_or_without_records_are_reported(records: int) -> None:
+    assert offsets_reported([segment(0, 5, records)]) == [(0, 5)]
 
 
-def test_counts_that_differ_are_named() -> None:
-    assert found([segment(0, 5)], size_bytes=11) == [(0, 5)]
+def test_counts_that_differ_are_reported() -> None:
+    assert offsets_reported([segment(0, 5)], size_bytes=11) == [(0, 5)]
 
 
 def lists(checksum: str, total: str) -> list[Finding]:
@@ -106,10 +110,10 @@ def lists(checksum: str, total: str) -> list[Finding]:
     return list(check_lists(state, {"orders": TopicSegments(topic, [], segments)}))
 
 
-def test_checksums_of_topics_and_of_the_cluster_are_worked_out_anew() -> None:
-    right = segment_checksum.to_text(
-        segment_checksum.total(segment_checksum.segment_hash("id", one) for one in (segment(0, 5), segment(5, 9, 3)))
+def test_checksums_of_topics_and_of_the_cluster_are_recomputed() -> None:
+    correct = segment_checksum.to_text(
+        segment_checksum.total(segment_checksum.segment_hash("id", item) for item in (segment(0, 5), segment(5, 9, 3)))
     )
-    assert lists(right, right) == []
-    assert [finding.topic for finding in lists("0" * 32, right)] == ["orders", ""]
-    assert [finding.topic for finding in lists(right, "0" * 32)] == [""]
+    assert lists(correct, correct) == []
+    assert [finding.topic for finding in lists("0" * 32, correct)] == ["orders", ""]
+    assert [finding.topic for finding in lists(correct, "0" * 32)] == [""]

@@ -1,4 +1,4 @@
-"""A file is live as long as any partition has a segment in it, and may be needed wherever one of them has a replica."""
+"""A file is live while any partition has a segment in it, and may be needed at every replica of these partitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_file_may_be_needed_at_the_replicas_of_its_partition(replicas: Replica
     assert "orders-0/other.log" not in files
 
 
-def test_only_the_files_asked_for_are_found(replicas: Replicas) -> None:
+def test_only_the_requested_files_are_included(replicas: Replicas) -> None:
     first, second = replicas.live_paths(0)
     files = live(replicas, first, "orders-0/other.log")
     assert first in files
@@ -59,7 +59,7 @@ def test_a_file_may_be_needed_at_a_replica_that_is_being_added(replicas: Replica
     assert first not in files.without_replica(3)
 
 
-def test_a_file_may_be_needed_at_the_broker_it_was_written_to_but_is_surplus_there(replicas: Replicas) -> None:
+def test_a_file_may_be_needed_at_its_original_broker_where_it_is_a_surplus_replica(replicas: Replicas) -> None:
     first, _ = replicas.live_paths(0)
     reassign(replicas.cluster, {(TOPIC, 0): [2, 3]}, InProcess())
     files = live(replicas)

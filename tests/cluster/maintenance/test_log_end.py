@@ -1,4 +1,4 @@
-"""A root that was put back to an older state under living clients can be used again, and nothing of it is destroyed."""
+"""A root that was restored to an older state under running clients can be repaired, and nothing of it is destroyed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def snapshot(cluster: DamagedCluster) -> Path:
 
 
 def restore(cluster: DamagedCluster, copy: Path, kept: tuple[int, ...] = ()) -> dict[str, bytes]:
-    """Put a copy in the root's place, as if clients had then written these commits; what the root had before."""
+    """Replace the root with a copy, as if clients had then written these commits; return its former content."""
     before = {str(path.relative_to(cluster.root)): path.read_bytes() for path in files(cluster.root)}
     shutil.rmtree(cluster.root)
     shutil.copytree(copy, cluster.root)
@@ -64,8 +64,8 @@ def repaired(cluster: DamagedCluster, *mirrors: Path, **how: Any) -> Report:
     return check.report
 
 
-def with_a_hole(cluster: DamagedCluster) -> bytes:
-    """Commits 0 to 4, and 8 of a client that did not notice; returns that one's bytes."""
+def with_gap(cluster: DamagedCluster) -> bytes:
+    """Commits 0 to 4, and 8 of a client that did not notice the restore; return the bytes of commit 8."""
     copy = snapshot(cluster)
     for _ in range(4):
         cluster.append()
@@ -76,23 +76,23 @@ def kept_commits(cluster: DamagedCluster) -> list[bytes]:
     return [path.read_bytes() for path in files(cluster.root / KEPT)]
 
 
-def test_a_commit_beyond_a_hole_is_named_with_what_it_holds(cluster: DamagedCluster) -> None:
+def test_a_commit_after_a_gap_is_reported_with_its_content(cluster: DamagedCluster) -> None:
     cluster.coordinator.log._writer = "host-7/4711\n\x1b[2J"
-    beyond = with_a_hole(cluster)
+    beyond = with_gap(cluster)
     report = cluster.report()
     assert kinds(report) == ["missing-commit", "commits-beyond-the-end"]
-    [found] = report.of_kind("commits-beyond-the-end")
-    assert (found.severity, found.version, found.path, found.repairable) == (ERROR, 8, commit_key(8), True)
+    [finding] = report.of_kind("commits-beyond-the-end")
+    assert (finding.severity, finding.version, finding.path, finding.repairable) == (ERROR, 8, commit_key(8), True)
     when = json.loads(beyond)["timestamp"]
-    assert f"{when // 1000 % 60:02d} UTC" in found.message
-    for said in ("ends at version 4", "5 to 7 are missing", "host-7/4711", f"{3 * BATCH} records of orders-0"):
-        assert said in found.message
-    assert "\x1b" not in found.message
+    assert f"{when // 1000 % 60:02d} UTC" in finding.message
+    for part in ("ends at version 4", "5 to 7 are missing", "host-7/4711", f"{3 * BATCH} records of orders-0"):
+        assert part in finding.message
+    assert "\x1b" not in finding.message
 
 
-def test_a_repair_moves_commits_beyond_a_hole_out_of_the_way_and_keeps_them(cluster: DamagedCluster) -> None:
+def test_a_repair_moves_commits_after_a_gap_away_and_keeps_them(cluster: DamagedCluster) -> None:
     wanted = cluster.values()
-    beyond = with_a_hole(cluster)
+    beyond = with_gap(cluster)
     planned = repaired(cluster, dry_run=True)
     assert any(repair.path == commit_key(8) and not repair.done for repair in planned.repairs)
     assert (cluster.root / commit_key(8)).exists()
@@ -102,13 +102,13 @@ def test_a_repair_moves_commits_beyond_a_hole_out_of_the_way_and_keeps_them(clus
     assert kept_commits(cluster) == [beyond]
     assert not (cluster.root / commit_key(8)).exists()
     cluster.coordinator = cluster.reopened()
-    for _ in range(6):  # past the number that was taken
+    for _ in range(6):  # past the number of the moved commit
         cluster.append()
     assert cluster.values()[: len(wanted)] == wanted
     assert kinds(cluster.report()) == []
 
 
-def test_commits_that_a_mirror_has_are_put_back_and_nothing_is_moved(cluster: DamagedCluster, tmp_path: Path) -> None:
+def test_commits_that_a_mirror_has_are_restored_and_nothing_is_moved(cluster: DamagedCluster, tmp_path: Path) -> None:
     copy = snapshot(cluster)
     for _ in range(4):
         cluster.append()
@@ -123,7 +123,7 @@ def test_commits_that_a_mirror_has_are_put_back_and_nothing_is_moved(cluster: Da
     assert kept_commits(cluster) == []
 
 
-def test_a_repair_that_dies_anywhere_loses_nothing_and_is_run_again(
+def test_a_repair_that_dies_at_any_step_loses_nothing_and_can_be_repeated(
     cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = snapshot(cluster)
@@ -153,7 +153,7 @@ def test_a_repair_that_dies_anywhere_loses_nothing_and_is_run_again(
 
 
 def dying_at(patch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
-    """The storage fails from this change on; returns how many changes there were."""
+    """Make the storage fail from this change on; return a function that counts the changes."""
     changes = 0
 
     def failing(method: Callable[..., object]) -> Callable[..., object]:
@@ -171,7 +171,7 @@ def dying_at(patch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
     return lambda: changes
 
 
-def test_a_number_far_away_takes_no_time(cluster: DamagedCluster) -> None:
+def test_a_commit_with_the_largest_number_is_handled_quickly(cluster: DamagedCluster) -> None:
     (cluster.root / commit_key(limits.MAX_VERSION)).write_bytes(b"?")
     assert set(kinds(cluster.report())) == {"missing-commit", "damaged-commit", "commits-beyond-the-end"}
     repaired(cluster, cluster.root)
@@ -179,13 +179,13 @@ def test_a_number_far_away_takes_no_time(cluster: DamagedCluster) -> None:
     assert kept_commits(cluster) == [b"?"]
 
 
-# -- two histories meet
+# -- two histories
 
 
 def forked(cluster: DamagedCluster) -> tuple[list[bytes], list[bytes]]:
-    """The root was put back to version 4 and written to up to 7; commits 8 and 9 of before follow another 7.
+    """The root was restored to version 4 and written to up to 7; the former commits 8 and 9 follow another commit 7.
 
-    Returns the values of the log up to 7, and the commits that do not join on.
+    Returns the values of the log up to 7, and the unlinked commits.
     """
     copy = snapshot(cluster)
     for _ in range(5):
@@ -201,7 +201,7 @@ def forked(cluster: DamagedCluster) -> tuple[list[bytes], list[bytes]]:
     return values, beyond
 
 
-def test_a_fork_is_named_and_left_alone_without_being_told_where_the_log_ends(cluster: DamagedCluster) -> None:
+def test_a_fork_is_reported_and_left_unchanged_without_an_end_of_the_log(cluster: DamagedCluster) -> None:
     _, beyond = forked(cluster)
     report = repaired(cluster)
     assert kinds(report) == ["broken-chain"]
@@ -212,7 +212,7 @@ def test_a_fork_is_named_and_left_alone_without_being_told_where_the_log_ends(cl
         cluster.reopened()
 
 
-def test_a_fork_is_mended_by_saying_where_the_log_ends(cluster: DamagedCluster) -> None:
+def test_a_fork_is_repaired_with_an_explicit_end_of_the_log(cluster: DamagedCluster) -> None:
     values, beyond = forked(cluster)
     report = repaired(cluster, end_at=7)
     assert report.left is not None
@@ -224,7 +224,7 @@ def test_a_fork_is_mended_by_saying_where_the_log_ends(cluster: DamagedCluster) 
     assert kinds(cluster.report()) == []
 
 
-def test_a_later_checkpoint_of_another_history_goes_with_the_commits(cluster: DamagedCluster) -> None:
+def test_a_later_checkpoint_of_another_history_is_moved_with_its_commits(cluster: DamagedCluster) -> None:
     copy = snapshot(cluster)
     for _ in range(4):
         cluster.append()
@@ -244,7 +244,7 @@ def test_a_later_checkpoint_of_another_history_goes_with_the_commits(cluster: Da
 
 
 @pytest.mark.parametrize(("end", "why"), [(6, "not known"), (99, "not known"), (1, "were removed")])
-def test_the_log_ends_only_where_its_state_is_known(cluster: DamagedCluster, end: int, why: str) -> None:
+def test_the_log_can_end_only_where_its_state_is_known(cluster: DamagedCluster, end: int, why: str) -> None:
     cluster.reopened().log.write_checkpoint()
     write_boundary(LocalStore(str(cluster.root)), Boundary(2))
     cluster.append()
@@ -256,11 +256,11 @@ def test_the_log_ends_only_where_its_state_is_known(cluster: DamagedCluster, end
     assert [path.read_bytes() for path in files(cluster.root)] == before
 
 
-# -- a checkpoint stands for what is missing
+# -- a checkpoint covers the missing commits
 
 
 def restored_in_the_wrong_order(cluster: DamagedCluster) -> dict[str, bytes]:
-    """The commits are of version 4, the checkpoints and the data of version 8."""
+    """The commits are those of version 4, the checkpoints and the data those of version 8."""
     copy = snapshot(cluster)
     for _ in range(4):
         cluster.append()
@@ -273,11 +273,11 @@ def restored_in_the_wrong_order(cluster: DamagedCluster) -> dict[str, bytes]:
     return before
 
 
-def test_everybody_starts_from_a_checkpoint_that_stands_for_missing_commits(cluster: DamagedCluster) -> None:
+def test_clients_start_from_a_checkpoint_that_covers_missing_commits(cluster: DamagedCluster) -> None:
     old_client = cluster.reopened()
     restored_in_the_wrong_order(cluster)
     assert kinds(cluster.report()) == ["missing-commit"]
-    assert old_client.refresh().version == 4  # it takes commit 4 for the end of the log
+    assert old_client.refresh().version == 4  # it takes commit 4 as the end of the log
     report = repaired(cluster)
     assert report.left is not None
     assert [finding for finding in report.left if finding.severity != INFO] == []
@@ -289,7 +289,7 @@ def test_everybody_starts_from_a_checkpoint_that_stands_for_missing_commits(clus
     assert old_client.state.version == 9
 
 
-def test_a_checkpoint_whose_files_are_not_there_is_not_taken_for_the_log(cluster: DamagedCluster) -> None:
+def test_a_checkpoint_with_missing_files_is_not_used_as_the_log(cluster: DamagedCluster) -> None:
     before = restored_in_the_wrong_order(cluster)
     (cluster.root / next(key for key in before if "-v7-" in key and key.endswith(".log"))).unlink()
     report = repaired(cluster)
@@ -312,22 +312,22 @@ def add_newer(cluster: DamagedCluster, **more: Any) -> int:
 
 
 @pytest.mark.parametrize("more", [{}, {"format": levels.CURRENT, "actions": [{"action": "levitate"}]}])
-def test_a_newer_commit_is_called_newer_and_nothing_is_repaired(
+def test_a_newer_commit_is_reported_as_newer_and_nothing_is_repaired(
     cluster: DamagedCluster, more: dict[str, object]
 ) -> None:
     version = add_newer(cluster, **more)
     (cluster.root / "meta/checkpoints").mkdir(exist_ok=True)
-    (cluster.root / "meta/checkpoints/latest.json").write_bytes(b"?")  # which a repair would remove otherwise
+    (cluster.root / "meta/checkpoints/latest.json").write_bytes(b"?")  # a repair would otherwise remove it
     before = [path.read_bytes() for path in files(cluster.root)]
     report = repaired(cluster)
-    [found] = report.of_kind("newer-version")
-    assert (found.version, found.repairable, report.clean) == (version, False, False)
+    [finding] = report.of_kind("newer-version")
+    assert (finding.version, finding.repairable, report.clean) == (version, False, False)
     assert not {"damaged-commit", "broken-chain", "missing-commit"} & set(kinds(report))
-    assert "restore" not in found.message + found.action
+    assert "restore" not in finding.message + finding.action
     assert [path.read_bytes() for path in files(cluster.root)] == before
 
 
-def test_a_newer_checkpoint_is_called_newer_and_stays(cluster: DamagedCluster) -> None:
+def test_a_newer_checkpoint_is_reported_as_newer_and_kept(cluster: DamagedCluster) -> None:
     cluster.reopened().log.write_checkpoint()
     [manifest] = (cluster.root / "meta/checkpoints").glob("0*.json")
     manifest.write_text(manifest.read_text().replace('"format":', '"format":9').replace("\n", ""))
@@ -337,7 +337,7 @@ def test_a_newer_checkpoint_is_called_newer_and_stays(cluster: DamagedCluster) -
     assert manifest.exists()
 
 
-def test_an_edited_commit_that_cannot_be_understood_is_damaged_where_the_next_one_tells(
+def test_an_edited_commit_with_an_unknown_action_is_damaged_if_the_next_commit_contradicts_it(
     cluster: DamagedCluster, tmp_path: Path
 ) -> None:
     shutil.copytree(cluster.root / "meta", tmp_path / "mirror" / "meta")
@@ -348,7 +348,7 @@ def test_an_edited_commit_that_cannot_be_understood_is_damaged_where_the_next_on
     assert repaired(cluster, tmp_path / "mirror").left == []
 
 
-# -- actions that lie beside their commit
+# -- spilled actions
 
 
 @pytest.fixture
@@ -360,15 +360,15 @@ def spilled(cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_actions_beside_a_commit_are_checked_with_it(cluster: DamagedCluster, spilled: Path) -> None:
+def test_spilled_actions_are_checked_with_their_commit(cluster: DamagedCluster, spilled: Path) -> None:
     assert cluster.report().findings == []
     spilled.write_bytes(spilled.read_bytes()[:-1] + b" ")
     report = cluster.report()
-    assert [(found.kind, found.version) for found in report.findings] == [("damaged-commit", 5)]
+    assert [(finding.kind, finding.version) for finding in report.findings] == [("damaged-commit", 5)]
 
 
 @pytest.mark.parametrize("how", ["delete", "flip"])
-def test_actions_beside_a_commit_are_put_back_from_a_mirror(
+def test_spilled_actions_are_restored_from_a_mirror(
     cluster: DamagedCluster, spilled: Path, tmp_path: Path, how: str
 ) -> None:
     mirror(LocalStore(str(cluster.root)), LocalStore(str(tmp_path / "mirror")))
@@ -382,37 +382,39 @@ def test_actions_beside_a_commit_are_put_back_from_a_mirror(
     assert spilled.read_bytes() == wanted
 
 
-def test_a_check_of_a_cluster_in_use_reads_actions_beside_new_commits(cluster: DamagedCluster, spilled: Path) -> None:
+def test_a_check_of_a_cluster_in_use_reads_the_spilled_actions_of_new_commits(
+    cluster: DamagedCluster, spilled: Path
+) -> None:
     check = check_cluster(LocalStore(str(cluster.root)))
     assert check.report.version == cluster.reopened().state.version
 
 
-# -- clients that work on while it is repaired
+# -- clients that write during a repair
 
 
-def ended(coordinator: Coordinator) -> tuple[int, int]:
-    """The version of the log, and the end of the partition that was written to."""
-    found = coordinator.refresh()
-    return found.version, found.partition("orders", 0).log_end_offset
+def log_end(coordinator: Coordinator) -> tuple[int, int]:
+    """The version of the log, and the log end offset of the partition that was written to."""
+    state = coordinator.refresh()
+    return state.version, state.partition("orders", 0).log_end_offset
 
 
-def test_commits_before_a_hole_that_were_made_since_the_check_stay(cluster: DamagedCluster) -> None:
-    beyond = with_a_hole(cluster)
+def test_commits_before_a_gap_that_were_added_since_the_check_are_kept(cluster: DamagedCluster) -> None:
+    beyond = with_gap(cluster)
     cluster.coordinator = cluster.reopened()
     check = cluster.check()
     cluster.append()
     cluster.append()
-    wanted = ended(cluster.coordinator)
+    wanted = log_end(cluster.coordinator)
     repair_cluster(check)
     assert kept_commits(cluster) == [beyond]
-    assert ended(cluster.reopened()) == wanted == (6, 5 * 3 * BATCH)
+    assert log_end(cluster.reopened()) == wanted == (6, 5 * 3 * BATCH)
 
 
-def test_a_hole_that_was_filled_since_the_check_is_left_alone(cluster: DamagedCluster) -> None:
+def test_a_gap_that_was_filled_since_the_check_is_left_unchanged(cluster: DamagedCluster) -> None:
     copy = snapshot(cluster)
     for _ in range(4):
         cluster.append()
-    wanted = ended(cluster.coordinator)
+    wanted = log_end(cluster.coordinator)
     before = restore(cluster, copy, kept=(8,))
     check = cluster.check()
     for key, data in before.items():
@@ -420,39 +422,39 @@ def test_a_hole_that_was_filled_since_the_check_is_left_alone(cluster: DamagedCl
         (cluster.root / key).write_bytes(data)
     repair_cluster(check)
     assert kept_commits(cluster) == []
-    assert ended(cluster.reopened()) == wanted
+    assert log_end(cluster.reopened()) == wanted
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_commits_that_follow_the_end_while_it_is_set_stay(
+def test_commits_after_the_end_that_are_added_while_it_is_set_are_kept(
     cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch, fork: bool
 ) -> None:
     if fork:
         forked(cluster)
     else:
-        with_a_hole(cluster)
+        with_gap(cluster)
     end = 7 if fork else 4
     check = cluster.check()
-    made: list[tuple[int, int]] = []
+    ends: list[tuple[int, int]] = []
     delete = LocalStore.delete
 
     def delete_and_commit(self: LocalStore, key: str) -> None:
         delete(self, key)
-        if key == LATEST_KEY and not made:  # all that was found is moved
+        if key == LATEST_KEY and not ends:  # all reported commits are moved
             with monkeypatch.context() as patch:
                 patch.setattr(LocalStore, "delete", delete)
                 cluster.coordinator = cluster.reopened()
-                for _ in range(5):  # up to the numbers that were moved, and past them
+                for _ in range(5):  # up to and past the numbers of the moved commits
                     cluster.append()
-                made.append(ended(cluster.coordinator))
+                ends.append(log_end(cluster.coordinator))
 
     monkeypatch.setattr(LocalStore, "delete", delete_and_commit)
     repair_cluster(check, end_at=7 if fork else None)
-    assert made == [(end + 5, made[0][1])]
-    assert ended(cluster.reopened()) == made[0]
+    assert ends == [(end + 5, ends[0][1])]
+    assert log_end(cluster.reopened()) == ends[0]
 
 
-def test_a_client_beyond_the_end_that_commits_once_more_is_taken_out_too(
+def test_a_late_commit_of_a_client_after_the_gap_is_moved_too(
     cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = snapshot(cluster)
@@ -471,4 +473,4 @@ def test_a_client_beyond_the_end_that_commits_once_more_is_taken_out_too(
     repair_cluster(check)
     assert not late
     assert set(kept_commits(cluster)) == {before[commit_key(version)] for version in (8, 9, 10)}
-    assert ended(cluster.reopened())[0] == 4
+    assert log_end(cluster.reopened())[0] == 4

@@ -1,4 +1,4 @@
-"""A location that lost files counts for nothing that was known of it, or written to it, before that was found out."""
+"""A location that lost files does not count as having any file that was seen there, or written there, before that."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sparklog.store.open import open_store
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 
-def every_in_sync_replica_holds_everything(replicas: Replicas, number: int = 0) -> None:
+def assert_in_sync_replicas_are_complete(replicas: Replicas, number: int = 0) -> None:
     for broker in replicas.partition(number).isr:
         store = open_store(str(replicas.disk(broker)))
         assert all(is_sound(store, path) for path in replicas.live_paths(number)), f"broker {broker} lacks files"
 
 
-def swapped(replicas: Replicas, number: int) -> None:
-    """An empty location takes the place of a broker's, and the controller finds out."""
+def empty_location(replicas: Replicas, number: int) -> None:
+    """Replace the location of a broker with an empty one, and let the controller detect it."""
     shutil.rmtree(replicas.disk(number))
     replicas.disk(number).mkdir()
     replicas.cluster.brokers.forget()
@@ -36,25 +36,25 @@ def swapped(replicas: Replicas, number: int) -> None:
     replicas.controller.check()
 
 
-def test_who_lost_its_files_after_it_was_looked_at_does_not_come_into_the_isr(tmp_path: Path) -> None:
+def test_a_replica_that_loses_its_files_after_it_was_checked_does_not_join_the_isr(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.controller.check()
     replicas.produce(acks=1)
     assert replicas.partition().isr == (1,)
     state = replicas.cluster.refresh()
-    replicate_once_but_do_not_join(replicas)
-    looked_at = CaughtUp(TOPIC, state.topics[TOPIC].topic_id, 0, 2, state.partition(TOPIC, 0).log_end_offset, 0)
-    looked_at = looked_at._replace(version=state.version)
-    swapped(replicas, 2)
-    expanded = replicas.cluster.submit(partial(expand_isr, caught_up=[looked_at]))
-    every_in_sync_replica_holds_everything(replicas)
-    assert [one.broker for one, _ in expanded.left_out] == [2]
+    copy_files_without_joining(replicas)
+    caught_up = CaughtUp(TOPIC, state.topics[TOPIC].topic_id, 0, 2, state.partition(TOPIC, 0).log_end_offset, 0)
+    caught_up = caught_up._replace(version=state.version)
+    empty_location(replicas, 2)
+    expanded = replicas.cluster.submit(partial(expand_isr, caught_up=[caught_up]))
+    assert_in_sync_replicas_are_complete(replicas)
+    assert [replica.broker for replica, _ in expanded.left_out] == [2]
     replicate(replicas.cluster, InProcess())
     assert replicas.partition().isr == (1, 2)
-    every_in_sync_replica_holds_everything(replicas)
+    assert_in_sync_replicas_are_complete(replicas)
 
 
-def replicate_once_but_do_not_join(replicas: Replicas) -> None:
+def copy_files_without_joining(replicas: Replicas) -> None:
     for path in replicas.disk(1).rglob("*"):
         if path.suffix in (".log", ".index"):
             copy = replicas.disk(2) / path.relative_to(replicas.disk(1))
@@ -63,7 +63,7 @@ def replicate_once_but_do_not_join(replicas: Replicas) -> None:
 
 
 def written_file(replicas: Replicas, brokers: tuple[int, ...]) -> PartitionAppend:
-    """A file as a job has written it to these brokers, that it will ask for later."""
+    """A file as a job has written it to these brokers, to append it later."""
     replicas.produce(1)
     live = list(replicas.cluster.segments(TOPIC).partition(0))[-1]
     state = replicas.cluster.refresh()
@@ -85,37 +85,37 @@ def written_file(replicas: Replicas, brokers: tuple[int, ...]) -> PartitionAppen
     return PartitionAppend(topic=TOPIC, topic_id=state.topics[TOPIC].topic_id, partition=0, run=run)
 
 
-def test_a_copy_written_before_its_location_was_emptied_is_not_counted_when_it_is_appended(tmp_path: Path) -> None:
+def test_a_copy_written_before_its_location_was_emptied_does_not_count_when_it_is_appended(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.controller.check()
     item = written_file(replicas, (1, 2))
-    swapped(replicas, 2)
+    empty_location(replicas, 2)
     replicate(replicas.cluster, InProcess())
     assert replicas.partition().isr == (1, 2)
     replicas.cluster.append(AppendRequest(appends=[item]))
-    every_in_sync_replica_holds_everything(replicas)
+    assert_in_sync_replicas_are_complete(replicas)
     assert replicas.partition().isr == (1,)
     replicate(replicas.cluster, InProcess())
     assert replicas.partition().isr == (1, 2)
-    every_in_sync_replica_holds_everything(replicas)
+    assert_in_sync_replicas_are_complete(replicas)
 
 
-def test_the_leader_whose_copy_is_not_counted_gives_way(tmp_path: Path) -> None:
+def test_a_leader_whose_copy_does_not_count_loses_leadership(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.controller.check()
     item = written_file(replicas, (1, 2))
-    swapped(replicas, 1)
+    empty_location(replicas, 1)
     replicate(replicas.cluster, InProcess())
     replicas.cluster.append(AppendRequest(appends=[item]))
-    every_in_sync_replica_holds_everything(replicas)
+    assert_in_sync_replicas_are_complete(replicas)
     assert replicas.partition().isr == (2,)
 
 
-def test_a_file_whose_only_copy_was_lost_is_written_again(tmp_path: Path) -> None:
+def test_a_file_whose_only_copy_was_lost_must_be_written_again(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.controller.check()
     item = written_file(replicas, (2,))
-    swapped(replicas, 2)
+    empty_location(replicas, 2)
     replicate(replicas.cluster, InProcess())
     end = replicas.partition().log_end_offset
     with pytest.raises(NotLeaderOrFollowerError, match="write the records again"):
@@ -123,7 +123,7 @@ def test_a_file_whose_only_copy_was_lost_is_written_again(tmp_path: Path) -> Non
     assert replicas.partition().log_end_offset == end
 
 
-def test_the_last_in_sync_replica_that_lost_files_gives_way_to_one_that_has_them(tmp_path: Path) -> None:
+def test_the_last_in_sync_replica_that_lost_files_is_replaced_by_one_that_has_them(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(2)
     replicas.controller.check()
@@ -137,6 +137,6 @@ def test_the_last_in_sync_replica_that_lost_files_gives_way_to_one_that_has_them
     replicas.controller.check()
     assert replicas.partition().isr == (1,)
     replicate(replicas.cluster, InProcess())
-    every_in_sync_replica_holds_everything(replicas)
+    assert_in_sync_replicas_are_complete(replicas)
     assert replicas.partition().isr == (1, 2)
     assert replicas.read() == replicas.sent[0]

@@ -1,4 +1,4 @@
-"""The commit log has a copy elsewhere that can become the root at any moment; then there is one root, and no fork."""
+"""The commit log has a mirror elsewhere that can become the root at any time; then there is one root, and no fork."""
 
 from __future__ import annotations
 
@@ -51,45 +51,45 @@ def values(cluster: Coordinator) -> list[bytes | None]:
     return replicas.read()
 
 
-def test_a_mirror_has_every_commit_and_is_no_cluster(tmp_path: Path) -> None:
+def test_a_mirror_has_every_commit_and_is_not_a_cluster(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
-    known = read_mirror_file(target)
-    assert known is not None
-    assert known.version == replicas.cluster.state.version
+    mirror_file = read_mirror_file(target)
+    assert mirror_file is not None
+    assert mirror_file.version == replicas.cluster.state.version
     with pytest.raises(ClusterNotFoundError):
         open_cluster(target)
 
 
-def test_only_what_is_new_is_copied(tmp_path: Path) -> None:
+def test_only_new_commits_are_copied(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
     replicas.produce(1)
     counted = CountingStore(target)
-    found = mirror(replicas.cluster.store, counted)
-    assert (found.commits, found.version) == (2, replicas.cluster.state.version)  # a producer's id, and its record
+    result = mirror(replicas.cluster.store, counted)
+    assert (result.commits, result.version) == (2, replicas.cluster.state.version)  # a producer's id, and its record
     assert (counted.counts["put_if_absent"], counted.counts["put"]) == (2, 1)  # the commits and mirror.json
-    again = CountingStore(target)
-    assert mirror(replicas.cluster.store, again).commits == 0
-    assert again.counts["put"] == 0
+    idle = CountingStore(target)
+    assert mirror(replicas.cluster.store, idle).commits == 0
+    assert idle.counts["put"] == 0
 
 
-def test_a_mirror_follows_over_commits_that_were_removed(tmp_path: Path) -> None:
+def test_a_mirror_continues_after_removed_commits(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
     replicas.produce(3)
     replicas.cluster.log.write_checkpoint()
-    gone = replicas.cluster.state.version
+    boundary = replicas.cluster.state.version
     replicas.produce(2)
     root = open_store(root_of(replicas))
-    write_boundary(root, Boundary(boundary=gone))
-    for version in range(gone + 1):
+    write_boundary(root, Boundary(boundary=boundary))
+    for version in range(boundary + 1):
         root.delete(commit_key(version))
-    found = mirror(root, target)
-    assert found.commits == 4
+    result = mirror(root, target)
+    assert result.commits == 4
     promoted = promote(target.root, root.root)
     assert not promoted.may_have_lost
     assert values(open_cluster(target.root)) == replicas.sent[0]
 
 
-def test_what_is_no_mirror_of_this_cluster_is_left_alone(tmp_path: Path) -> None:
+def test_a_target_that_is_not_a_mirror_of_this_cluster_is_left_unchanged(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
     other = create_cluster(str(tmp_path / "other"))
     with pytest.raises(InvalidRequestError, match="mirror of cluster"):
@@ -108,12 +108,12 @@ def test_an_edited_commit_is_not_mirrored(tmp_path: Path) -> None:
     root.put(key, root.get(key).replace(b'"records":1', b'"records":2'))
     with pytest.raises(CorruptMetadataError):
         mirror(root, target)
-    known = read_mirror_file(target)
-    assert known is not None
-    assert known.version < replicas.cluster.state.version
+    mirror_file = read_mirror_file(target)
+    assert mirror_file is not None
+    assert mirror_file.version < replicas.cluster.state.version
 
 
-def test_a_promoted_mirror_has_everything_and_the_old_root_takes_nothing_more(tmp_path: Path) -> None:
+def test_a_promoted_mirror_has_every_commit_and_the_old_root_accepts_no_more(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
     replicas.produce(2)
     with Producer(cluster=replicas.cluster) as writer:
@@ -137,13 +137,13 @@ def test_a_promoted_mirror_has_everything_and_the_old_root_takes_nothing_more(tm
     assert promote(target.root, root_of(replicas)).version == cluster.refresh().version
 
 
-def test_a_mirror_that_is_behind_a_lost_root_is_promoted_only_when_forced(tmp_path: Path) -> None:
+def test_a_mirror_behind_a_lost_root_is_promoted_only_when_forced(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
-    known = read_mirror_file(target)
-    assert known is not None
+    mirror_file = read_mirror_file(target)
+    assert mirror_file is not None
     replicas.produce(2)
     (tmp_path / "root").rename(tmp_path / "lost")
-    with pytest.raises(InvalidRequestError, match=f"from {known.version + 1} on is lost"):
+    with pytest.raises(InvalidRequestError, match=f"from {mirror_file.version + 1} on is lost"):
         promote(target.root, root_of(replicas))
     promoted = promote(target.root, root_of(replicas), force=True)
     assert promoted.may_have_lost
@@ -151,7 +151,7 @@ def test_a_mirror_that_is_behind_a_lost_root_is_promoted_only_when_forced(tmp_pa
     assert values(cluster) == replicas.sent[0][:3]
     assert not (tmp_path / "root").exists()
 
-    # The old root comes back: it is closed, and a location like others.
+    # The old root comes back: it is closed, and an ordinary location.
     (tmp_path / "lost").rename(tmp_path / "root")
     check_once(cluster)
     with pytest.raises(ClusterMovedError):
@@ -162,25 +162,25 @@ def test_a_mirror_that_is_behind_a_lost_root_is_promoted_only_when_forced(tmp_pa
 
 
 def older_copy_of_root(replicas: Replicas, tmp_path: Path) -> Callable[[], Coordinator]:
-    """Puts the root as it is now back in the place of what it will be."""
+    """Copy the root; return a function that restores it from the copy."""
     shutil.copytree(tmp_path / "root", tmp_path / "older")
 
-    def put_back() -> Coordinator:
+    def restore_root() -> Coordinator:
         shutil.rmtree(tmp_path / "root")
         (tmp_path / "older").rename(tmp_path / "root")
         return open_cluster(root_of(replicas), clock=ManualClock())
 
-    return put_back
+    return restore_root
 
 
 @pytest.mark.parametrize("commits_since", [0, 3, 8])
-def test_a_root_that_went_back_does_not_overwrite_its_mirror(tmp_path: Path, commits_since: int) -> None:
+def test_a_restored_older_root_does_not_overwrite_its_mirror(tmp_path: Path, commits_since: int) -> None:
     replicas, target = with_mirror(tmp_path)
-    put_back = older_copy_of_root(replicas, tmp_path)
+    restore_root = older_copy_of_root(replicas, tmp_path)
     replicas.produce(3)
     mirror(replicas.cluster.store, target)
     before = {info.key: target.get(info.key) for info in target.list("")}
-    older = put_back()
+    older = restore_root()
     for number in range(commits_since):
         older.create_topic(f"since-{number}")
     with pytest.raises(CorruptMetadataError, match="older copy"):
@@ -192,7 +192,7 @@ def test_a_root_that_went_back_does_not_overwrite_its_mirror(tmp_path: Path, com
     assert values(open_cluster(target.root)) == replicas.sent[0]
 
 
-def test_a_late_mirroring_does_not_overwrite_commits_of_the_promoted_cluster(tmp_path: Path) -> None:
+def test_a_late_mirror_run_does_not_overwrite_commits_of_the_promoted_cluster(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
     replicas.produce(1)
     (tmp_path / "root").rename(tmp_path / "away")
@@ -219,13 +219,13 @@ def test_a_live_cluster_is_not_promoted_by_mistake(tmp_path: Path, force: bool) 
 
 def test_a_mirror_lies_apart_from_the_root_and_from_every_broker(tmp_path: Path) -> None:
     replicas, _ = with_mirror(tmp_path)
-    for place in (replicas.disk(1), replicas.disk(2) / "mirror", tmp_path / "root" / "inside"):
+    for folder in (replicas.disk(1), replicas.disk(2) / "mirror", tmp_path / "root" / "inside"):
         with pytest.raises(DuplicateBrokerRegistrationError, match=r"another location|apart"):
-            mirror_cluster(replicas.cluster, str(place))
-        assert not (place / "mirror.json").exists()
+            mirror_cluster(replicas.cluster, str(folder))
+        assert not (folder / "mirror.json").exists()
 
 
-def test_a_machine_whose_clock_is_ahead_thins_out_nothing_early(tmp_path: Path) -> None:
+def test_a_mirror_run_with_a_clock_that_is_ahead_removes_no_commits_early(tmp_path: Path) -> None:
     clock, ahead = ManualClock(), ManualClock()
     ahead.advance(10 * 86_400)
     root, target = MemoryStore(f"{tmp_path}/root", clock), MemoryStore(f"{tmp_path}/mirror", clock)

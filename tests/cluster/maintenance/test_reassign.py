@@ -1,4 +1,4 @@
-"""Replicas move to other brokers while records come in, and whatever is interrupted is finished by the next run."""
+"""Replicas move to other brokers during appends, and the next run completes an interrupted move."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_partition_moves_with_all_its_records(tmp_path: Path) -> None:
     remove_broker(replicas.cluster, 1)
 
 
-def test_records_written_while_replicas_are_added_are_at_the_new_ones_too(tmp_path: Path) -> None:
+def test_records_written_while_replicas_are_added_are_at_the_new_replicas_too(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=3)
     replicas.produce()
     replicas.cluster.submit(lambda state: alter_reassignments(state, {(TOPIC, 0): [1, 3]}))
@@ -44,7 +44,7 @@ def test_records_written_while_replicas_are_added_are_at_the_new_ones_too(tmp_pa
     assert replicas.files(3) == replicas.files(1)
 
 
-def test_a_cancelled_move_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_cancelled_move_restores_the_previous_replicas(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=3)
     replicas.produce()
     replicas.cluster.submit(lambda state: alter_reassignments(state, {(TOPIC, 0): [2, 3]}))
@@ -55,11 +55,11 @@ def test_a_cancelled_move_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert isinstance(refused[TopicPartition(TOPIC, 0)], NoReassignmentInProgressError)
 
 
-def test_a_throttled_move_takes_its_time(tmp_path: Path) -> None:
+def test_a_throttled_move_reports_its_progress(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=3)
     replicas.produce()
     size = sum(len(data) for data in replicas.files(1).values())
-    seen: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     replicas.cluster.submit(
         partial(alter_configs, topic="", changes={"follower.replication.throttled.rate": str(10**9)})
     )
@@ -68,12 +68,12 @@ def test_a_throttled_move_takes_its_time(tmp_path: Path) -> None:
         {(TOPIC, 0): [1, 3]},
         InProcess(),
         bytes_per_second=size * 20,
-        progress=lambda done, total: seen.append((done, total)),
+        progress=lambda done, total: progress.append((done, total)),
     )
-    assert seen[-1] == (size, size)
+    assert progress[-1] == (size, size)
 
 
-def test_a_broker_is_emptied_onto_those_that_hold_least(tmp_path: Path) -> None:
+def test_a_broker_is_drained_onto_the_least_loaded_brokers(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=4, assignment=[[1, 2], [2, 1], [1, 3]])
     moves = plan_drain(replicas.cluster.refresh(), 1)
     assert all(1 not in target and len(set(target)) == 2 for target in moves.values())
@@ -81,7 +81,7 @@ def test_a_broker_is_emptied_onto_those_that_hold_least(tmp_path: Path) -> None:
     remove_broker(replicas.cluster, 1)
 
 
-def test_a_broker_cannot_be_emptied_where_no_other_could_take_its_replicas(tmp_path: Path) -> None:
+def test_a_broker_cannot_be_drained_if_no_other_could_take_its_replicas(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=2, assignment=[[0, 1, 2]])
     with pytest.raises(InvalidReplicaAssignmentError, match="register one"):
         plan_drain(replicas.cluster.refresh(), 1)

@@ -1,4 +1,4 @@
-"""Jobs whose commit fails: what they wrote for it goes if the commit certainly does not exist, and stays if it may."""
+"""Jobs whose commit fails: their new files are deleted if the commit certainly does not exist, and kept if it may."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ CONFIGS = {
 
 
 class Root:
-    """A cluster of one partition with ten files, whose next commit fails with ``error`` while there is one. If that
-    leaves open what became of the commit, it cannot be read back either."""
+    """A cluster of one partition with ten files, whose next commit fails with ``error`` if one is set. If that leaves
+    the outcome unknown, the commit cannot be read back either."""
 
     def __init__(self, job: str) -> None:
         self.error: StorageError | None = None
@@ -54,28 +54,28 @@ class Root:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_commit_that_certainly_failed_leaves_nothing_of_its_job(job: str) -> None:
+def test_a_commit_that_certainly_failed_leaves_no_files_of_its_job(job: str) -> None:
     root = Root(job)
-    kept, before = records(root.coordinator, "t"), root.objects()
+    log_records, before = records(root.coordinator, "t"), root.objects()
     root.error = StorageFullError("no space left", nothing_written=True)
     with pytest.raises(StorageFullError):
         JOBS[job](root.coordinator)
     assert root.objects() == before
-    assert records(root.coordinator, "t") == kept
+    assert records(root.coordinator, "t") == log_records
     root.error = None
     JOBS[job](root.coordinator)
     assert len(live(root.coordinator, "t")) < 10
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_commit_that_may_exist_keeps_everything_that_it_would_name(job: str) -> None:
+def test_a_commit_that_may_exist_keeps_every_file_it_would_name(job: str) -> None:
     root = Root(job)
-    kept, before = records(root.coordinator, "t"), root.objects()
+    log_records, before = records(root.coordinator, "t"), root.objects()
     root.error = StorageUnavailableError("no answer")
     with pytest.raises(IndeterminateCommitError):
         JOBS[job](root.coordinator)
     assert root.objects() > before
     root.error = None
-    assert records(root.coordinator, "t") == kept
+    assert records(root.coordinator, "t") == log_records
     JOBS[job](root.coordinator)
     assert len(live(root.coordinator, "t")) < 10

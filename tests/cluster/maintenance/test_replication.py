@@ -1,4 +1,4 @@
-"""Replicas catch up by whole files, whatever they lack, and are in sync only once they hold everything."""
+"""Replicas catch up by whole files, whatever they lack, and are in sync only once they have every file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FULL, UNAVAILABLE, CountingStore, Fault, FaultyStore
 from sparklog.testing.substitutes import substituted
-from tests.cluster.maintenance.replicas import TOPIC, Replicas, broken_off
+from tests.cluster.maintenance.replicas import TOPIC, Replicas, truncate
 
 
-def caught_up(replicas: Replicas, number: int = 0) -> None:
-    """Every replica is in sync, and has the same files."""
+def assert_caught_up(replicas: Replicas, number: int = 0) -> None:
+    """Every replica is in sync and has every live file."""
     replicas.controller.check()
     result = replicate(replicas.cluster, InProcess())
     assert result.problems == []
@@ -30,19 +30,19 @@ def caught_up(replicas: Replicas, number: int = 0) -> None:
     partition = replicas.partition(number)
     assert set(partition.isr) == set(partition.replicas)
     for broker in partition.replicas:
-        held = replicas.files(broker)
+        stored = replicas.files(broker)
         assert all(is_sound(open_store(str(replicas.disk(broker))), path) for path in replicas.live_paths(number))
-        assert {path for path in held if path.endswith(".log")} >= set(replicas.live_paths(number))
+        assert {path for path in stored if path.endswith(".log")} >= set(replicas.live_paths(number))
 
 
-def test_a_write_with_acks_all_is_the_same_bytes_at_every_replica(tmp_path: Path) -> None:
+def test_a_write_with_acks_all_stores_the_same_bytes_at_every_replica(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce()
     assert replicas.files(1) == replicas.files(2) != {}
     assert replicas.partition().isr == (1, 2)
 
 
-def test_nothing_is_done_where_every_replica_is_in_sync(tmp_path: Path) -> None:
+def test_nothing_is_done_if_every_replica_is_in_sync(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce()
     version = replicas.cluster.state.version
@@ -62,19 +62,19 @@ def test_a_follower_of_a_topic_written_with_acks_1_catches_up(tmp_path: Path) ->
 
 
 class FullStore(CountingStore):
-    """Reads as ever, and has room for nothing more."""
+    """Reads work; writes fail, as on a full disk."""
 
     def open_output(self, key: str) -> NoReturn:
         raise StorageFullError(f"no space left for {key.rpartition('.')[2]} files")
 
 
-def test_a_full_target_is_one_problem_however_many_files_it_does_not_take(tmp_path: Path) -> None:
+def test_a_full_target_is_one_problem_for_all_its_files(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(acks=1)
     replicas.cluster.brokers.forget()
     with substituted(FullStore(open_store(str(replicas.disk(2))))):
         problems = replicate(replicas.cluster, InProcess()).problems
-    (problem,) = [one for one in problems if "could not write to" in one]
+    (problem,) = [message for message in problems if "could not write to" in message]
     assert " and 2 more files for broker 2: " in problem
 
 
@@ -87,12 +87,12 @@ def test_each_byte_is_read_once_and_written_once(tmp_path: Path) -> None:
         result = replicate(replicas.cluster, InProcess())
     size = sum(len(data) for data in replicas.files(1).values())
     assert result.size_bytes == target.bytes_written == size
-    footers = 2 * size  # which are read once more to be parsed, with the schema
+    footers = 2 * size  # footers are read a second time to be parsed, with the schema
     assert size <= source.bytes_read < size + footers
     assert target.bytes_read == 0
 
 
-def test_a_location_that_was_away_gets_what_it_missed_and_no_more(tmp_path: Path) -> None:
+def test_a_location_that_was_away_gets_only_the_files_it_missed(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce()
     replicas.unmount(2)
@@ -103,7 +103,7 @@ def test_a_location_that_was_away_gets_what_it_missed_and_no_more(tmp_path: Path
     replicas.controller.check()
     result = replicate(replicas.cluster, InProcess())
     assert result.files == 3
-    caught_up(replicas)
+    assert_caught_up(replicas)
 
 
 def test_an_older_copy_catches_up(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_an_older_copy_catches_up(tmp_path: Path) -> None:
     replicas.put_back(copy, 1)
     replicas.controller.check()
     assert replicas.partition().isr == (2,)
-    caught_up(replicas)
+    assert_caught_up(replicas)
     assert replicas.read() == replicas.sent[0]
 
 
@@ -126,16 +126,16 @@ def test_truncated_files_are_replaced(tmp_path: Path) -> None:
     replicas.unmount(2)
     replicas.controller.check()
     for path in replicas.away(2).rglob("*.log"):
-        broken_off(path)
+        truncate(path)
         break
     for path in replicas.away(2).rglob("*.index"):
-        broken_off(path)
+        truncate(path)
     replicas.mount(2)
-    caught_up(replicas)
+    assert_caught_up(replicas)
     assert replicas.files(1) == replicas.files(2)
 
 
-def test_an_empty_location_in_the_place_of_a_lost_one_gets_everything(tmp_path: Path) -> None:
+def test_an_empty_replacement_of_a_lost_location_gets_every_file(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce()
     replicas.controller.check()
@@ -143,11 +143,11 @@ def test_an_empty_location_in_the_place_of_a_lost_one_gets_everything(tmp_path: 
     replicas.controller.check()
     assert replicas.partition().leader == 2
     replace_location(replicas.cluster, 1)
-    caught_up(replicas)
+    assert_caught_up(replicas)
     assert replicas.files(1) == replicas.files(2)
 
 
-def test_damage_is_not_copied_but_taken_from_another_replica(tmp_path: Path) -> None:
+def test_a_damaged_file_is_not_copied_but_taken_from_another_replica(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2, 3]])
     replicas.produce()
     replicas.unmount(3)
@@ -163,11 +163,11 @@ def test_damage_is_not_copied_but_taken_from_another_replica(tmp_path: Path) -> 
     assert replicas.files(3) == replicas.files(2) != replicas.files(1)
 
 
-def test_a_file_that_no_replica_has_whole_keeps_the_replica_out_and_says_why(tmp_path: Path) -> None:
+def test_a_file_without_an_intact_copy_keeps_the_replica_out_of_sync_and_is_reported(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(acks=1)
     path = replicas.disk(1) / next(iter(replicas.live_paths()))
-    broken_off(path)
+    truncate(path)
     result = replicate(replicas.cluster, InProcess())
     assert result.joined == []
     assert result.behind == [((TOPIC, 0), 2)]
@@ -176,7 +176,7 @@ def test_a_file_that_no_replica_has_whole_keeps_the_replica_out_and_says_why(tmp
     assert result.files == 2
 
 
-def test_a_full_location_stays_out_until_there_is_space(tmp_path: Path) -> None:
+def test_a_full_location_stays_out_of_sync_until_there_is_space(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(acks=1)
     store = FaultyStore(open_store(str(replicas.disk(2))), seed=1, rates={FULL: 1.0})
@@ -186,10 +186,10 @@ def test_a_full_location_stays_out_until_there_is_space(tmp_path: Path) -> None:
     assert (result.joined, result.files) == ([], 0)
     assert result.problems
     replicas.cluster.brokers.forget()
-    caught_up(replicas)
+    assert_caught_up(replicas)
 
 
-def test_a_source_that_stops_answering_is_not_asked_again_for_each_file(tmp_path: Path) -> None:
+def test_a_source_that_stops_answering_is_not_tried_again_for_each_file(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2, 3]])
     replicas.produce(6)
     shutil.rmtree(replicas.disk(3) / f"{TOPIC}-0")
@@ -201,8 +201,8 @@ def test_a_source_that_stops_answering_is_not_asked_again_for_each_file(tmp_path
     assert len(dead.calls) == 1
 
 
-def test_records_that_are_appended_meanwhile_do_not_keep_a_replica_out(tmp_path: Path) -> None:
-    """Every call of the target's storage lets another record be written first: more often than files are copied."""
+def test_concurrent_appends_do_not_keep_a_replica_out_of_sync(tmp_path: Path) -> None:
+    """Each call of the target's storage is preceded by an append: records are added faster than files are copied."""
     replicas = Replicas(tmp_path)
     replicas.produce()
     replicas.unmount(2)
@@ -228,10 +228,10 @@ def test_records_that_are_appended_meanwhile_do_not_keep_a_replica_out(tmp_path:
     assert replicas.partition().isr == (1, 2)
     assert replicas.read() == replicas.sent[0]
     replicas.cluster.brokers.forget()
-    caught_up(replicas)
+    assert_caught_up(replicas)
 
 
-def test_a_file_that_several_partitions_share_is_copied_once(tmp_path: Path) -> None:
+def test_a_file_shared_by_several_partitions_is_copied_once(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, assignment=[[1, 2], [1, 2]])
     with Producer(cluster=replicas.cluster, acks=1, linger_ms=1000) as producer:
         for number in (0, 1):
@@ -243,7 +243,7 @@ def test_a_file_that_several_partitions_share_is_copied_once(tmp_path: Path) -> 
     assert replicas.files(1) == replicas.files(2)
 
 
-def test_only_the_topics_and_brokers_asked_for_are_looked_at(tmp_path: Path) -> None:
+def test_only_the_requested_topics_and_brokers_are_replicated(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2, 3]])
     replicas.produce(acks=1)
     assert replicate(replicas.cluster, InProcess(), topics=["other"]).rounds == 0
@@ -252,7 +252,7 @@ def test_only_the_topics_and_brokers_asked_for_are_looked_at(tmp_path: Path) -> 
     assert list(behind(replicas.cluster.state)) == [((TOPIC, 0), 2)]
 
 
-def test_a_throttle_lets_so_many_bytes_through_in_a_second() -> None:
+def test_a_throttle_limits_the_bytes_per_second() -> None:
     clock = ManualClock()
     throttle = Throttle(1000, clock)
     for _ in range(10):
@@ -273,7 +273,7 @@ def test_tasks_and_results_can_be_sent_to_other_processes(tmp_path: Path) -> Non
     assert result.copied == [file.path for file in files]
 
 
-def test_the_same_broken_call_twice_in_a_row_is_made_good_by_the_next_run(tmp_path: Path) -> None:
+def test_two_consecutive_failed_calls_are_repaired_by_the_next_run(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(acks=1)
     with ExitStack() as stack:
@@ -282,10 +282,10 @@ def test_the_same_broken_call_twice_in_a_row_is_made_good_by_the_next_run(tmp_pa
         replicas.cluster.brokers.forget()
         replicate(replicas.cluster, InProcess())
     replicas.cluster.brokers.forget()
-    caught_up(replicas)
+    assert_caught_up(replicas)
 
 
-def test_a_second_replica_costs_a_second_copy_of_the_bytes_and_no_reading(tmp_path: Path) -> None:
+def test_a_second_replica_costs_a_second_write_of_the_bytes_and_no_reads(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     first, second = (CountingStore(open_store(str(replicas.disk(number)))) for number in (1, 2))
     replicas.cluster.brokers.forget()

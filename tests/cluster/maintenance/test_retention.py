@@ -1,4 +1,4 @@
-"""Retention and the sweep on real clusters: what leaves the log, in how many commits, and when its files go."""
+"""Retention and the sweep on real clusters: which segments are deleted, in how many commits, when their files go."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOUR = 60
 
 
 def cluster(store: MemoryStore | FaultyStore | None = None, **configs: str) -> tuple[Coordinator, ManualClock]:
-    """Topic orders of 2 partitions with small segments; records are of minute 0, and now is then."""
+    """Topic orders of 2 partitions with small segments; records start at minute 0, which is also the current time."""
     clock = ManualClock(0)
     coordinator = create_cluster(store or MemoryStore(uuid.uuid4().hex), clock=clock)
     settings = {"internal.segment.bytes": "1", "segment.ms": "60000"}
@@ -55,7 +55,7 @@ def cluster(store: MemoryStore | FaultyStore | None = None, **configs: str) -> t
 
 
 def fill(coordinator: Coordinator, count: int, partition: int = 0, first_minute: int = 0) -> None:
-    """One file a minute, each a segment."""
+    """Append one file a minute, each a segment."""
     for number in range(count):
         append(
             coordinator, "orders", [Written(value=b"%d" % number, minute=first_minute + number)], partition=partition
@@ -70,10 +70,10 @@ def advance_to_minute(clock: ManualClock, minute: float) -> None:
     clock.advance(minute * 60 - clock.monotonic())
 
 
-# -- what leaves the log
+# -- which segments are deleted
 
 
-def test_old_segments_of_all_partitions_of_a_topic_leave_in_one_commit() -> None:
+def test_old_segments_of_all_partitions_of_a_topic_are_deleted_in_one_commit() -> None:
     coordinator, clock = cluster(retention_ms="600000")
     fill(coordinator, 20, 0)
     fill(coordinator, 5, 1)
@@ -89,7 +89,7 @@ def test_old_segments_of_all_partitions_of_a_topic_leave_in_one_commit() -> None
     assert [partition.log_end_offset for partition in state.topic("orders").partitions] == [20, 5]
 
 
-def test_more_partitions_than_fit_one_commit_leave_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_partitions_than_fit_one_commit_are_deleted_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator, clock = cluster(retention_ms="600000")
     for partition in (0, 1):
         fill(coordinator, 3, partition)
@@ -100,7 +100,7 @@ def test_more_partitions_than_fit_one_commit_leave_in_several(monkeypatch: pytes
     assert len(coordinator.refresh().removed_files) == 2
 
 
-def test_the_next_append_goes_on_after_everything_was_deleted() -> None:
+def test_the_next_append_continues_at_the_log_end_offset_after_everything_was_deleted() -> None:
     coordinator, clock = cluster(retention_ms="1000")
     fill(coordinator, 3)
     advance_to_minute(clock, 10)
@@ -109,7 +109,7 @@ def test_the_next_append_goes_on_after_everything_was_deleted() -> None:
     assert [(r.offset, r.value) for r in records(coordinator, "orders")] == [(3, b"next")]
 
 
-def test_offsets_before_the_log_start_offset_are_out_of_range_then() -> None:
+def test_offsets_before_the_log_start_offset_are_out_of_range() -> None:
     coordinator, clock = cluster(retention_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 5)
@@ -121,7 +121,7 @@ def test_offsets_before_the_log_start_offset_are_out_of_range_then() -> None:
             consumer.poll(100)
 
 
-def test_retention_bytes_counts_what_the_files_of_a_partition_take() -> None:
+def test_retention_bytes_counts_the_size_of_a_partitions_files() -> None:
     coordinator, _ = cluster(retention_ms="-1")
     fill(coordinator, 10)
     sizes = [segment.size_bytes for segment in live(coordinator, "orders")]
@@ -131,7 +131,7 @@ def test_retention_bytes_counts_what_the_files_of_a_partition_take() -> None:
     assert retain(coordinator).segments == 0
 
 
-def test_compacted_topics_lose_nothing_by_age_and_what_is_below_the_log_start_offset() -> None:
+def test_compacted_topics_lose_only_segments_below_the_log_start_offset() -> None:
     coordinator, clock = cluster(retention_ms="1000")
     append(coordinator, "orders", [Written(key=b"k", minute=0)])
     append(coordinator, "orders", [Written(key=b"k", minute=2)])
@@ -143,7 +143,7 @@ def test_compacted_topics_lose_nothing_by_age_and_what_is_below_the_log_start_of
     assert len(live(coordinator, "orders")) == 1
 
 
-def test_deleted_records_free_their_files_with_the_next_retention() -> None:
+def test_files_of_deleted_records_are_freed_by_the_next_retention() -> None:
     coordinator, clock = cluster(retention_ms="-1", file_delete_delay_ms="0")
     fill(coordinator, 5)
     coordinator.submit(partial(delete_records, offsets={("orders", 0): HIGH_WATERMARK}))
@@ -153,7 +153,7 @@ def test_deleted_records_free_their_files_with_the_next_retention() -> None:
     assert log_files(coordinator) == []
 
 
-def test_nothing_due_costs_no_commit_and_no_listing() -> None:
+def test_if_nothing_is_due_there_is_no_commit_and_no_listing() -> None:
     coordinator, _ = cluster()
     fill(coordinator, 5)
     before = coordinator.refresh().version
@@ -163,16 +163,16 @@ def test_nothing_due_costs_no_commit_and_no_listing() -> None:
     assert list(coordinator.store.list(REMOVED)) == []
 
 
-def test_retention_of_a_topic_that_there_is_not_is_an_error() -> None:
+def test_retention_of_a_missing_topic_is_an_error() -> None:
     coordinator, _ = cluster()
     with pytest.raises(UnknownTopicOrPartitionError):
         retain(coordinator, ["nothing"])
 
 
-def interrupted(coordinator: Coordinator, what: Callable[[Coordinator], object]) -> Coordinator:
-    """A coordinator of the same cluster in whose retention something happens right before its commit."""
+def interrupted(coordinator: Coordinator, callback: Callable[[Coordinator], object]) -> Coordinator:
+    """A coordinator of the same cluster whose retention is interrupted by the callback just before its commit."""
     inner = coordinator.store
-    waiting = [what]
+    waiting = [callback]
 
     def before(step: int, call: object) -> None:
         if waiting and "meta/removed/" in getattr(call, "key", "") and getattr(call, "operation", "") == "close":
@@ -181,7 +181,7 @@ def interrupted(coordinator: Coordinator, what: Callable[[Coordinator], object])
     return open_cluster(FaultyStore(inner, before=before), clock=coordinator.log.clock)
 
 
-def test_limits_that_are_raised_while_retention_is_at_work_are_kept() -> None:
+def test_limits_that_are_raised_during_a_retention_are_respected() -> None:
     coordinator, clock = cluster(retention_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -195,7 +195,7 @@ def test_limits_that_are_raised_while_retention_is_at_work_are_kept() -> None:
     assert list(coordinator.store.list(REMOVED)) == []
 
 
-def test_two_retentions_at_once_delete_everything_once() -> None:
+def test_two_concurrent_retentions_delete_everything_once() -> None:
     coordinator, clock = cluster(retention_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 3)
@@ -206,7 +206,7 @@ def test_two_retentions_at_once_delete_everything_once() -> None:
     assert len(coordinator.refresh().removed_files) == 1
 
 
-def test_appends_while_retention_is_at_work_stay() -> None:
+def test_records_appended_during_a_retention_are_kept() -> None:
     coordinator, clock = cluster(retention_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -215,7 +215,7 @@ def test_appends_while_retention_is_at_work_stay() -> None:
     assert values(coordinator) == [b"late"]
 
 
-def test_a_topic_deleted_while_retention_is_at_work_harms_nobody() -> None:
+def test_deleting_a_topic_during_a_retention_does_no_harm() -> None:
     coordinator, clock = cluster(retention_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -223,10 +223,10 @@ def test_a_topic_deleted_while_retention_is_at_work_harms_nobody() -> None:
     assert len(coordinator.refresh().removed_files) == 1
 
 
-# -- when files go
+# -- when files are deleted
 
 
-def test_files_go_after_file_delete_delay_ms_and_not_before() -> None:
+def test_files_are_deleted_after_file_delete_delay_ms_and_not_before() -> None:
     coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="60000")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -251,7 +251,7 @@ class _KeepsMostLogs(MemoryStore):
         super().delete(key)
 
 
-def test_only_what_was_deleted_counts_as_freed() -> None:
+def test_only_deleted_files_count_as_freed() -> None:
     coordinator, clock = cluster(_KeepsMostLogs(uuid.uuid4().hex), retention_ms="60000", file_delete_delay_ms="0")
     fill(coordinator, 3)
     advance_to_minute(clock, 100)
@@ -261,11 +261,11 @@ def test_only_what_was_deleted_counts_as_freed() -> None:
     clock.advance(1)
     result = sweep(coordinator)
     assert len(set(before) - set(log_files(coordinator))) == 1
-    assert (result.files, 3 * result.size_bytes) == (1, listing.size_bytes), "the three are alike"
+    assert (result.files, 3 * result.size_bytes) == (1, listing.size_bytes), "the three files have the same size"
     assert result.problems[0].startswith("broker 0: 2 files could not be deleted, the next sweep retries them: ")
 
 
-def test_a_deleted_topics_files_go_and_another_topics_stay() -> None:
+def test_a_deleted_topics_files_are_deleted_and_another_topics_are_kept() -> None:
     coordinator, clock = cluster()
     coordinator.create_topic("audit")
     fill(coordinator, 3)
@@ -276,7 +276,7 @@ def test_a_deleted_topics_files_go_and_another_topics_stay() -> None:
     assert [key.split("/")[0] for key in log_files(coordinator)] == ["audit-0"]
 
 
-def test_a_topic_made_again_under_the_name_keeps_its_own_files() -> None:
+def test_a_recreated_topic_keeps_its_own_files() -> None:
     coordinator, clock = cluster()
     fill(coordinator, 3)
     delete_topic(coordinator, "orders")
@@ -292,24 +292,24 @@ def take_reader_lease(coordinator: Coordinator, version: int, until_ms: int) -> 
     coordinator.store.put(f"{READERS}r1", body)
 
 
-def test_a_reader_that_announced_itself_before_keeps_the_files_until_it_is_gone() -> None:
+def test_a_reader_lease_keeps_retired_files_until_it_expires() -> None:
     coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="0")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
     reader = open_cluster(coordinator.store, clock=clock)
     take_reader_lease(coordinator, reader.state.version, clock.now_ms() + 10_000)
-    held = list(reader.segments("orders").partition(0))
+    segments = list(reader.segments("orders").partition(0))
     retain(coordinator)
     clock.advance(1)
     result = sweep(coordinator)
     assert (result.files, result.listings_held_by_readers) == (0, 1)
-    parts = Fetcher(lambda broker: reader.store).read("orders", held, 0, 5, ["value"])
+    parts = Fetcher(lambda broker: reader.store).read("orders", segments, 0, 5, ["value"])
     assert sum(part.batch.num_rows for part in parts) == 5
     clock.advance(10 + CLOCK_SLACK_MS / 1000)
     assert sweep(coordinator).files == 5
 
 
-def test_a_reader_that_saw_the_log_without_the_files_holds_nothing_up() -> None:
+def test_a_reader_lease_on_a_later_version_keeps_no_files() -> None:
     coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="0")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -319,7 +319,7 @@ def test_a_reader_that_saw_the_log_without_the_files_holds_nothing_up() -> None:
     assert sweep(coordinator).files == 5
 
 
-def test_an_announcement_that_cannot_be_read_counts_for_an_hour() -> None:
+def test_an_unreadable_reader_lease_counts_for_an_hour() -> None:
     clock = ManualClock(0)
     coordinator, _ = cluster(MemoryStore(uuid.uuid4().hex, clock), retention_ms="60000", file_delete_delay_ms="0")
     coordinator = open_cluster(coordinator.store, clock=clock)
@@ -333,7 +333,7 @@ def test_an_announcement_that_cannot_be_read_counts_for_an_hour() -> None:
     assert sweep(coordinator).files == 5
 
 
-def test_a_file_that_still_has_live_records_of_another_partition_stays() -> None:
+def test_a_file_with_live_records_of_another_partition_is_kept() -> None:
     coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="0")
     coordinator.create_topic("audit", configs={"retention.ms": "-1"})
     state = coordinator.refresh()
@@ -376,7 +376,7 @@ def with_second_broker(tmp_path: Path) -> tuple[Coordinator, ManualClock, Path]:
     return coordinator, clock, other
 
 
-def test_the_files_of_every_replica_go(tmp_path: Path) -> None:
+def test_the_files_of_every_replica_are_deleted(tmp_path: Path) -> None:
     coordinator, clock, other = with_second_broker(tmp_path)
     retain(coordinator)
     clock.advance(1)
@@ -385,7 +385,7 @@ def test_the_files_of_every_replica_go(tmp_path: Path) -> None:
     assert log_files(coordinator) == []
 
 
-def test_an_offline_brokers_files_wait_for_it_to_come_back(tmp_path: Path) -> None:
+def test_an_offline_brokers_files_are_deleted_when_it_is_back(tmp_path: Path) -> None:
     coordinator, clock, other = with_second_broker(tmp_path)
     coordinator.submit(lambda state: Decision([ChangeBroker(broker=1, online=False)], None))
     retain(coordinator)
@@ -399,7 +399,7 @@ def test_an_offline_brokers_files_wait_for_it_to_come_back(tmp_path: Path) -> No
     assert list((other / "orders-0").iterdir()) == []
 
 
-def test_a_file_that_cannot_be_deleted_now_is_deleted_by_the_next_sweep() -> None:
+def test_a_file_that_cannot_be_deleted_is_deleted_by_the_next_sweep() -> None:
     coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="0")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -418,7 +418,7 @@ def test_a_file_that_cannot_be_deleted_now_is_deleted_by_the_next_sweep() -> Non
     assert log_files(coordinator) == []
 
 
-def test_bytes_of_files_that_could_not_be_deleted_do_not_count_as_freed() -> None:
+def test_files_that_could_not_be_deleted_do_not_count_as_freed() -> None:
     coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="0")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -437,7 +437,7 @@ def test_bytes_of_files_that_could_not_be_deleted_do_not_count_as_freed() -> Non
     assert freed.size_bytes > 0
 
 
-def test_a_listing_that_was_lost_does_not_hold_the_sweep_up() -> None:
+def test_a_lost_listing_does_not_block_the_sweep() -> None:
     coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="0")
     fill(coordinator, 5)
     advance_to_minute(clock, 100)
@@ -451,7 +451,7 @@ def test_a_listing_that_was_lost_does_not_hold_the_sweep_up() -> None:
 
 
 def several_listings(count: int) -> tuple[Coordinator, ManualClock, list[str]]:
-    """A cluster with so many listings that are due, of one file each."""
+    """A cluster with this many due listings, of one file each."""
     coordinator, clock = cluster(retention_ms="-1", file_delete_delay_ms="0")
     fill(coordinator, count)
     for offset in range(1, count + 1):
@@ -464,7 +464,7 @@ def several_listings(count: int) -> tuple[Coordinator, ManualClock, list[str]]:
 
 
 def failing_for(coordinator: Coordinator, clock: ManualClock, keys: Collection[str], calls: list[str]) -> Coordinator:
-    """The cluster on a storage that does not give these objects."""
+    """The cluster on a storage that does not return these objects."""
 
     def refuse(step: int, call: Call) -> None:
         calls.append(call.key)
@@ -474,7 +474,7 @@ def failing_for(coordinator: Coordinator, clock: ManualClock, keys: Collection[s
     return open_cluster(FaultyStore(coordinator.store, before=refuse), clock=clock)
 
 
-def test_a_listing_that_cannot_be_read_now_costs_only_its_own_files() -> None:
+def test_an_unreadable_listing_delays_only_its_own_files() -> None:
     coordinator, clock, listings = several_listings(5)
     result = sweep(failing_for(coordinator, clock, {listings[0], listings[3]}, []))
     assert (result.listings, result.files) == (3, 3)
@@ -484,7 +484,7 @@ def test_a_listing_that_cannot_be_read_now_costs_only_its_own_files() -> None:
     assert log_files(coordinator) == []
 
 
-def test_a_sweep_stops_where_the_storage_is_away() -> None:
+def test_a_sweep_stops_if_the_storage_is_unavailable() -> None:
     coordinator, clock, listings = several_listings(6)
     calls: list[str] = []
     with pytest.raises(StorageUnavailableError):
@@ -493,7 +493,7 @@ def test_a_sweep_stops_where_the_storage_is_away() -> None:
     assert sweep(coordinator).files == 6
 
 
-def test_what_a_sweep_has_done_before_the_storage_went_away_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_fails_later_does_not_repeat_its_committed_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "LISTINGS_PER_COMMIT", 2)
     coordinator, clock, listings = several_listings(7)
     with pytest.raises(StorageUnavailableError):

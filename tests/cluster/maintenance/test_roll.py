@@ -1,4 +1,4 @@
-"""Small files become large ones: the same records under the same offsets, in files as the topic asks for them."""
+"""A roll merges small files into large ones: the same records and offsets, in files with the topic's settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def small_files(coordinator: Coordinator, count: int, topic: str = "t", **more: 
         append(coordinator, topic, [Written(b"k%d" % number, b"v%d" % number, number)], **more)
 
 
-def test_small_files_become_one_and_every_record_is_as_it_was() -> None:
+def test_small_files_are_merged_into_one_and_every_record_is_unchanged() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 20)
@@ -60,7 +60,7 @@ def test_small_files_become_one_and_every_record_is_as_it_was() -> None:
         assert len(before) == 20
 
 
-def test_the_new_file_is_named_by_its_base_offset_and_the_version_it_was_planned_at() -> None:
+def test_the_new_file_is_named_by_its_base_offset_and_the_planned_version() -> None:
     with cluster() as c:
         c.create_topic("t", configs={"segment.ms": str(HOUR_MS)})
         small_files(c.coordinator, 130)
@@ -76,7 +76,7 @@ def test_complete_segments_are_closed_and_the_active_one_is_not() -> None:
         c.create_topic("t", configs={"segment.ms": str(HOUR_MS)})
         small_files(c.coordinator, 70)
         roll(c.coordinator, InProcess())
-        assert [(one.base_offset, one.end_offset, one.closed) for one in live(c.coordinator, "t")] == [
+        assert [(segment.base_offset, segment.end_offset, segment.closed) for segment in live(c.coordinator, "t")] == [
             (0, 61, True),
             (61, 70, False),
         ]
@@ -104,7 +104,7 @@ def test_all_partitions_of_all_topics_are_rolled_in_one_commit() -> None:
         assert c.coordinator.refresh().version == version + 1
 
 
-def test_only_the_topics_that_are_asked_for_are_rolled() -> None:
+def test_only_the_requested_topics_are_rolled() -> None:
     with cluster() as c:
         for topic in ("a", "b"):
             c.create_topic(topic)
@@ -113,7 +113,7 @@ def test_only_the_topics_that_are_asked_for_are_rolled() -> None:
         assert (len(live(c.coordinator, "a")), len(live(c.coordinator, "b"))) == (5, 1)
 
 
-def test_the_old_files_stay_for_their_readers_and_are_listed_for_deletion() -> None:
+def test_the_old_files_are_kept_for_their_readers_and_listed_for_deletion() -> None:
     with cluster() as c:
         c.create_topic("t", configs={"file.delete.delay.ms": "1234"})
         small_files(c.coordinator, 4)
@@ -125,7 +125,7 @@ def test_the_old_files_stay_for_their_readers_and_are_listed_for_deletion() -> N
         assert removed_files.delete_at_ms == c.coordinator.state.timestamp_ms + 1234
 
 
-def test_the_heads_count_what_is_there_and_keep_the_producers_sequences() -> None:
+def test_a_roll_updates_the_counts_and_keeps_the_producers_sequences() -> None:
     with cluster() as c:
         c.create_topic("t")
         producer = c.coordinator.init_producer()
@@ -144,7 +144,7 @@ def test_the_heads_count_what_is_there_and_keep_the_producers_sequences() -> Non
         assert (entry.producer_id, entry.base_sequence, entry.count) == (producer.producer_id, 0, 24)
 
 
-def test_a_batch_of_several_producers_is_nobodys() -> None:
+def test_a_batch_of_several_producers_has_no_producer() -> None:
     with cluster() as c:
         c.create_topic("t")
         for number in range(4):
@@ -156,7 +156,7 @@ def test_a_batch_of_several_producers_is_nobodys() -> None:
         assert (entry.producer_id, entry.producer_epoch, entry.base_sequence) == (-1, -1, -1)
 
 
-def test_headers_and_missing_keys_are_kept_where_only_some_files_have_them() -> None:
+def test_headers_and_missing_keys_are_kept_if_only_some_files_have_them() -> None:
     with cluster() as c:
         c.create_topic("t")
         append(c.coordinator, "t", [Written(None, b"a"), Written(None, None)])
@@ -178,7 +178,7 @@ def test_headers_and_missing_keys_are_kept_where_only_some_files_have_them() -> 
         ({"compression.type": "uncompressed"}, "zstd", "none"),
     ],
 )
-def test_files_are_written_under_the_topics_compression(configs: dict[str, str], written: str, expected: str) -> None:
+def test_files_are_written_with_the_topics_compression(configs: dict[str, str], written: str, expected: str) -> None:
     with cluster() as c:
         c.create_topic("t", configs=configs)
         small_files(c.coordinator, 5, codec=written)
@@ -188,7 +188,7 @@ def test_files_are_written_under_the_topics_compression(configs: dict[str, str],
         assert records(c.coordinator, "t") == before
 
 
-def test_append_times_are_written_into_the_file() -> None:
+def test_append_times_are_stored_in_the_file() -> None:
     clock = ManualClock()
     with cluster(clock=clock) as c:
         c.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
@@ -208,7 +208,7 @@ def test_append_times_are_written_into_the_file() -> None:
         assert records(c.coordinator, "t") == before
 
 
-def test_an_index_entry_covers_index_interval_bytes_at_least() -> None:
+def test_an_index_entry_covers_at_least_index_interval_bytes() -> None:
     with cluster() as c:
         c.create_topic("t", configs={"index.interval.bytes": str(3 * 2**20)})
         for _ in range(10):
@@ -218,7 +218,7 @@ def test_an_index_entry_covers_index_interval_bytes_at_least() -> None:
         assert [entry.count for entry in index.entries] == [3, 3, 3, 1]
 
 
-def test_batches_get_the_usual_size() -> None:
+def test_batches_have_the_default_size() -> None:
     with cluster() as c:
         c.create_topic("t")
         for _ in range(8):
@@ -229,7 +229,7 @@ def test_batches_get_the_usual_size() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd", "gzip"])
-def test_large_batches_are_copied_as_they_are_between_small_ones(codec: str) -> None:
+def test_large_batches_are_copied_unchanged_between_small_ones(codec: str) -> None:
     with cluster() as c:
         c.create_topic("t")
         large = [Written(b"%d" % number, b"x" * 1000, number) for number in range(1500)]
@@ -250,17 +250,17 @@ def test_large_batches_are_copied_as_they_are_between_small_ones(codec: str) -> 
 
 
 def merge_all(coordinator: Coordinator) -> None:
-    """All but the last file of ``t`` become one, whatever the rules say."""
+    """Merge all but the last file of ``t``, whatever the roll would plan."""
     state = coordinator.refresh()
     segments = live(coordinator, "t")[:-1]
     replicas = replicas_of(coordinator, state.partition("t", 0))
     assert replicas is not None
-    made = merge_segments(MergeTask(0, segments, replicas, target_of(coordinator, state, "t", 0), closed=True)).added
-    assert made is not None
+    merged = merge_segments(MergeTask(0, segments, replicas, target_of(coordinator, state, "t", 0), closed=True)).added
+    assert merged is not None
     topic_id = state.topic("t").topic_id
     change = Replacement(
         topic="t", topic_id=topic_id, partition=0, start_offset=0, end_offset=segments[-1].end_offset,
-        removed=removed(topic_id, segments), added=[made],
+        removed=removed(topic_id, segments), added=[merged],
     )  # fmt: skip
     coordinator.submit(partial(change_segments, request=SegmentsRequest(version=state.version, changes=[change])))
 
@@ -277,7 +277,7 @@ def test_runs_of_many_partitions_in_one_file_are_separated() -> None:
 
 
 def append_to_all(coordinator: Coordinator, topic: str, number: int) -> None:
-    """One file for all partitions, as a task that wrote to many leaves it."""
+    """Append one file for all partitions, as a task that wrote to many partitions does."""
     state = coordinator.refresh().topic(topic)
     key = segment_key(topic, 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key)
@@ -288,35 +288,35 @@ def append_to_all(coordinator: Coordinator, topic: str, number: int) -> None:
     coordinator.append(AppendRequest(appends=writer.finish()))
 
 
-# -- other jobs, and readers
+# -- concurrent jobs, and readers
 
 
-def test_a_merge_that_another_job_got_in_the_way_of_is_left_out_and_its_file_deleted() -> None:
+def test_a_merge_that_conflicts_with_another_job_is_skipped_and_its_file_deleted() -> None:
     with cluster() as c:
         c.create_topic("t", 2)
         for partition in (0, 1):
             small_files(c.coordinator, 5, partition=partition)
-        result = roll(c.coordinator, Interrupted(lambda: roll_partition_away(c.coordinator, 0)))
+        result = roll(c.coordinator, Interrupted(lambda: roll_partition_first(c.coordinator, 0)))
         assert (result.files_out, len(result.left_out)) == (1, 1)
         assert "t-0" in result.left_out[0]
-        assert len(log_files(c.coordinator)) == 10 + 1 + 1, "those before, the other job's, and that of partition 1"
+        assert len(log_files(c.coordinator)) == 10 + 1 + 1, "the old files, the other job's, and that of partition 1"
 
 
 class Interrupted(InProcess):
-    """Runs the tasks, and then something else before the results are given out."""
+    """Runs the tasks, and then a callback before it returns the results."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
+    def __init__(self, callback: Callable[[], object]) -> None:
         super().__init__()
-        self._meanwhile = meanwhile
+        self._callback = callback
 
     def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         results = [function(item) for item in items]
-        self._meanwhile()
+        self._callback()
         return iter(results)
 
 
-def roll_partition_away(coordinator: Coordinator, partition: int) -> None:
-    """As another job that was faster."""
+def roll_partition_first(coordinator: Coordinator, partition: int) -> None:
+    """Roll a partition as another, faster job would."""
     state = coordinator.refresh()
     topic = state.topic("t")
     segments = live(coordinator, "t", partition)
@@ -337,7 +337,7 @@ def roll_partition_away(coordinator: Coordinator, partition: int) -> None:
     coordinator.store.put(run.path, b"x")
 
 
-def test_a_topic_that_is_deleted_meanwhile_leaves_no_files_of_the_roll() -> None:
+def test_a_topic_deleted_during_a_roll_leaves_no_new_files() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
@@ -348,7 +348,7 @@ def test_a_topic_that_is_deleted_meanwhile_leaves_no_files_of_the_roll() -> None
         assert log_files(c.coordinator) == before
 
 
-def test_records_that_are_appended_meanwhile_stay() -> None:
+def test_records_appended_during_a_roll_are_kept() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
@@ -356,19 +356,19 @@ def test_records_that_are_appended_meanwhile_stay() -> None:
         assert [len(records(c.coordinator, "t")), len(live(c.coordinator, "t"))] == [6, 2]
 
 
-def test_a_reader_of_an_older_state_goes_on_with_the_old_files() -> None:
+def test_a_reader_of_an_older_state_continues_with_the_old_files() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
         old = c.coordinator.refresh()
         roll(c.coordinator, InProcess())
-        assert [one.end_offset for one in c.coordinator.segments("t", old).partition(0)] == [1, 2, 3, 4, 5]
+        assert [segment.end_offset for segment in c.coordinator.segments("t", old).partition(0)] == [1, 2, 3, 4, 5]
 
 
 # -- damage and replicas
 
 
-def test_a_damaged_file_is_not_written_on_and_the_others_are_rolled_all_the_same() -> None:
+def test_a_damaged_file_is_not_merged_and_the_others_are_rolled() -> None:
     with cluster() as c:
         c.create_topic("t", 2)
         for partition in (0, 1):
@@ -388,7 +388,7 @@ def damage(coordinator: Coordinator, path: str) -> None:
     coordinator.store.put(path, bytes(data))
 
 
-def test_a_missing_file_is_a_loss_and_said_to_be_one() -> None:
+def test_a_missing_file_is_reported_as_data_loss() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
@@ -398,7 +398,7 @@ def test_a_missing_file_is_a_loss_and_said_to_be_one() -> None:
 
 
 def replicated(coordinator: Coordinator, url: str) -> None:
-    """Broker 1 holds copies of all files of ``t`` and is in sync."""
+    """Give broker 1 copies of all files of ``t``, in sync."""
     topic = coordinator.refresh().topic("t")
     coordinator.submit(lambda state: Decision([RegisterBroker(broker=1, url=url)], None))
     for key in [info.key for info in coordinator.store.list("t-0/")]:
@@ -409,7 +409,7 @@ def replicated(coordinator: Coordinator, url: str) -> None:
     coordinator.submit(lambda state: Decision([change], None))
 
 
-def test_all_replicas_in_sync_get_the_same_file_and_stay_in_sync() -> None:
+def test_all_in_sync_replicas_get_the_same_file_and_stay_in_sync() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
@@ -422,7 +422,7 @@ def test_all_replicas_in_sync_get_the_same_file_and_stay_in_sync() -> None:
 
 
 @pytest.mark.parametrize("harm", ["damage", "delete"])
-def test_a_replica_that_is_intact_is_read_in_place_of_a_damaged_one(harm: str) -> None:
+def test_an_intact_replica_is_read_instead_of_a_damaged_one(harm: str) -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
@@ -439,42 +439,43 @@ def test_a_replica_that_is_intact_is_read_in_place_of_a_damaged_one(harm: str) -
 
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("suffix", [".log", ".index"])
-def test_a_replica_that_cannot_be_written_fails_the_roll_and_leaves_the_log_alone(broker: int, suffix: str) -> None:
+def test_a_replica_that_cannot_be_written_fails_the_roll_and_leaves_the_log_unchanged(broker: int, suffix: str) -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 5)
         replicated(c.coordinator, f"memory://{c.coordinator.log.ids.write_id()}")
-        both = [c.coordinator.store_of(number) for number in (0, 1)]
-        before = [[info.key for info in store.list("t-0/")] for store in both]
-        open_output = both[broker].open_output
+        stores = [c.coordinator.store_of(number) for number in (0, 1)]
+        before = [[info.key for info in store.list("t-0/")] for store in stores]
+        open_output = stores[broker].open_output
 
         def refuse(key: str) -> OutputFile:
             if key.endswith(suffix):
                 raise StorageError(f"{key} cannot be written")
             return open_output(key)
 
-        both[broker].open_output = refuse  # type: ignore[method-assign]
+        stores[broker].open_output = refuse  # type: ignore[method-assign]
         with pytest.raises(StorageError, match="cannot be written"):
             roll(c.coordinator, InProcess())
-        assert [[info.key for info in store.list("t-0/")] for store in both] == before
+        assert [[info.key for info in store.list("t-0/")] for store in stores] == before
         assert len(live(c.coordinator, "t")) == 5
 
 
-def test_offsets_that_an_unclean_election_left_out_stay_left_out() -> None:
+def test_offsets_skipped_by_an_unclean_election_stay_skipped() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c.coordinator, 4)
         first, second, third, fourth = live(c.coordinator, "t")
         jumped = [
-            replace(one, base_offset=one.base_offset + 7, end_offset=one.end_offset + 7) for one in (third, fourth)
+            replace(segment, base_offset=segment.base_offset + 7, end_offset=segment.end_offset + 7)
+            for segment in (third, fourth)
         ]
         replicas = replicas_of(c.coordinator, c.coordinator.state.partition("t", 0))
         assert replicas is not None
         target = target_of(c.coordinator, c.coordinator.state, "t", 0)
-        made = merge_segments(MergeTask(0, [first, second, *jumped], replicas, target, closed=False)).added
-        assert made is not None
-        assert (made.base_offset, made.end_offset, made.run.records) == (0, 11, 4)
-        source = Source("t", replacement_of(0, made, 99), replicas)
+        merged = merge_segments(MergeTask(0, [first, second, *jumped], replicas, target, closed=False)).added
+        assert merged is not None
+        assert (merged.base_offset, merged.end_offset, merged.run.records) == (0, 11, 4)
+        source = Source("t", replacement_of(0, merged, 99), replicas)
         assert source.read(0, ["value", "offset"]).column(1).to_pylist() == [0, 1, 9, 10]
 
 
@@ -488,7 +489,7 @@ def test_tasks_may_run_in_other_processes(tmp_path: Path) -> None:
         assert [records(c.coordinator, "t", partition) for partition in (0, 1)] == before
 
 
-# -- anything
+# -- any sequence of operations
 
 
 some_bytes = st.one_of(st.none(), st.binary(max_size=6))
@@ -504,9 +505,7 @@ some_records = st.lists(
     st.sampled_from(["none", "lz4", "gzip"]),
     st.integers(1, 6),
 )
-def test_whatever_is_appended_and_however_often_it_is_rolled_nothing_changes(
-    files: list[list[list[Written]]], codec: str, every: int
-) -> None:
+def test_rolls_do_not_change_any_appended_records(files: list[list[list[Written]]], codec: str, every: int) -> None:
     with cluster() as c:
         c.create_topic("t", configs={"segment.ms": str(HOUR_MS), "compression.type": "lz4"})
         expected: list[Read] = []

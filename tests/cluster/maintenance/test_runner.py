@@ -1,4 +1,4 @@
-"""Tasks in this process and in a pool: results as they finish, errors after all others."""
+"""Tasks in this process and in a pool: results as they finish, errors after all results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def process_of(_: int) -> int:
 
 
 def wait_for(path: str) -> str:
-    """Returns once the file is there; a path without a folder is its own answer."""
+    """Return once the file exists; return a path without a folder immediately."""
     while os.path.dirname(path) and not os.path.exists(path):
         time.sleep(0.01)
     return path
@@ -43,12 +43,12 @@ def test_every_item_has_its_result(tasks: TaskRunner) -> None:
 
 
 @pytest.mark.parametrize("tasks", RUNNERS)
-def test_nothing_to_do_is_no_result(tasks: TaskRunner) -> None:
+def test_no_items_give_no_results(tasks: TaskRunner) -> None:
     assert list(tasks.run(half, [])) == []
 
 
 @pytest.mark.parametrize("tasks", RUNNERS)
-def test_an_error_comes_after_the_results_of_all_others_and_keeps_its_facts(
+def test_an_error_is_raised_after_the_results_of_all_others_and_keeps_its_fields(
     tasks: TaskRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
     results: list[float] = []
@@ -59,52 +59,52 @@ def test_an_error_comes_after_the_results_of_all_others_and_keeps_its_facts(
     assert "another task failed" in caplog.text
 
 
-def test_a_pool_gives_out_results_as_they_are_finished(tmp_path: Path) -> None:
-    found = ProcessPool(2).run(wait_for, [str(tmp_path / "late"), "at once"])
-    assert next(found) == "at once"
+def test_a_pool_returns_results_as_they_finish(tmp_path: Path) -> None:
+    results = ProcessPool(2).run(wait_for, [str(tmp_path / "late"), "at once"])
+    assert next(results) == "at once"
     (tmp_path / "late").touch()
-    assert list(found) == [str(tmp_path / "late")]
+    assert list(results) == [str(tmp_path / "late")]
 
 
 def test_a_pool_works_in_other_processes_and_takes_few_items_ahead() -> None:
-    taken: list[int] = []
+    items_taken: list[int] = []
 
     def items() -> Iterator[int]:
         for number in range(100):
-            taken.append(number)
+            items_taken.append(number)
             yield number
 
-    found = ProcessPool(2).run(process_of, items())
-    assert next(found) != os.getpid()
-    assert len(taken) <= 8
-    assert len(set(found)) <= 2
+    results = ProcessPool(2).run(process_of, items())
+    assert next(results) != os.getpid()
+    assert len(items_taken) <= 8
+    assert len(set(results)) <= 2
 
 
-def test_a_pool_that_is_abandoned_does_not_wait_for_its_tasks(tmp_path: Path) -> None:
-    found = ProcessPool(2).run(wait_for, ["at once", str(tmp_path / "never")])
-    assert next(found) == "at once"
-    found.close()  # type: ignore[attr-defined]
+def test_an_abandoned_pool_does_not_wait_for_its_tasks(tmp_path: Path) -> None:
+    results = ProcessPool(2).run(wait_for, ["at once", str(tmp_path / "never")])
+    assert next(results) == "at once"
+    results.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", [InProcess, lambda check: ProcessPool(2, check)])
-def test_a_check_ends_the_tasks(kind: Callable[[Callable[[], None]], TaskRunner], tmp_path: Path) -> None:
-    seen: list[str] = []
+def test_a_check_can_stop_the_tasks(kind: Callable[[Callable[[], None]], TaskRunner], tmp_path: Path) -> None:
+    results: list[str] = []
 
     def check() -> None:
-        if seen:
+        if results:
             raise StopRequested
 
     with pytest.raises(StopRequested):
-        seen.extend(kind(check).run(wait_for, ["at once", str(tmp_path / "never")]))
-    assert seen == ["at once"]
+        results.extend(kind(check).run(wait_for, ["at once", str(tmp_path / "never")]))
+    assert results == ["at once"]
 
 
-def test_a_process_that_dies_is_said() -> None:
+def test_a_dead_process_is_reported() -> None:
     with pytest.raises(SparklogError, match="a process that ran die died"):
         list(ProcessPool(2).run(die, [1, 2, 3]))
 
 
-def test_one_worker_is_this_process_and_no_number_below() -> None:
+def test_one_worker_runs_in_this_process_and_zero_are_refused() -> None:
     assert list(runner(1).run(process_of, [0])) == [os.getpid()]
     assert isinstance(runner(2), ProcessPool)
     with pytest.raises(InvalidRequestError, match="not between 1"):

@@ -1,5 +1,5 @@
-"""A maintenance task reads each segment from the first replica that is intact, and tells a lost file from one that a
-storage does not give now."""
+"""A maintenance task reads each segment from the first intact replica, and distinguishes a lost file from a storage
+that is unavailable."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def failing(store: Store, error: SparklogError) -> Store:
 
 
 def merge(coordinator: Coordinator, **changed: Store) -> str:
-    """The path of the file that a merge misses, empty if it made one. ``changed`` are stores by name (``broker_0``)."""
+    """The path of the file that a merge misses, or "" after a merge. ``changed`` are stores by name (``broker_0``)."""
     stores = dict(copies(coordinator))
     reading = {**stores, **{int(name.removeprefix("broker_")): store for name, store in changed.items()}}
     replicas = ReplicaStores(reading, (0, 1), tuple(set(stores) - {int(name[-1]) for name in changed}))
@@ -60,7 +60,7 @@ def merge(coordinator: Coordinator, **changed: Store) -> str:
     return merge_segments(MergeTask(0, segments_of(coordinator), replicas, target, True)).missing
 
 
-def test_a_replica_whose_storage_cannot_be_used_from_here_is_passed_over(coordinator: Coordinator) -> None:
+def test_a_replica_on_an_unsupported_storage_is_skipped(coordinator: Coordinator) -> None:
     broken = failing(coordinator.store, UnsupportedStoreError("HDFS does not survive a fork"))
     assert merge(coordinator, broker_0=broken) == ""
 
@@ -80,7 +80,7 @@ def test_a_file_that_an_unavailable_replica_may_have_is_not_lost(coordinator: Co
         merge(coordinator, broker_1=away)
 
 
-def test_a_single_replica_that_fails_gives_its_own_error(coordinator: Coordinator) -> None:
+def test_a_single_replica_that_fails_raises_its_own_error(coordinator: Coordinator) -> None:
     [segment] = segments_of(coordinator)
     away = failing(coordinator.store, StorageError("out of order"))
     with pytest.raises(StorageError, match=r"^out of order"):
@@ -90,8 +90,8 @@ def test_a_single_replica_that_fails_gives_its_own_error(coordinator: Coordinato
         _ = Source("t", segment, ReplicaStores({0: coordinator.store}, (0,), (0,))).index
 
 
-def test_a_copy_without_the_offsets_that_the_commit_implies_is_passed_over(coordinator: Coordinator) -> None:
-    """The same batches and rows, but no explicit offsets: the records would get wrong ones."""
+def test_a_copy_without_explicit_offsets_is_skipped_if_the_commit_implies_them(coordinator: Coordinator) -> None:
+    """Same batches and rows, but no explicit offsets: the records would get wrong ones."""
     append_copies(coordinator, [50, 60])
     rewrite(coordinator, keep={0, 3, 5}.__contains__, copies=copies(coordinator))
     [segment] = segments_of(coordinator)
@@ -107,7 +107,7 @@ def test_a_copy_without_the_offsets_that_the_commit_implies_is_passed_over(coord
         _ = Source("t", segment, ReplicaStores({0: stores[0]}, (0,), (0,))).index
 
 
-def test_a_file_is_copied_from_the_next_source_if_one_cannot_be_used_from_here(
+def test_a_file_is_copied_from_the_next_source_if_one_is_on_an_unsupported_storage(
     coordinator: Coordinator, tmp_path: Path
 ) -> None:
     [segment] = segments_of(coordinator)

@@ -1,4 +1,4 @@
-"""Each step asks its job for work on the whole cluster and reports it; trouble with one topic stays with it."""
+"""Each step plans its job for the whole cluster and reports it; a problem with one topic does not affect the others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_empty_cluster_has_nothing_to_do(log: Log) -> None:
         assert (report.counts, report.notes, report.problems) == (dict.fromkeys(report.counts, 0), [], [])
 
 
-def test_old_records_leave_the_log_and_their_files_are_deleted_later(log: Log) -> None:
+def test_old_segments_are_deleted_and_their_files_later(log: Log) -> None:
     log.cluster.create_topic("orders", configs={"retention.ms": "60000", "segment.ms": "1000"})
     log.append("orders", 3)
     log.clock.advance(120)
@@ -85,7 +85,7 @@ def test_compacted_topics_are_compacted(log: Log) -> None:
     assert report.counts["bytes_read"] > report.counts["bytes_written"] > 0
 
 
-def test_a_controller_elects_leaders_for_a_location_that_is_lost(log: Log, tmp_path: Path) -> None:
+def test_a_controller_elects_leaders_if_a_location_is_lost(log: Log, tmp_path: Path) -> None:
     add_broker(log.cluster, str(tmp_path / "disk1"))
     log.cluster.create_topic("orders", assignment=[[1, 0]])
     assert log.run("elections")["elections"].counts["brokers_checked"] == 1
@@ -97,7 +97,7 @@ def test_a_controller_elects_leaders_for_a_location_that_is_lost(log: Log, tmp_p
     assert log.cluster.refresh().partition("orders", 0).leader == 0
 
 
-def test_a_location_that_is_back_catches_up(log: Log, tmp_path: Path) -> None:
+def test_a_returned_location_catches_up(log: Log, tmp_path: Path) -> None:
     add_broker(log.cluster, str(tmp_path / "disk1"))
     log.cluster.create_topic("orders", assignment=[[0, 1]])
     log.append("orders", 2)
@@ -113,7 +113,7 @@ def test_a_location_that_is_back_catches_up(log: Log, tmp_path: Path) -> None:
     assert log.cluster.refresh().partition("orders", 0).isr == (0, 1)
 
 
-def test_where_another_controller_is_alive_it_is_left_to_that_one(log: Log, tmp_path: Path) -> None:
+def test_elections_are_skipped_if_another_controller_is_active(log: Log, tmp_path: Path) -> None:
     add_broker(log.cluster, str(tmp_path / "disk1"))
     other = Controller(log.cluster)
     assert other.take_over()
@@ -122,7 +122,9 @@ def test_where_another_controller_is_alive_it_is_left_to_that_one(log: Log, tmp_
     assert report.problems == []
 
 
-def test_trouble_with_one_topic_is_said_and_the_others_are_worked_on(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_with_one_topic_is_reported_and_the_others_are_rolled(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b", "c"):
         log.cluster.create_topic(name)
         log.append(name, 6)
@@ -141,7 +143,7 @@ def test_trouble_with_one_topic_is_said_and_the_others_are_worked_on(log: Log, m
     assert segments == {"a": 1, "b": 6, "c": 1}
 
 
-def test_offsets_of_groups_that_are_gone_expire(log: Log) -> None:
+def test_offsets_of_inactive_groups_expire(log: Log) -> None:
     log.cluster.create_topic("orders")
     log.cluster.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(0)})
     log.clock.advance(8 * DAY)

@@ -1,4 +1,4 @@
-"""Files that editors, file systems and copying tools leave in the folders of the metadata are in nobody's way."""
+"""Files that editors, file systems and copying tools leave in the metadata folders do no harm."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WEEK = 8 * 86_400.0
 
 
 class Littered:
-    """A cluster of some commits and checkpoints whose folders of metadata are full of strays."""
+    """A cluster of some commits and checkpoints whose metadata folders are full of stray files."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -72,9 +72,9 @@ class Littered:
     def open(self) -> Coordinator:
         return open_cluster(self.store, clock=self.clock)
 
-    def left(self) -> list[str]:
-        there = {info.key for info in self.store.list()}
-        return [key for key in self.strays if key in there]
+    def remaining_strays(self) -> list[str]:
+        stored = {info.key for info in self.store.list()}
+        return [key for key in self.strays if key in stored]
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def littered() -> Littered:
     return Littered()
 
 
-def test_names_of_commits_and_checkpoints_are_told_from_all_others() -> None:
+def test_names_of_commits_and_checkpoints_are_distinguished_from_all_others() -> None:
     for name in NAMES:
         assert commit_version(f"meta/commits/{name}") is None
         assert manifest_version(f"meta/checkpoints/{name}") is None
@@ -96,12 +96,12 @@ def test_names_of_commits_and_checkpoints_are_told_from_all_others() -> None:
     assert checkpoint_version("meta/checkpoints/latest.json") is None
 
 
-def test_a_cluster_is_opened_without_a_hint(littered: Littered) -> None:
+def test_a_cluster_opens_without_a_hint(littered: Littered) -> None:
     littered.store.delete(checkpoint.LATEST_KEY)
     assert littered.open().state == littered.coordinator.state
 
 
-def test_who_was_away_finds_the_newest_checkpoint(littered: Littered) -> None:
+def test_a_stalled_process_finds_the_newest_checkpoint(littered: Littered) -> None:
     away = littered.open()
     littered.commit(9)
     littered.coordinator.log.write_checkpoint()
@@ -109,18 +109,18 @@ def test_who_was_away_finds_the_newest_checkpoint(littered: Littered) -> None:
     assert away.refresh().version == littered.coordinator.state.version
 
 
-def test_commits_and_checkpoints_are_cleaned_up_and_strays_stay(littered: Littered) -> None:
+def test_commits_and_checkpoints_are_cleaned_up_and_stray_files_are_kept(littered: Littered) -> None:
     littered.clock.advance(WEEK)
     littered.commit(9)
     littered.coordinator.log.write_checkpoint()
     done = cleanup.clean_up(littered.store, littered.clock, {}, LogSettings(min_commits_kept=0))
     assert done.commits == littered.coordinator.state.version
     assert done.checkpoint_files > 0
-    assert littered.left() == littered.strays
+    assert littered.remaining_strays() == littered.strays
     assert littered.open().state == littered.coordinator.state
 
 
-def test_a_check_names_strays_and_says_what_to_do(littered: Littered) -> None:
+def test_a_check_reports_stray_files_with_an_action(littered: Littered) -> None:
     report = check_cluster(littered.store).report
     assert report.clean
     strays = {finding.path: finding for finding in report.of_kind("unknown-object")}
@@ -130,15 +130,15 @@ def test_a_check_names_strays_and_says_what_to_do(littered: Littered) -> None:
         assert "delete it" in finding.action
 
 
-def test_a_repair_a_mirror_and_a_vacuum_leave_strays_alone(littered: Littered, tmp_path: Path) -> None:
+def test_a_repair_a_mirror_and_a_vacuum_leave_stray_files_unchanged(littered: Littered, tmp_path: Path) -> None:
     repair_cluster(check_cluster(littered.store))
     assert mirror(littered.store, LocalStore(str(tmp_path / "mirror"))).version == littered.coordinator.state.version
     for dry_run in (True, False):
         vacuum(littered.open(), dry_run=dry_run)
-    assert littered.left() == littered.strays
+    assert littered.remaining_strays() == littered.strays
 
 
-def test_a_folder_with_strays_alone_is_empty(tmp_path: Path) -> None:
+def test_a_folder_with_only_stray_files_is_empty(tmp_path: Path) -> None:
     for kind in ("commits", "checkpoints"):
         (tmp_path / "meta" / kind).mkdir(parents=True)
         (tmp_path / "meta" / kind / ".DS_Store").write_bytes(b"?")
@@ -147,13 +147,13 @@ def test_a_folder_with_strays_alone_is_empty(tmp_path: Path) -> None:
     assert create_cluster(store).state.version == 0
 
 
-def test_a_listing_by_name_sees_no_stray_manifest(littered: Littered) -> None:
+def test_a_listing_by_name_ignores_stray_manifests(littered: Littered) -> None:
     newest = checkpoint.read_newest_listed(littered.store)
     assert newest is not None
     assert newest.version == littered.coordinator.state.version
 
 
-def test_links_that_go_in_circles_and_nowhere_are_survived(tmp_path: Path) -> None:
+def test_circular_and_dangling_links_do_no_harm(tmp_path: Path) -> None:
     root = tmp_path / "root"
     create_cluster(LocalStore(str(root))).create_topic("orders")
     (root / "loop").symlink_to(".")
@@ -185,7 +185,7 @@ IN_THE_WAY: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", IN_THE_WAY)
-def test_what_lies_under_the_next_commits_number_is_named_to_writers_and_by_a_check(kind: str, tmp_path: Path) -> None:
+def test_an_object_under_the_next_commits_key_is_reported_to_writers_and_by_a_check(kind: str, tmp_path: Path) -> None:
     coordinator = create_cluster(LocalStore(str(tmp_path)))
     coordinator.create_topic("orders")
     next_key = commit_key(coordinator.state.version + 1)

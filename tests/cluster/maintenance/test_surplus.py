@@ -1,4 +1,4 @@
-"""Copies that a reassignment left behind go, and nothing that a replica needs."""
+"""Surplus replicas that a reassignment leaves are deleted, and nothing that a replica needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def moved(tmp_path: Path) -> Replicas:
     return replicas
 
 
-def test_only_the_copies_of_what_has_moved_away_go(tmp_path: Path) -> None:
+def test_only_surplus_replicas_are_deleted(tmp_path: Path) -> None:
     replicas = moved(tmp_path)
     assert len(remove_surplus_replicas(replicas.cluster, 1, dry_run=True)) == 6
     assert len(replicas.files(1)) == 10
@@ -43,16 +43,16 @@ def test_only_the_copies_of_what_has_moved_away_go(tmp_path: Path) -> None:
     assert [replicas.read(number) for number in (0, 1)] == [replicas.sent[number] for number in (0, 1)]
 
 
-def test_a_replica_cannot_come_back_while_its_files_are_deleted(tmp_path: Path) -> None:
+def test_a_replica_cannot_be_added_again_while_its_files_are_deleted(tmp_path: Path) -> None:
     replicas = moved(tmp_path)
     refused: list[object] = []
 
-    def come_back(step: int, call: Call) -> None:
+    def reassign_back(step: int, call: Call) -> None:
         if call.operation == "delete" and not refused:
             outcome = replicas.cluster.submit(lambda state: alter_reassignments(state, {(TOPIC, 0): [2, 1]}))
             refused.append(outcome[TopicPartition(TOPIC, 0)])
 
-    with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=come_back)):
+    with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=reassign_back)):
         replicas.cluster.brokers.forget()
         remove_surplus_replicas(replicas.cluster, 1)
     assert refused[0] is not None
@@ -61,20 +61,20 @@ def test_a_replica_cannot_come_back_while_its_files_are_deleted(tmp_path: Path) 
     assert set(replicas.live_paths(0)) <= set(replicas.files(1))
 
 
-def test_a_reader_of_before_the_move_finds_the_new_replicas(tmp_path: Path) -> None:
+def test_a_reader_from_before_the_move_finds_the_new_replicas(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=3)
     replicas.produce()
-    reader_of_then = open_cluster(replicas.cluster.store.root)
-    then = reader_of_then.state
+    old_reader = open_cluster(replicas.cluster.store.root)
+    old_state = old_reader.state
     reassign(replicas.cluster, {(TOPIC, 0): [3]}, InProcess())
     for broker in (1, 2):
         remove_surplus_replicas(replicas.cluster, broker)
         assert replicas.files(broker) == {}
-    with LogReader(reader_of_then) as reader:
-        assert [record.value for record in reader.records(TOPIC, 0, 0, 3, then)] == replicas.sent[0]
+    with LogReader(old_reader) as reader:
+        assert [record.value for record in reader.records(TOPIC, 0, 0, 3, old_state)] == replicas.sent[0]
 
 
-def test_an_offline_broker_is_left_alone(tmp_path: Path) -> None:
+def test_surplus_replicas_of_an_offline_broker_are_not_deleted(tmp_path: Path) -> None:
     replicas = moved(tmp_path)
     replicas.unmount(1)
     replicas.controller.check()
@@ -82,10 +82,10 @@ def test_an_offline_broker_is_left_alone(tmp_path: Path) -> None:
         remove_surplus_replicas(replicas.cluster, 1)
 
 
-def test_a_vacuum_takes_them_too(tmp_path: Path) -> None:
+def test_a_vacuum_deletes_surplus_replicas_too(tmp_path: Path) -> None:
     replicas = moved(tmp_path)
     dry = vacuum(replicas.cluster)
-    assert {(found.broker, found.why) for found in dry.files} == {(1, NO_REPLICA)}
+    assert {(orphan.broker, orphan.why) for orphan in dry.files} == {(1, NO_REPLICA)}
     assert len(replicas.files(1)) == 10
     assert len(vacuum(replicas.cluster, dry_run=False).files) == 6
     assert len(replicas.files(1)) == 4

@@ -1,4 +1,4 @@
-"""The vacuum: which files go, which stay, and what becomes of writers that were stopped across it."""
+"""The vacuum: which files it deletes, which it keeps, and what happens to writers that were stalled across it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cluster() -> tuple[Coordinator, ManualClock]:
 
 
 def written(coordinator: Coordinator, value: bytes = b"late") -> list[PartitionAppend]:
-    """A file that no commit names yet."""
+    """Write a file that no commit names yet."""
     state = coordinator.state
     key = segment_key("orders", 0, 0, state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key, has_key=False)
@@ -69,7 +69,7 @@ def written(coordinator: Coordinator, value: bytes = b"late") -> list[PartitionA
 
 
 def later(coordinator: Coordinator, clock: ManualClock, days: float = 8) -> None:
-    """Time passes, and commits go on."""
+    """Advance the time, with a commit before and after."""
     append(coordinator, "orders", [Written(value=b"later")])
     clock.advance(days * DAY)
     append(coordinator, "orders", [Written(value=b"now")])
@@ -80,13 +80,13 @@ def values(coordinator: Coordinator) -> list[bytes | None]:
 
 
 def paths(report: OrphanReport) -> list[tuple[str, str]]:
-    return [(found.path, found.why) for found in report.files]
+    return [(orphan.path, orphan.why) for orphan in report.files]
 
 
-# -- which files
+# -- which files are deleted
 
 
-def test_files_of_a_writer_that_ended_before_its_commit_go_and_the_log_stays() -> None:
+def test_files_of_a_writer_that_died_before_its_commit_are_deleted_and_the_log_is_kept() -> None:
     coordinator, clock = cluster()
     (orphan,) = written(coordinator)
     later(coordinator, clock)
@@ -99,7 +99,7 @@ def test_files_of_a_writer_that_ended_before_its_commit_go_and_the_log_stays() -
     assert vacuum(coordinator, dry_run=False).files == []
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing() -> None:
+def test_a_dry_run_reports_the_orphans_and_changes_nothing() -> None:
     coordinator, clock = cluster()
     written(coordinator)
     later(coordinator, clock)
@@ -113,7 +113,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing() -> None:
     assert planned.dry_run
 
 
-def test_files_younger_than_the_age_limit_stay() -> None:
+def test_files_younger_than_the_age_limit_are_kept() -> None:
     coordinator, clock = cluster()
     (orphan,) = written(coordinator)
     later(coordinator, clock, days=6)
@@ -124,7 +124,7 @@ def test_files_younger_than_the_age_limit_stay() -> None:
     assert len(vacuum(coordinator, older_than_ms=MIN_AGE_MS, dry_run=False).files) == 2
 
 
-def test_an_age_limit_under_a_day_is_refused_unless_it_is_forced() -> None:
+def test_an_age_limit_under_a_day_is_refused_unless_forced() -> None:
     coordinator, clock = cluster()
     written(coordinator)
     append(coordinator, "orders", [Written()])
@@ -136,20 +136,20 @@ def test_an_age_limit_under_a_day_is_refused_unless_it_is_forced() -> None:
     assert len(vacuum(coordinator, older_than_ms=0, dry_run=False, force=True).files) == 2
 
 
-def test_files_whose_name_has_no_version_are_reported_and_left_alone() -> None:
+def test_files_without_a_version_in_their_name_are_reported_and_kept() -> None:
     coordinator, clock = cluster()
     coordinator.store.put("orders-0/00000000000000000000-abc.log", b"x")
     coordinator.store.put("notes.txt", b"x")
     later(coordinator, clock)
     report = vacuum(coordinator, dry_run=False)
     assert report.files == []
-    assert [(found.path, found.why) for found in report.left_alone] == [
+    assert [(file.path, file.why) for file in report.left_alone] == [
         ("orders-0/00000000000000000000-abc.log", NO_VERSION_IN_NAME)
     ]
     assert coordinator.store.get("notes.txt") == b"x"
 
 
-def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
+def test_retired_files_are_deleted_once_they_are_due() -> None:
     coordinator, clock = cluster()
     later(coordinator, clock)
     coordinator.submit(partial(delete_records, offsets={("orders", 0): 2}))
@@ -157,7 +157,7 @@ def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
     assert vacuum(coordinator).superseded == []
     clock.advance(61)
     planned = vacuum(coordinator)
-    assert [found.why for found in planned.superseded] == [RETIRED, RETIRED]
+    assert [file.why for file in planned.superseded] == [RETIRED, RETIRED]
     assert planned.size_bytes > 0
     assert len(log_files(coordinator)) == 3
     done = vacuum(coordinator, dry_run=False)
@@ -167,7 +167,7 @@ def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
     assert values(coordinator) == [b"now"]
 
 
-def test_files_that_left_the_log_are_left_to_the_sweep() -> None:
+def test_retired_files_are_left_to_the_sweep() -> None:
     coordinator, clock = cluster()
     later(coordinator, clock)
     coordinator.submit(partial(delete_records, offsets={("orders", 0): 2}))
@@ -180,7 +180,7 @@ def test_files_that_left_the_log_are_left_to_the_sweep() -> None:
     assert sweep(coordinator).files == 2
 
 
-def test_files_of_a_listing_that_was_lost_are_found() -> None:
+def test_the_files_of_a_lost_listing_are_deleted() -> None:
     coordinator, clock = cluster()
     later(coordinator, clock)
     coordinator.submit(partial(delete_records, offsets={("orders", 0): 2}))
@@ -194,7 +194,7 @@ def test_files_of_a_listing_that_was_lost_are_found() -> None:
     assert values(coordinator) == [b"now", b"last"]
 
 
-def test_listings_that_no_commit_names_go() -> None:
+def test_listings_that_no_commit_names_are_deleted() -> None:
     coordinator, clock = cluster()
     files = [RemovedFile("orders-0/x.log", 0, 1)]
     unused = write_removed(coordinator.store, coordinator.log.ids, coordinator.state.version, files, 0)
@@ -204,7 +204,7 @@ def test_listings_that_no_commit_names_go() -> None:
     assert [info.key for info in coordinator.store.list(REMOVED)] == [young.listing]
 
 
-def test_leases_of_members_that_are_gone_go_and_those_of_members_stay() -> None:
+def test_leases_of_former_members_are_deleted_and_those_of_members_are_kept() -> None:
     coordinator, clock = cluster()
     coordinator.submit(partial(join_group, request=JoinRequest(group="g", member="here", topics=["orders"])))
     for name in ("here", "gone"):
@@ -217,20 +217,20 @@ def test_leases_of_members_that_are_gone_go_and_those_of_members_stay() -> None:
     assert not list(coordinator.store.list(READERS))
 
 
-def test_every_online_brokers_files_are_looked_at() -> None:
+def test_the_files_of_every_online_broker_are_checked() -> None:
     coordinator, clock = cluster()
-    others = [MemoryStore(uuid.uuid4().hex, clock) for _ in range(2)]
-    for number, store in enumerate(others, 1):
+    stores = [MemoryStore(uuid.uuid4().hex, clock) for _ in range(2)]
+    for number, store in enumerate(stores, 1):
         url = store.root
         coordinator.submit(lambda state, n=number, u=url: Decision([RegisterBroker(broker=n, url=u)], None))  # type: ignore[misc]
         store.put(f"orders-0/00000000000000000000-v1-w{number}.log", b"xyz")
     coordinator.submit(lambda state: Decision([ChangeBroker(broker=2, online=False)], None))
     later(coordinator, clock)
-    with substituted(others[0]), substituted(others[1]):
+    with substituted(stores[0]), substituted(stores[1]):
         report = vacuum(coordinator, dry_run=False)
-    assert [(found.broker, found.size) for found in report.files] == [(1, 3)]
+    assert [(orphan.broker, orphan.size) for orphan in report.files] == [(1, 3)]
     assert report.problems == ["broker 2 is offline and was skipped"]
-    assert [len(list(store.list("orders-0/"))) for store in others] == [0, 1]
+    assert [len(list(store.list("orders-0/"))) for store in stores] == [0, 1]
 
 
 def test_the_age_of_versions_is_known_after_their_commits_were_removed() -> None:
@@ -246,7 +246,7 @@ def test_the_age_of_versions_is_known_after_their_commits_were_removed() -> None
     append(coordinator, "orders", [Written(value=b"x")])
     assert min(info.key for info in coordinator.store.list("meta/commits/")) > "meta/commits/" + "0" * 18 + "40"
     report = vacuum(coordinator)
-    assert {found.path for found in report.files} == {old.run.path, old.run.path.replace(".log", ".index")}
+    assert {orphan.path for orphan in report.files} == {old.run.path, old.run.path.replace(".log", ".index")}
     assert 25 <= report.fence <= 28
     assert report.younger == 2
     assert limits.BOUNDARY_TIMES_EVERY_MS < 0.5 * DAY * 1000
@@ -256,7 +256,7 @@ def test_the_age_of_versions_is_known_after_their_commits_were_removed() -> None
 # -- slow writers
 
 
-def test_a_writer_stopped_between_its_file_and_its_commit_is_refused_and_nothing_is_lost() -> None:
+def test_a_writer_stalled_between_its_file_and_its_commit_is_refused_and_nothing_is_lost() -> None:
     coordinator, clock = cluster()
     slow = open_cluster(coordinator.store, clock=clock)
     items = written(slow)
@@ -287,7 +287,7 @@ def test_a_writer_that_commits_between_the_fence_and_the_deletion_is_refused() -
     assert values(coordinator) == [b"live", b"later", b"now"]
 
 
-def test_a_writer_that_commits_right_before_the_fence_keeps_its_file() -> None:
+def test_a_writer_that_commits_just_before_the_fence_keeps_its_file() -> None:
     coordinator, clock = cluster()
     slow = open_cluster(coordinator.store, clock=clock)
     items = written(slow)
@@ -304,7 +304,7 @@ def test_a_writer_that_commits_right_before_the_fence_keeps_its_file() -> None:
     assert values(coordinator) == [b"live", b"later", b"now", b"late"]
 
 
-def test_unfinished_files_older_than_the_limit_go(tmp_path: Path) -> None:
+def test_unfinished_files_older_than_the_limit_are_deleted(tmp_path: Path) -> None:
     root = tmp_path / "log"
     coordinator = create_cluster(str(root))
     coordinator.create_topic("orders")
@@ -313,14 +313,14 @@ def test_unfinished_files_older_than_the_limit_go(tmp_path: Path) -> None:
     for name, age in (("old", DEFAULT_AGE_MS / 1000 + 60), ("young", 60)):
         file = folder / f".tmp-{name}"
         file.write_bytes(b"x")
-        then = coordinator.log.clock.now_ms() / 1000 - age
-        os.utime(file, (then, then))
+        modified = coordinator.log.clock.now_ms() / 1000 - age
+        os.utime(file, (modified, modified))
     assert vacuum(coordinator, dry_run=False).unfinished == 1
     assert [file.name for file in folder.iterdir()] == [".tmp-young"]
 
 
-def test_a_vacuum_reads_a_listing_again_that_could_not_be_read_at_first() -> None:
-    """Without it a storage that fails now and then never lets a vacuum of many listings come to its end."""
+def test_a_vacuum_retries_a_listing_that_could_not_be_read() -> None:
+    """Without the retry, a vacuum of many listings never finishes on a storage that fails intermittently."""
     coordinator, clock = cluster()
     (orphan,) = written(coordinator)
     later(coordinator, clock)
@@ -337,5 +337,5 @@ def test_a_vacuum_reads_a_listing_again_that_could_not_be_read_at_first() -> Non
     failing = open_cluster(FaultyStore(coordinator.store, before=refuse_twice), clock=clock)
     report = vacuum(failing, dry_run=False)
     assert len(refused) == 2
-    assert orphan.run.path in [found.path for found in report.files]
+    assert orphan.run.path in [orphan_file.path for orphan_file in report.files]
     assert values(coordinator) == [b"later", b"now"]

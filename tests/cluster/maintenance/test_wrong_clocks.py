@@ -1,4 +1,4 @@
-"""A machine whose clock is off by days harms nobody but itself: what is others' goes by the storage's time."""
+"""A machine whose clock is off by days harms only itself: shared objects expire by the storage's time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 class _NoTime(MemoryStore):
-    """A storage that nobody may ask for its time."""
+    """A storage that refuses to store the object that its time is read from."""
 
     def put(self, key: str, data: BytesLike) -> None:
         if key == CLOCK_KEY:
@@ -79,7 +79,7 @@ def run(coordinator: Coordinator, *only: str) -> dict[str, Report]:
     return {report.step: report for report in Loop(steps(context, only), coordinator.log.clock).once()}
 
 
-def test_a_member_that_joins_leaves_the_offsets_of_other_groups_alone(cluster: Cluster) -> None:
+def test_a_joining_member_does_not_expire_the_offsets_of_other_groups(cluster: Cluster) -> None:
     cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
     for ahead in (8 * DAY_MS, 800 * DAY_MS):
         GroupMember(cluster.machine(ahead), "other").join(["orders"])
@@ -101,7 +101,7 @@ def test_maintenance_with_a_clock_that_is_ahead_expires_nothing(cluster: Cluster
     assert len(list(cluster.right.store.list(COMMITS))) == commits
 
 
-def test_the_same_maintenance_expires_what_is_due_by_the_storages_time(cluster: Cluster) -> None:
+def test_the_same_maintenance_expires_objects_that_are_due_by_the_storages_time(cluster: Cluster) -> None:
     cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
     cluster.append(3)
     ahead = cluster.machine(8 * DAY_MS)
@@ -111,14 +111,14 @@ def test_the_same_maintenance_expires_what_is_due_by_the_storages_time(cluster: 
     assert live(cluster.right, "orders") == []
 
 
-def test_an_idle_cluster_expires_as_well_since_the_storages_clock_goes_on(cluster: Cluster) -> None:
+def test_an_idle_cluster_expires_by_the_storages_clock(cluster: Cluster) -> None:
     cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
     cluster.advance(8 * DAY)
     run(cluster.machine(0), "cleanup")
     assert "billing" not in cluster.right.refresh().groups
 
 
-def test_without_the_storages_time_that_of_the_newest_commit_stands_for_it(cluster: Cluster) -> None:
+def test_without_the_storages_time_that_of_the_newest_commit_is_used(cluster: Cluster) -> None:
     cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
     store = _NoTime(cluster.name, cluster.clock)
     ahead = open_cluster(store, clock=ManualClock(START_MS + 8 * DAY_MS), ids=SeededIds(9))
@@ -126,7 +126,7 @@ def test_without_the_storages_time_that_of_the_newest_commit_stands_for_it(clust
     assert ahead.submit(partial(expire_offsets, now_ms=ahead.log.expiry_clock.now_ms())) == []
 
 
-def test_a_sweep_with_a_clock_that_is_ahead_deletes_no_file_before_its_time(cluster: Cluster) -> None:
+def test_a_sweep_with_a_clock_that_is_ahead_deletes_no_file_early(cluster: Cluster) -> None:
     cluster.append(3)
     delete_topic(cluster.right, "orders")
     files = log_files(cluster.right)
@@ -147,7 +147,7 @@ def test_a_vacuum_with_a_clock_that_is_ahead_fences_no_writer(cluster: Cluster) 
 
 
 @pytest.mark.parametrize("ahead_ms", [-8 * DAY_MS, 0, 8 * DAY_MS])
-def test_an_announcement_holds_files_for_its_time_whatever_the_readers_clock(cluster: Cluster, ahead_ms: int) -> None:
+def test_a_reader_lease_keeps_files_for_its_time_whatever_the_readers_clock(cluster: Cluster, ahead_ms: int) -> None:
     cluster.append(3)
     reader = cluster.machine(ahead_ms)
     ReaderLease("reader", reader.refresh().version, 600_000).renewed(reader.store, reader.log.clock)
@@ -159,7 +159,7 @@ def test_an_announcement_holds_files_for_its_time_whatever_the_readers_clock(clu
 
 
 @pytest.mark.parametrize("ahead_ms", [-8 * DAY_MS, 8 * DAY_MS])
-def test_a_task_renews_what_a_machine_with_another_clock_announced(cluster: Cluster, ahead_ms: int) -> None:
+def test_a_task_renews_a_lease_from_a_machine_with_another_clock(cluster: Cluster, ahead_ms: int) -> None:
     planner = cluster.machine(ahead_ms)
     planned = ReaderLease("reader", 3, 600_000).renewed(planner.store, planner.log.clock)
     store = FaultyStore(cluster.right.store)
@@ -169,10 +169,10 @@ def test_a_task_renews_what_a_machine_with_another_clock_announced(cluster: Clus
     assert store.counts["put"] == 1
 
 
-def test_a_reader_whose_clock_is_set_back_renews_at_once(cluster: Cluster) -> None:
+def test_a_reader_whose_clock_is_set_back_renews_immediately(cluster: Cluster) -> None:
     machine = cluster.machine(0)
     clock = cluster.machines[0]
-    announced = ReaderLease("reader", 3, 600_000).renewed(machine.store, clock)
-    assert not announced.is_due(clock.now_ms())
+    lease = ReaderLease("reader", 3, 600_000).renewed(machine.store, clock)
+    assert not lease.is_due(clock.now_ms())
     clock.set_ms(START_MS - DAY_MS)
-    assert announced.is_due(clock.now_ms())
+    assert lease.is_due(clock.now_ms())
