@@ -1,6 +1,6 @@
-"""Each row of "Spark's connector" in docs/differences.md is true: a test here has the name of its id.
+"""Each row of "Spark's connector" in docs/differences.md is shown by a test named after its id.
 
-What takes a session is shown by the integration test that the row's entry in ``WITH_SPARK`` names.
+Rows that need a session are shown by the integration tests in ``WITH_SPARK``.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def functions_of(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-def test_each_row_has_a_test_of_its_name_and_each_test_a_row() -> None:
-    own = test_each_row_has_a_test_of_its_name_and_each_test_a_row.__name__
+def test_rows_and_tests_correspond() -> None:
+    own = test_rows_and_tests_correspond.__name__
     here = {name for name in functions_of(Path(__file__)) if name.startswith("test_")} - {own}
     listed = ids()
     assert len(listed) == len(set(listed)) > 20
