@@ -28,7 +28,8 @@ HDFS = pytest.param("hdfs", id="hdfs", marks=pytest.mark.hdfs)
 
 
 def _environment(name: str, server: AbstractContextManager[Mapping[str, str]]) -> Iterator[Mapping[str, str]]:
-    """What tells where the server is: the environment if it names one, else a server of this session."""
+    """The environment variables of the server: the process's own if they name one, else those of a server of this
+    session."""
     if name in os.environ:
         yield os.environ
         return
@@ -61,17 +62,17 @@ def address(request: pytest.FixtureRequest, kind: str) -> tuple[str, dict[str, A
     if kind in ("memory", "faulty"):
         return f"memory://{name}/root", {}
     if kind == "s3":
-        found = request.getfixturevalue("s3_environment")
+        environment = request.getfixturevalue("s3_environment")
         options = {
-            "endpoint_url": found["SPARKLOG_TEST_S3_ENDPOINT"],
-            "key": found["SPARKLOG_TEST_S3_KEY"],
-            "secret": found["SPARKLOG_TEST_S3_SECRET"],
+            "endpoint_url": environment["SPARKLOG_TEST_S3_ENDPOINT"],
+            "key": environment["SPARKLOG_TEST_S3_KEY"],
+            "secret": environment["SPARKLOG_TEST_S3_SECRET"],
         }
-        return f"s3://{found['SPARKLOG_TEST_S3_BUCKET']}/{name}/root", options
-    found = request.getfixturevalue("hdfs_environment")
-    if "HADOOP_USER_NAME" in found:
-        os.environ["HADOOP_USER_NAME"] = found["HADOOP_USER_NAME"]
-    return f"{found['SPARKLOG_TEST_HDFS_URL']}/{name}/root", {}
+        return f"s3://{environment['SPARKLOG_TEST_S3_BUCKET']}/{name}/root", options
+    environment = request.getfixturevalue("hdfs_environment")
+    if "HADOOP_USER_NAME" in environment:
+        os.environ["HADOOP_USER_NAME"] = environment["HADOOP_USER_NAME"]
+    return f"{environment['SPARKLOG_TEST_HDFS_URL']}/{name}/root", {}
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def store(address: tuple[str, dict[str, Any]], kind: str) -> Store:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every test that takes a store runs on every store; those marked ``processes`` where processes can share it."""
+    """Runs every test that takes a store on every store, or on those that processes can share if its module says so."""
     if "kind" in metafunc.fixturenames:
         shared = [LOCAL, S3, HDFS]
         only = getattr(metafunc.module, "KINDS", None)

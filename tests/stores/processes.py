@@ -1,4 +1,4 @@
-"""What the tests run in processes of their own. Each function is started by its name, so this is no test module."""
+"""Functions that the tests run in separate processes. Each is started by name, so this is not a test module."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ REFUSED = 3
 
 
 def race(pickled: bytes, number: int, barrier: Any, answers: Any) -> None:
-    """Try to create each key at the same moment as all others; report the keys won."""
+    """Try to create each key at the same moment as all other processes; report the keys won."""
     store: Store = pickle.loads(pickled)
     won = []
-    list(store.list())  # connect first, so that nobody comes late
+    list(store.list())  # connect first, so that no process is late
     for key in range(KEYS):
         barrier.wait(120)
         try:
@@ -30,7 +30,7 @@ def race(pickled: bytes, number: int, barrier: Any, answers: Any) -> None:
 
 
 def stream_forever(pickled: bytes, ready: Any) -> None:
-    """Write into a stream, say so, and go on until killed."""
+    """Write to a stream, signal that it has begun, and continue until killed."""
     store: Store = pickle.loads(pickled)
     file = store.open_output("orders-0/1.log")
     while True:
@@ -39,7 +39,7 @@ def stream_forever(pickled: bytes, ready: Any) -> None:
 
 
 def create_forever(pickled: bytes, ready: Any) -> None:
-    """Create and overwrite objects whose bytes tell how many they must be, until killed."""
+    """Create and overwrite objects whose bytes state their size, until killed."""
     store: Store = pickle.loads(pickled)
     number = 0
     while True:
@@ -63,7 +63,7 @@ def hold_lock(pickled: bytes, ready: Any) -> None:
 
 
 def use_in_forked_child(pickled: bytes, answers: Any) -> None:
-    """Use the store and open files, fork, and use the store in the child too, and after it in the parent."""
+    """Use the store and open files, fork, and use the store in the child, and afterwards in the parent."""
     store: Store = pickle.loads(pickled)
     store.put("parent", b"1")
     stream, reader = store.open_output("stream"), store.open_input("parent")

@@ -1,4 +1,4 @@
-"""Between a client and a server: passes everything on, and loses answers when told to."""
+"""A proxy between a client and a server that forwards everything and drops answers on request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 
 
 class Proxy:
-    """Listens on a port of its own. ``lose`` answers: to so many requests that begin with ``starting``, the server's
-    answer is read and the client's connection cut."""
+    """Listens on a port of its own. ``lose`` drops answers: for the next ``count`` requests that begin with
+    ``starting``, the server's answer is read and the client's connection closed."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target

@@ -1,9 +1,8 @@
-"""Every outcome that the S3 client can be made to show, generated: what the first request gets and, where the client
-retries by itself, what its second one gets; and what the store's contract allows for each.
+"""Generates every outcome that an S3 client can observe: the answers to the first request and, if the client retries,
+to the second; and what the store's contract allows for each.
 
-The error codes are those that the client itself knows; the statuses are all that HTTP servers and proxies answer with.
-A service does not lie: it says PreconditionFailed of an object that is there, and NoSuchKey of one that is not. A proxy
-may say anything.
+The error codes are those that the client knows; the statuses are those of HTTP servers and proxies. A service does not
+lie: PreconditionFailed means that the object exists, NoSuchKey that it does not. A proxy may answer anything.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _CODES = {
     507: "InsufficientStorage",
 }
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes.split()}
-"""The others are 400."""
+"""All other codes have status 400."""
 
 STATUSES = (
     *(301, 302, 304, 307, 400, 401, 403, 404, 405, 407, 408, 409, 411, 412, 413, 416, 429, 499),
@@ -52,9 +51,9 @@ _TRUE_OF_NEITHER = {"InvalidRange"}
 
 
 class Operation(NamedTuple):
-    """``scripted`` is the request that is answered wrongly while ``call`` runs, and made ``requests`` times where all
-    goes well; ``present``: there was an object before. ``check(outcome, stub, key)`` asserts the contract; the outcome
-    is a result or an error."""
+    """``scripted`` is the request that is answered wrongly while ``call`` runs; it is made ``requests`` times in a call
+    without failures. ``present``: the object exists before. ``check(outcome, stub, key)`` asserts the contract; the
+    outcome is a result or an error."""
 
     name: str
     scripted: str
@@ -74,7 +73,7 @@ class Point(NamedTuple):
 
 
 def answers() -> Iterator[Answer]:
-    """What a request can get instead of the truth."""
+    """The answers that a request can get instead of the true one."""
     codes = {code for code in ERROR_CODE_TO_EXCEPTION if not code.isdigit()} | set(_STATUS_OF)
     for code in sorted(codes):
         yield Answer("xml", _STATUS_OF.get(code, 400), code)
@@ -85,7 +84,7 @@ def answers() -> Iterator[Answer]:
 
 
 def steps(operation: Operation) -> Iterator[Step]:
-    """What can become of one request."""
+    """The possible outcomes of one request."""
     for form in (DROP, RESET, LATE):
         yield from (Step(effect, Answer(form)) for effect in (NO, YES, LATER))
     yield Step(YES, Answer(HONEST))
@@ -97,7 +96,7 @@ def steps(operation: Operation) -> Iterator[Step]:
 
 def _is_possible(operation: Operation, effect: str, answer: Answer) -> bool:
     if answer.form in ("broken", "cut") and answer.status == 200:
-        return effect == YES  # the service's own success, damaged on the way
+        return effect == YES  # the service's own success, damaged in transit
     present = operation.present
     if effect == YES and operation.scripted in ("put", "complete", "delete"):
         present = operation.scripted != "delete"
@@ -111,33 +110,34 @@ def _is_possible(operation: Operation, effect: str, answer: Answer) -> bool:
 
 
 def says_taken(answer: Answer) -> bool:
-    """Whether S3 says with it that the condition failed."""
+    """Whether the answer states S3's own failure of the condition."""
     return answer.code == "PreconditionFailed" or (answer.status == 412 and answer.form != "html")
 
 
 def first_points(operation: Operation) -> list[Point]:
-    """Each thing that can become of the first request; whatever follows is served honestly."""
+    """Every outcome of the first request; later requests are served honestly."""
     return [Point(operation, (step,)) for step in steps(operation)]
 
 
 def retried_points(operation: Operation, firsts: list[Point], count: int, seed: int) -> list[Point]:
-    """So many of: a first request after which the client sends a second one, times what can become of that."""
+    """A sample of ``count`` pairs: a first request after which the client retries, and an outcome of the retry."""
     pairs = [Point(operation, (*first.steps, second)) for first in firsts for second in steps(operation)]
     return random.Random(seed).sample(pairs, min(count, len(pairs)))
 
 
 def one_of_each_form(firsts: list[Point], seed: int) -> list[Point]:
-    """A point of each form of answer, with and without the effect, and of those that say most about an object."""
+    """A point of each form of answer, with and without the effect, and of the statuses that say most about an
+    object."""
     kinds: dict[tuple[str, str, int], list[Point]] = {}
     for point in firsts:
         step = point.steps[0]
         status = step.answer.status if step.answer.status in (200, 404, 409, 412) else 0
         kinds.setdefault((step.effect, step.answer.form, status), []).append(point)
-    return [random.Random(seed).choice(found) for _, found in sorted(kinds.items())]
+    return [random.Random(seed).choice(alike) for _, alike in sorted(kinds.items())]
 
 
 def run(stub: StubS3, store: S3Store, points: list[Point]) -> list[Point]:
-    """Play every point, many at a time, assert the contract for each, and return those where the client retried."""
+    """Run every point, many concurrently, assert the contract for each, and return those where the client retried."""
 
     def play(number: int, point: Point) -> bool:
         folder = f"{point.operation.name}-{len(stub.requests)}-{number}"
@@ -151,7 +151,7 @@ def run(stub: StubS3, store: S3Store, points: list[Point]) -> list[Point]:
             outcome = point.operation.call(store, f"{folder}/key")
         except SparklogError as error:
             outcome = error
-        assert stub.requests[point.operation.scripted, scripted] >= 1, f"{point}: nothing was asked"
+        assert stub.requests[point.operation.scripted, scripted] >= 1, f"{point}: no request was made"
         try:
             if isinstance(outcome, SparklogError):
                 assert isinstance(outcome, StorageError), repr(outcome)
@@ -173,29 +173,29 @@ def run(stub: StubS3, store: S3Store, points: list[Point]) -> list[Point]:
 def _check_create(outcome: object, stub: StubS3, key: str) -> None:
     stored = stub.objects.get(key)
     if outcome is None:
-        assert stored == MINE, f"said to be won, and there is {stored!r}"
+        assert stored == MINE, f"reported as created, but stored is {stored!r}"
     elif isinstance(outcome, ObjectExistsError):
-        assert stored is not None, "said to exist, and does not"
+        assert stored is not None, "reported as existing, but absent"
     else:
         assert not isinstance(outcome, ObjectNotFoundError), repr(outcome)
 
 
 def _check_create_on_taken(outcome: object, stub: StubS3, key: str) -> None:
-    assert outcome is not None, "said to be won, though another has it"
+    assert outcome is not None, "reported as created, although the key was taken"
     assert not isinstance(outcome, ObjectNotFoundError), repr(outcome)
     assert stub.objects[key] == OTHERS
 
 
 def _check_write(outcome: object, stub: StubS3, key: str) -> None:
     if outcome is None:
-        assert stub.objects.get(key) == MINE, f"said to be written, and there is {stub.objects.get(key)!r}"
+        assert stub.objects.get(key) == MINE, f"reported as written, but stored is {stub.objects.get(key)!r}"
     else:
         assert not isinstance(outcome, (ObjectExistsError, ObjectNotFoundError)), repr(outcome)
 
 
 def _check_delete(outcome: object, stub: StubS3, key: str) -> None:
     if outcome is None:
-        assert key not in stub.objects, "said to be deleted, and is there"
+        assert key not in stub.objects, "reported as deleted, but present"
     else:
         assert not isinstance(outcome, (ObjectExistsError, ObjectNotFoundError)), repr(outcome)
 
@@ -203,10 +203,10 @@ def _check_delete(outcome: object, stub: StubS3, key: str) -> None:
 def _check_read(expected: Callable[[object], bool]) -> Callable[[object, StubS3, str], None]:
     def check(outcome: object, stub: StubS3, key: str) -> None:
         if isinstance(outcome, ObjectNotFoundError):
-            assert key not in stub.objects, "said to be absent, and is there"
+            assert key not in stub.objects, "reported as absent, but present"
         elif not isinstance(outcome, StorageError):
-            assert key in stub.objects or outcome == [], f"{outcome!r} was read of nothing"
-            assert expected(outcome) or key not in stub.objects, f"{outcome!r} was read"
+            assert key in stub.objects or outcome == [], f"read {outcome!r} although the object is absent"
+            assert expected(outcome) or key not in stub.objects, f"read {outcome!r}"
 
     return check
 

@@ -1,9 +1,9 @@
-"""An S3 server of one bucket in memory, whose answers to chosen requests are scripted: what no real server can be asked
-to do. The real client talks to it over a socket.
+"""An in-memory S3 server with one bucket and scripted answers to chosen requests, for failures that no real server
+produces on demand. The real client talks to it over a socket.
 
-A ``Step`` says of one request whether it takes effect (``NO``, ``YES``, or ``LATER``, when the client has given up) and
-what the client gets instead of the honest answer. A script belongs to an object's key and an operation; requests for
-which there is no step are served honestly, by the rules of S3.
+A ``Step`` says whether one request takes effect (``NO``, ``YES``, or ``LATER``: after the client has given up) and
+which answer replaces the honest one. A script belongs to an operation and a key; requests without a step are served
+honestly, by the rules of S3.
 
 Not for: how S3 stores anything. Signatures are not checked, and there are no versions.
 """
@@ -26,7 +26,7 @@ NO, YES, LATER = "no", "yes", "later"
 """Whether a request takes effect."""
 
 DROP, RESET, LATE, HONEST = "drop", "reset", "late", "honest"
-"""The connection is closed or reset before an answer; the answer comes when the client waits no more; the truth."""
+"""The connection is closed or reset before an answer; the answer comes after the client's timeout; the true answer."""
 
 DATE = "Sun, 22 Nov 2026 08:00:00 GMT"
 _DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -34,9 +34,9 @@ _LISTED_DATE = "2026-11-22T08:00:00.000Z"
 
 
 class Answer(NamedTuple):
-    """What is sent. ``form`` is one of DROP, RESET, LATE and HONEST, or what the body is: ``xml`` (an error of the
-    service), ``empty``, ``html`` (a proxy's page), ``broken`` (XML that ends in the middle), ``cut`` (fewer bytes than
-    were announced)."""
+    """The answer to send. ``form`` is DROP, RESET, LATE or HONEST, or the kind of body: ``xml`` (an error of the
+    service), ``empty``, ``html`` (a proxy's page), ``broken`` (truncated XML), ``cut`` (fewer bytes than the header
+    states)."""
 
     form: str
     status: int = 0
@@ -78,7 +78,7 @@ class _Response(NamedTuple):
 
 
 class StubS3:
-    """Listens on a port of its own, in a thread of its own. ``objects`` is what it holds, by key."""
+    """Listens on a port of its own, in a thread of its own. ``objects`` are the stored objects by key."""
 
     def __init__(self, ignore_conditions: bool = False) -> None:
         self.ignore_conditions = ignore_conditions
@@ -95,21 +95,21 @@ class StubS3:
         self._thread.start()
 
     def script(self, operation: str, key: str, steps: Iterable[Step]) -> None:
-        """The next requests of this operation (``put``, ``get``, ``head``, ``delete``, ``begin``, ``part``,
-        ``complete``, ``abort``, or ``list`` of a prefix) about this key go by these steps."""
+        """Script the next requests of this operation (``put``, ``get``, ``head``, ``delete``, ``begin``, ``part``,
+        ``complete``, ``abort``, or ``list`` of a prefix) on this key."""
         self._scripts[operation, key] = deque(steps)
 
     def steps_left(self, operation: str, key: str) -> int:
         return len(self._scripts.get((operation, key), ()))
 
     def settle(self) -> None:
-        """Let everything happen that was to happen later."""
+        """Apply all effects that are still to come."""
         later, self._later = self._later, []
         for request in later:
             self._serve(request)
 
     def options(self, **config: Any) -> dict[str, Any]:
-        """Storage options of a client of this server that retries once by itself, and does not wait long."""
+        """Storage options for a client of this server that retries once, with short timeouts."""
         return {
             "endpoint_url": self.endpoint,
             "key": "key",
@@ -149,7 +149,7 @@ class StubS3:
             writer.close()
 
     async def _answer(self, request: _Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection stays open."""
+        """Return whether the connection stays open."""
         self.requests[request.operation, request.script_key] += 1
         script = self._scripts.get((request.operation, request.script_key))
         step = script.popleft() if script else Step(YES, Answer(HONEST))
@@ -165,13 +165,13 @@ class StubS3:
         if form in (DROP, RESET, LATE):
             return False
         response = honest if form == HONEST else _response(form, status, code, request)
-        assert response is not None, "an honest answer to what had no effect"
+        assert response is not None, "an honest answer needs an effect"
         writer.write(_encode(response, request.method, cut=form == "cut"))
         await writer.drain()
         return form != "cut"
 
     def _serve(self, request: _Request) -> _Response:
-        """Do it, and say so truthfully."""
+        """Take effect, and return the true answer."""
         return getattr(self, f"_{request.operation}")(request)
 
     def _put(self, request: _Request) -> _Response:
@@ -207,13 +207,13 @@ class StubS3:
 
     def _list(self, request: _Request) -> _Response:
         prefix = request.query.get("prefix", "")
-        found = sorted(key for key in self.objects if key.startswith(prefix))
+        keys = sorted(key for key in self.objects if key.startswith(prefix))
         entries = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{len(self.objects[key])}</Size>"
             f"<LastModified>{_LISTED_DATE}</LastModified></Contents>"
-            for key in found
+            for key in keys
         )
-        return _xml("ListBucketResult", f"<IsTruncated>false</IsTruncated><KeyCount>{len(found)}</KeyCount>{entries}")
+        return _xml("ListBucketResult", f"<IsTruncated>false</IsTruncated><KeyCount>{len(keys)}</KeyCount>{entries}")
 
     def _begin(self, request: _Request) -> _Response:
         upload = f"upload-{self._number}"
@@ -228,10 +228,10 @@ class StubS3:
         return _Response(200, {"ETag": _etag(request.body)}, b"")
 
     def _complete(self, request: _Request) -> _Response:
-        found = self._open_uploads.pop(request.query["uploadId"], None)
-        if found is None:
+        parts = self._open_uploads.pop(request.query["uploadId"], None)
+        if parts is None:
             return _error(404, "NoSuchUpload")
-        self.objects[found[0]] = b"".join(part for _, part in sorted(found[1].items()))
+        self.objects[parts[0]] = b"".join(part for _, part in sorted(parts[1].items()))
         return _xml("CompleteMultipartUploadResult", "<ETag>&quot;whole&quot;</ETag>")
 
     def _abort(self, request: _Request) -> _Response:

@@ -1,4 +1,5 @@
-"""Two streaming writes that are closed together: on every store both are there, on a local one with fewer syncs."""
+"""Two streaming writes that are closed together: both objects exist on every store, and a local one needs fewer
+syncs."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from sparklog.store.base import Store
 from sparklog.store.local import SYNC_EVERY_BYTES, LocalStore
 
 
-def test_both_files_are_there_afterwards(store: Store) -> None:
+def test_both_objects_exist_afterwards(store: Store) -> None:
     first, second = store.open_output("a/1.log"), store.open_output("a/1.index")
     first.write(b"records" * 30_000)
     second.write(b"entries")
@@ -28,7 +29,7 @@ def test_both_files_are_there_afterwards(store: Store) -> None:
 def test_all_bytes_are_synced_before_a_file_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, second: str
 ) -> None:
-    """What a file has when a sync begins is durable, what is written later is not."""
+    """Bytes written before a sync begins are durable, later ones are not."""
     synced: dict[int, int] = {}
     guard = threading.Lock()
     folders = 0
@@ -76,7 +77,7 @@ def test_a_failed_sync_of_either_fails_both(tmp_path: Path, monkeypatch: pytest.
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
-def test_a_file_that_was_closed_before_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_already_closed_is_unchanged(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     first, second = store.open_output("1.log"), store.open_output("1.index")
     first.write(b"records")

@@ -54,7 +54,7 @@ def test_negative_positions_and_lengths_are_refused(store: Store) -> None:
             file.read_at(position, length)
 
 
-def test_input_knows_its_key_and_size(store: Store) -> None:
+def test_input_has_its_key_and_size(store: Store) -> None:
     store.put("a/b", b"12345")
     file = store.open_input("a/b")
     assert (file.key, file.size) == ("a/b", 5)
@@ -74,7 +74,7 @@ def test_scan_front_to_back_reads_every_byte_once(store: Store) -> None:
     assert file.read_at(position, 10).size == 0
 
 
-def test_reads_in_any_order_are_right(store: Store) -> None:
+def test_reads_in_any_order_are_correct(store: Store) -> None:
     data = body(9 * MIB)
     store.put("a.log", data)
     file, choose = store.open_input("a.log"), random.Random(3)
@@ -161,7 +161,7 @@ def test_exception_in_the_block_aborts(store: Store) -> None:
     assert_invisible(store, "a")
 
 
-def test_closed_stream_refuses_writes_and_abort_comes_too_late(store: Store) -> None:
+def test_closed_stream_refuses_writes_and_ignores_abort(store: Store) -> None:
     with store.open_output("a") as file:
         file.write(b"1")
     with pytest.raises(StorageError):
@@ -170,12 +170,12 @@ def test_closed_stream_refuses_writes_and_abort_comes_too_late(store: Store) -> 
     assert store.get("a") == b"1"
 
 
-def test_stream_of_nothing_makes_an_empty_object(store: Store) -> None:
+def test_empty_stream_creates_an_empty_object(store: Store) -> None:
     store.open_output("a").close()
     assert store.get("a") == b""
 
 
-def test_stream_replaces_when_closed_and_not_before(store: Store) -> None:
+def test_stream_replaces_an_object_only_when_closed(store: Store) -> None:
     store.put("a", b"old")
     with store.open_output("a") as file:
         file.write(b"new")
@@ -183,7 +183,7 @@ def test_stream_replaces_when_closed_and_not_before(store: Store) -> None:
     assert store.get("a") == b"new"
 
 
-def test_stream_takes_pieces_of_any_size_and_form(store: Store) -> None:
+def test_stream_accepts_pieces_of_any_size_and_type(store: Store) -> None:
     choose, written, position = random.Random(4), hashlib.sha256(), 0
     forms = (bytes, bytearray, memoryview, pa.py_buffer)
     with store.open_output("a.log") as file:
@@ -197,7 +197,7 @@ def test_stream_takes_pieces_of_any_size_and_form(store: Store) -> None:
     assert hashlib.sha256(store.get("a.log")).digest() == written.digest()
 
 
-def test_stream_of_many_parts_arrives_whole(store: Store) -> None:
+def test_stream_of_many_parts_is_complete(store: Store) -> None:
     piece = body(3 * MIB)
     with store.open_output("a.log") as file:
         for _ in range(27):
@@ -217,7 +217,7 @@ def test_written_memory_may_be_reused(store: Store) -> None:
     assert store.get("a") == b"1" * 100_000 + b"2" * 100_000 + b"3"
 
 
-def test_overwriting_is_never_seen_in_part(store: Store) -> None:
+def test_overwriting_is_atomic_for_readers(store: Store) -> None:
     size, rounds = 200_000, 30
     store.put("a", bytes([0]) * size)
 

@@ -1,4 +1,4 @@
-"""A process that forks while another thread of it is inside of a store: the child can use stores all the same."""
+"""Forks while another thread is inside a store: the child can still use stores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 @pytest.mark.parametrize("reached", ["sparklog.store.s3", "fsspec.asyn", "aiohttp", "s3fs", "s3fs.core"])
-def test_child_forked_in_the_middle_of_opening_a_store_can_open_one(reached: str) -> None:
+def test_child_forked_while_a_store_is_opened_can_open_one(reached: str) -> None:
     program = _OPEN_AND_FORK.replace("REACHED", repr(reached)).replace("SECONDS", str(HANGS_AFTER_SECONDS))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -54,16 +54,16 @@ def test_child_forked_in_the_middle_of_opening_a_store_can_open_one(reached: str
 
 @contextmanager
 def held_by_another_thread(lock: AbstractContextManager[Any]) -> Iterator[None]:
-    held, done = threading.Event(), threading.Event()
+    locked, done = threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock:
-            held.set()
+            locked.set()
             done.wait(60)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(60)
+    locked.wait(60)
     try:
         yield
     finally:
@@ -79,20 +79,20 @@ def in_bounded_child(action: Callable[[], object]) -> None:
     in_child(bounded)
 
 
-def test_memory_store_survives_a_fork_in_the_middle_of_a_call() -> None:
+def test_memory_store_survives_a_fork_during_a_call() -> None:
     store = MemoryStore("forked")
     store.put("a", b"1")
     with held_by_another_thread(store._space.lock):
         in_bounded_child(lambda: store.put("b", store.get("a")))
 
 
-def test_open_remote_file_survives_a_fork_in_the_middle_of_a_read() -> None:
+def test_open_remote_file_survives_a_fork_during_a_read() -> None:
     file = ReadAheadFile("a", lambda position, length: b"0123456789"[position : position + length], lambda: 10)
     with held_by_another_thread(file._lock._lock):
         in_bounded_child(lambda: file.read_at(2, 3))
 
 
-def test_a_table_is_empty_and_free_in_a_child_that_is_forked_in_the_middle_of_its_use() -> None:
+def test_a_table_is_empty_and_unlocked_in_a_child_forked_during_its_use() -> None:
     table: ProcessTable[str, int] = ProcessTable()
     with table as entries:
         entries["of the parent"] = 1

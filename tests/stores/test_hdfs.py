@@ -1,4 +1,4 @@
-"""What only HDFS does: permissions, and a NameNode that is not there."""
+"""Behaviour specific to HDFS: permissions, and an unreachable NameNode."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root(hdfs_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -
 
 
 def write_as(user: str, url: str, answers: Any) -> None:
-    """In a process of its own: the client takes the user from the environment once."""
+    """In a separate process: the client reads the user from the environment only once."""
     os.environ["HADOOP_USER_NAME"] = user
     raised: list[StorageError | None] = []
     store = HdfsStore(url, {})
@@ -61,7 +61,7 @@ def test_key_below_a_file_cannot_be_written(root: str) -> None:
     assert not isinstance(caught.value, StorageUnavailableError)
 
 
-def test_namenode_that_is_not_there_is_unavailable_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_namenode_is_reported_as_unavailable_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdfs, "FIRST_CALL_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

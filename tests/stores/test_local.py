@@ -1,4 +1,5 @@
-"""What only a file system does: full disks, permissions, other mounts, NFS' lost answers, the order of syncs."""
+"""Behaviour specific to file systems: full disks, permissions, other mounts, lost answers of NFS, the order of
+syncs."""
 
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ NOBODY = 65534
 
 
 def files_below(folder: Path) -> list[str]:
-    """Every file, hidden ones too."""
+    """Every file, including hidden ones."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def in_child(action: Callable[[], None]) -> None:
-    """Run in a forked child, which may limit itself or drop its rights for good."""
+    """Run in a forked child, which may limit itself or drop its rights permanently."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the child starts no threads and takes no locks
         child = os.fork()
@@ -58,7 +59,7 @@ def in_child(action: Callable[[], None]) -> None:
 
 @contextmanager
 def mounted(folder: Path, options: str) -> Iterator[None]:
-    """A file system in memory, where the machine lets us mount one."""
+    """A file system in memory, if the machine allows mounting one."""
     folder.mkdir(exist_ok=True)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, options.encode()):
@@ -117,19 +118,19 @@ def test_read_only_mount_refuses_writes_and_serves_reads(tmp_path: Path) -> None
         for write in [*every_write(store, 1000), lambda: store.delete("a/put")]:
             with pytest.raises(StoragePermissionError):
                 write()
-        with store.commit_lock():  # cannot be taken there, which is no error
+        with store.commit_lock():  # it cannot be taken there, which is not an error
             assert store.get("a/put") == b"old"
 
 
-def test_folder_of_others_refuses_writes_and_serves_reads() -> None:
+def test_folder_of_another_user_refuses_writes_and_serves_reads() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = LocalStore(f"{folder}/top")
         store.put("a/put", b"old")
-        os.chmod(folder, 0o755)  # the way to the root is open to everybody
+        os.chmod(folder, 0o755)  # every user can reach the root
         os.chmod(f"{folder}/top/a", 0o555)
 
         def write_all() -> None:
-            if os.getuid() == 0:  # whom no mode stops
+            if os.getuid() == 0:  # a superuser, whom no mode restricts
                 os.setgid(NOBODY)
                 os.setuid(NOBODY)
             for write in [*every_write(store, 1000), lambda: store.delete("a/put")]:
@@ -201,9 +202,7 @@ OTHERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_what_is_not_a_file_reads_as_absent_at_once_and_refuses_writes_that_need_the_name(
-    other: str, tmp_path: Path
-) -> None:
+def test_other_file_types_read_as_absent_and_refuse_writes(other: str, tmp_path: Path) -> None:
     OTHERS[other](tmp_path / "a")
     store = LocalStore(str(tmp_path))
     for read in (store.get, store.info, store.open_input, lambda key: store.get_range(key, 0, 1)):
@@ -216,8 +215,8 @@ def test_what_is_not_a_file_reads_as_absent_at_once_and_refuses_writes_that_need
     assert raised.value.nothing_written
 
 
-def test_link_that_worked_and_lost_its_answer_has_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # NFS repeats a request whose answer it missed, and then reports that the name exists. No NFS server runs here.
+def test_link_that_succeeded_with_a_lost_answer_has_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # NFS repeats a request after a lost answer, and then reports that the name exists. No NFS server runs here.
     link = os.link
 
     def link_and_complain(*arguments: str) -> None:
@@ -243,11 +242,11 @@ def test_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: 
     assert files_below(tmp_path) == []
 
 
-def test_bytes_are_durable_before_the_name_and_the_name_before_the_answer(
+def test_bytes_are_durable_before_the_name_and_the_name_before_returning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(str(tmp_path))
-    store.put("a/first", b"1")  # the folder is there
+    store.put("a/first", b"1")  # creates the folder
     events: list[str] = []
     sync = os.fsync
 
@@ -271,7 +270,7 @@ def test_bytes_are_durable_before_the_name_and_the_name_before_the_answer(
     assert events == ["sync folder", "sync folder", "sync file", "name", "sync folder"]
 
 
-def test_folder_that_cannot_be_synced_means_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sync_of_a_folder_is_an_unknown_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sync = os.fsync
 
     def fail_for_folders(file: int) -> None:
@@ -305,7 +304,7 @@ def test_reads_are_slices_of_one_memory_map(tmp_path: Path) -> None:
     assert file.read_at(5000, 10).address - file.read_at(0, 1).address == 5000
 
 
-def test_folder_is_created_on_the_first_write_only(tmp_path: Path) -> None:
+def test_folder_is_created_on_the_first_write(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "a" / "b"))
     assert list(store.list()) == []
     with pytest.raises(ObjectNotFoundError):
@@ -314,7 +313,7 @@ def test_folder_is_created_on_the_first_write_only(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_create_that_cannot_write_its_temporary_file_is_certain_to_have_written_nothing(tmp_path: Path) -> None:
+def test_create_that_cannot_write_its_temporary_file_has_certainly_written_nothing(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=2m"):
         with pytest.raises(StorageFullError) as full:
             LocalStore(str(tmp_path / "disk")).put_if_absent("a/created", bytes(3 * MIB))
@@ -331,10 +330,10 @@ def test_create_that_cannot_write_its_temporary_file_is_certain_to_have_written_
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT])
 @pytest.mark.parametrize("local", [True, False], ids=["disk", "network"])
-def test_refused_link_is_certain_on_a_disk_only(
+def test_refused_link_is_a_certain_failure_on_a_disk_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, local: bool
 ) -> None:
-    # No disk refuses the link to a name beside the file that it has just taken, and no NFS server runs here.
+    # No disk refuses a link beside the file that it has just stored, and no NFS server runs here.
     def refuse(*arguments: str) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -346,7 +345,7 @@ def test_refused_link_is_certain_on_a_disk_only(
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
-def test_link_that_was_not_answered_is_unknown_everywhere(
+def test_unanswered_link_is_an_unknown_outcome_on_any_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def fail(*arguments: str) -> None:
@@ -359,14 +358,14 @@ def test_link_that_was_not_answered_is_unknown_everywhere(
     assert not caught.value.nothing_written
 
 
-def test_disks_of_this_machine_are_told_from_what_may_be_a_network(tmp_path: Path) -> None:
+def test_local_disks_are_distinguished_from_possible_network_mounts(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=2m"):
         assert is_local_disk(str(tmp_path / "disk"))
     assert not is_local_disk("/proc/self")
     assert not is_local_disk(str(tmp_path / "missing"))
 
 
-def test_taken_temporary_name_does_not_say_that_the_object_exists(tmp_path: Path) -> None:
+def test_taken_temporary_name_is_not_reported_as_an_existing_object(tmp_path: Path) -> None:
     ids = SeededIds(1)
     (tmp_path / f"{TEMPORARY_PREFIX}{SeededIds(1).write_id()}").touch()
     with pytest.raises(StorageError) as caught:
@@ -401,7 +400,7 @@ def test_open_file_keeps_no_descriptor(tmp_path: Path) -> None:
     assert files[7].read_at(3, 2).to_pybytes() == b"\x03\x04"
 
 
-def test_buffers_outlive_their_file_and_the_map_goes_with_the_last_of_them(tmp_path: Path) -> None:
+def test_buffers_outlive_their_file_and_the_map_is_released_with_the_last_one(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     store.put("mapped-object", bytes(range(256)) * 100)
     file = store.open_input("mapped-object")

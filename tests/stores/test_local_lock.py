@@ -1,4 +1,4 @@
-"""The committers' lock of a local root: it spares work, and nobody waits for long for who does not give it back."""
+"""The commit lock of a local root: it saves work, and a holder that does not release it delays others only briefly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @contextmanager
 def stopped_holder(root: Path) -> Iterator[int]:
-    """A process that was stopped while it held the lock; its id."""
+    """A process that was stopped while it held the lock; yields its id."""
     ready = SPAWN.Event()
     store = LocalStore(str(root))
     holder = SPAWN.Process(target=processes.hold_lock, args=(pickle.dumps(store), ready), daemon=True)
@@ -43,7 +43,7 @@ def stopped_holder(root: Path) -> Iterator[int]:
 
 
 def seconds_waited(root: Path) -> float:
-    """What a commit's lock costs a process, by its own clock."""
+    """How long a process waits for the commit lock, by its own clock."""
     clock = ManualClock()
     with LocalStore(str(root), clock=clock).commit_lock():
         return clock.monotonic()
@@ -58,7 +58,7 @@ def is_free(root: Path) -> bool:
     return True
 
 
-def test_lock_keeps_a_second_process_out_until_its_holder_dies(tmp_path: Path) -> None:
+def test_lock_excludes_a_second_process_until_its_holder_dies(tmp_path: Path) -> None:
     ready = SPAWN.Event()
     store = LocalStore(str(tmp_path))
     holder = SPAWN.Process(target=processes.hold_lock, args=(pickle.dumps(store), ready), daemon=True)
@@ -66,17 +66,17 @@ def test_lock_keeps_a_second_process_out_until_its_holder_dies(tmp_path: Path) -
     assert ready.wait(60)
     clock = ManualClock()
     impatient = LocalStore(str(tmp_path), clock=clock)
-    with impatient.commit_lock():  # goes on without, after waiting its time
+    with impatient.commit_lock():  # continues without the lock after its wait
         assert clock.monotonic() >= LOCK_WAIT_SECONDS
     holder.kill()
     holder.join()
     clock = ManualClock()
     with LocalStore(str(tmp_path), clock=clock).commit_lock():
         assert clock.monotonic() == 0
-    assert list(store.list()) == []  # the lock's file is no object
+    assert list(store.list()) == []  # the lock's file is not an object
 
 
-def test_who_waits_for_the_lock_may_do_something_meanwhile(tmp_path: Path) -> None:
+def test_waiting_for_the_lock_runs_a_callback(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     done = threading.Event()
     released = threading.Event()
@@ -84,40 +84,40 @@ def test_who_waits_for_the_lock_may_do_something_meanwhile(tmp_path: Path) -> No
     def hold() -> None:  # as another process would
         file = os.open(f"{tmp_path}/meta/{LOCK_NAME}", os.O_RDWR)
         fcntl.flock(file, fcntl.LOCK_EX)
-        held.set()
+        locked.set()
         done.wait(30)
         os.close(file)
         released.set()
 
-    with store.commit_lock():  # makes the file
+    with store.commit_lock():  # creates the file
         pass
-    held = threading.Event()
+    locked = threading.Event()
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(30)
+    locked.wait(30)
     with store.commit_lock(done.set):
         assert done.is_set()
     holder.join()
     assert released.is_set()
 
 
-def test_stopped_holder_is_waited_for_once_by_all_processes_together(tmp_path: Path) -> None:
+def test_stopped_holder_delays_only_one_process(tmp_path: Path) -> None:
     with stopped_holder(tmp_path):
         assert seconds_waited(tmp_path) >= LOCK_WAIT_SECONDS
         assert seconds_waited(tmp_path) == 0
         with LocalStore(str(tmp_path)).commit_lock():
-            assert not is_free(tmp_path)  # the others have a lock again
-        assert not local_lock._given_up  # nothing that only this process would know
+            assert not is_free(tmp_path)  # other processes have a lock again
+        assert not local_lock._given_up  # nothing is known to this process only
 
 
-def test_holder_whose_file_cannot_be_replaced_is_waited_for_once_until_it_lets_go(
+def test_holder_whose_file_cannot_be_replaced_is_waited_for_once_until_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: str) -> None:  # as in a folder with the sticky bit, where the file is another user's
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "unlink", refuse)
-    with LocalStore(str(tmp_path)).commit_lock():  # makes the file
+    with LocalStore(str(tmp_path)).commit_lock():  # creates the file
         pass
     reader = os.open(tmp_path / "meta" / LOCK_NAME, os.O_RDONLY)
     fcntl.flock(reader, fcntl.LOCK_EX)
@@ -127,12 +127,12 @@ def test_holder_whose_file_cannot_be_replaced_is_waited_for_once_until_it_lets_g
     fcntl.flock(reader, fcntl.LOCK_UN)
     assert seconds_waited(tmp_path) == 0
     fcntl.flock(reader, fcntl.LOCK_EX)
-    assert seconds_waited(tmp_path) >= LOCK_WAIT_SECONDS  # it was seen free, so this is another one
+    assert seconds_waited(tmp_path) >= LOCK_WAIT_SECONDS  # it was seen free, so this is another holder
     os.close(reader)
     assert seconds_waited(tmp_path) == 0
 
 
-def test_who_waits_for_a_file_that_was_replaced_meanwhile_takes_the_new_one(tmp_path: Path) -> None:
+def test_waiting_process_takes_the_new_file_if_the_lock_file_is_replaced(tmp_path: Path) -> None:
     with stopped_holder(tmp_path):
         path = tmp_path / "meta" / LOCK_NAME
         clock = ManualClock()
@@ -148,16 +148,16 @@ def test_who_waits_for_a_file_that_was_replaced_meanwhile_takes_the_new_one(tmp_
 
 def test_lock_of_this_process_survives_a_fork_in_another_thread(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    held, done = threading.Event(), threading.Event()
+    locked, done = threading.Event(), threading.Event()
 
     def hold() -> None:
         with store.commit_lock():
-            held.set()
+            locked.set()
             done.wait(30)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(30)
+    locked.wait(30)
     try:
         in_child(lambda: LocalStore(str(tmp_path), clock=ManualClock()).commit_lock().__enter__())
     finally:

@@ -1,4 +1,4 @@
-"""Who may read and write what a writer made: the root's mode says it, not the writer's umask."""
+"""Access to written files is decided by the root's mode, not by the writer's umask."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def as_user(uid: int, gid: int, action: Callable[[], None]) -> None:
     ids=oct,
 )
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o000], ids=oct)
-def test_what_is_written_has_the_mode_of_the_root_whatever_the_umask(
+def test_written_files_have_the_mode_of_the_root_for_any_umask(
     shared: Path, root_mode: int, file_mode: int, folder_mode: int, lock_mode: int, mask: int
 ) -> None:
     shared.chmod(root_mode)
@@ -91,7 +91,7 @@ def test_what_is_written_has_the_mode_of_the_root_whatever_the_umask(
     }
 
 
-def test_unfinished_file_is_no_more_open_than_the_finished_one(shared: Path) -> None:
+def test_unfinished_file_has_the_mode_of_the_finished_one(shared: Path) -> None:
     shared.chmod(0o700)
     with umask(0):
         file = LocalStore(str(shared)).open_output("orders-0/1.log")
@@ -101,7 +101,7 @@ def test_unfinished_file_is_no_more_open_than_the_finished_one(shared: Path) -> 
     file.abort()
 
 
-def test_root_made_by_the_first_write_has_the_mode_that_the_umask_gives_it(shared: Path) -> None:
+def test_root_created_by_the_first_write_has_the_mode_of_the_umask(shared: Path) -> None:
     with umask(0o077):
         write_everything(LocalStore(str(shared / "new")))
     assert stat.S_IMODE((shared / "new").stat().st_mode) == 0o700
@@ -109,7 +109,7 @@ def test_root_made_by_the_first_write_has_the_mode_that_the_umask_gives_it(share
 
 
 @ONLY_ROOT
-def test_writer_with_umask_077_locks_nobody_out_of_a_shared_root(shared: Path) -> None:
+def test_writer_with_umask_077_keeps_a_shared_root_accessible(shared: Path) -> None:
     shared.chmod(0o777)
     with umask(0o077):
         write_everything(LocalStore(str(shared)))
@@ -125,7 +125,7 @@ def test_writer_with_umask_077_locks_nobody_out_of_a_shared_root(shared: Path) -
 
 
 @ONLY_ROOT
-def test_group_of_the_root_is_given_on(shared: Path) -> None:
+def test_group_of_the_root_is_inherited(shared: Path) -> None:
     os.chown(shared, -1, 4321)
     shared.chmod(0o770)
     with umask(0o077):
@@ -135,7 +135,7 @@ def test_group_of_the_root_is_given_on(shared: Path) -> None:
 
 
 @ONLY_ROOT
-def test_group_that_the_root_does_not_name_gains_nothing(shared: Path) -> None:
+def test_group_other_than_that_of_the_root_gets_no_access(shared: Path) -> None:
     os.chown(shared, NOBODY, 4321)
     shared.chmod(0o770)
     as_user(NOBODY, 1234, lambda: write_everything(LocalStore(str(shared))))  # may not give files to group 4321
@@ -145,11 +145,11 @@ def test_group_that_the_root_does_not_name_gains_nothing(shared: Path) -> None:
 
 
 @ONLY_ROOT
-def test_who_may_only_read_the_root_cannot_open_the_lock(shared: Path) -> None:
+def test_user_with_read_access_only_cannot_open_the_lock(shared: Path) -> None:
     shared.chmod(0o755)
     write_everything(LocalStore(str(shared)))
     lock = shared / "meta" / LOCK_NAME
-    os.chmod(lock, 0o644)  # as an older version made it
+    os.chmod(lock, 0o644)  # as older versions created it
     with LocalStore(str(shared)).commit_lock():
         pass
 

@@ -53,7 +53,7 @@ def test_missing_object_is_not_found_by_any_read(store: Store) -> None:
         store.open_input("meta/commits/1.json").read_at(0, 10)
 
 
-def test_folder_is_no_object(store: Store) -> None:
+def test_folder_is_not_an_object(store: Store) -> None:
     store.put("a/b/c", b"1")
     for read in (store.get, store.info, lambda key: store.open_input(key).read_at(0, 1)):
         with pytest.raises(ObjectNotFoundError):
@@ -61,7 +61,7 @@ def test_folder_is_no_object(store: Store) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_put_stores_any_form_of_bytes(store: Store, form: str) -> None:
+def test_put_stores_any_type_of_bytes(store: Store, form: str) -> None:
     store.put("a/b", FORMS[form](b"body"))
     assert store.get("a/b") == b"body"
 
@@ -73,7 +73,7 @@ def test_put_replaces(store: Store) -> None:
     assert store.info("a").size == 5
 
 
-def test_put_of_nothing_makes_an_empty_object(store: Store) -> None:
+def test_put_of_no_bytes_creates_an_empty_object(store: Store) -> None:
     store.put("a", b"")
     assert store.get("a") == b""
     assert store.get("a", 10) == b""
@@ -90,7 +90,7 @@ def test_get_refuses_more_than_the_limit(store: Store) -> None:
     assert caught.value.path == f"{store.root}/a"
 
 
-def test_info_tells_size_and_time(store: Store) -> None:
+def test_info_has_size_and_time(store: Store) -> None:
     store.put("a/b", b"12345")
     info = store.info("a/b")
     assert (info.key, info.size) == ("a/b", 5)
@@ -99,12 +99,12 @@ def test_info_tells_size_and_time(store: Store) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_put_if_absent_creates_from_any_form_of_bytes(store: Store, form: str) -> None:
+def test_put_if_absent_stores_any_type_of_bytes(store: Store, form: str) -> None:
     store.put_if_absent("meta/commits/1.json", FORMS[form](b"body"))
     assert store.get("meta/commits/1.json") == b"body"
 
 
-def test_put_if_absent_leaves_a_taken_key_alone(store: Store) -> None:
+def test_put_if_absent_does_not_overwrite(store: Store) -> None:
     store.put_if_absent("meta/1", b"first")
     with pytest.raises(ObjectExistsError) as caught:
         store.put_if_absent("meta/1", b"second")
@@ -135,7 +135,7 @@ def test_put_if_absent_refuses_an_empty_body(store: Store) -> None:
     assert keys(store) == []
 
 
-def test_put_if_absent_takes_the_largest_commit_and_no_larger(store: Store) -> None:
+def test_put_if_absent_accepts_up_to_the_largest_commit(store: Store) -> None:
     store.put_if_absent("largest", bytes(MAX_COMMIT_BYTES))
     with pytest.raises(RecordListTooLargeError):
         store.put_if_absent("larger", bytes(MAX_COMMIT_BYTES + 1))
@@ -144,7 +144,7 @@ def test_put_if_absent_takes_the_largest_commit_and_no_larger(store: Store) -> N
         store.put_if_absent("largest", bytes(MAX_COMMIT_BYTES))
 
 
-def test_of_many_threads_one_creates_and_its_bytes_stay(store: Store) -> None:
+def test_exactly_one_of_many_threads_creates_an_object(store: Store) -> None:
     def create(number: int) -> int | None:
         try:
             store.put_if_absent("meta/1", b"%d" % number)
@@ -158,7 +158,7 @@ def test_of_many_threads_one_creates_and_its_bytes_stay(store: Store) -> None:
     assert store.get("meta/1") == b"%d" % winners[0]
 
 
-def test_delete_removes_and_a_missing_object_is_fine(store: Store) -> None:
+def test_delete_removes_an_object_and_accepts_a_missing_one(store: Store) -> None:
     store.put("a/b", b"1")
     store.delete("a/b")
     store.delete("a/b")
@@ -168,7 +168,7 @@ def test_delete_removes_and_a_missing_object_is_fine(store: Store) -> None:
     assert keys(store) == []
 
 
-def test_list_is_recursive_and_in_the_order_of_the_keys(store: Store) -> None:
+def test_list_is_recursive_and_sorted_by_key(store: Store) -> None:
     written = ["orders-0/2.log", "orders-0/1.log", "orders-0/10/x", "orders-0.y", "orders-1/1.log", "orders/1", "z"]
     for size, key in enumerate(written):
         store.put(key, bytes(size + 1))
@@ -176,7 +176,7 @@ def test_list_is_recursive_and_in_the_order_of_the_keys(store: Store) -> None:
     assert {info.key: info.size for info in store.list()} == {key: size + 1 for size, key in enumerate(written)}
 
 
-def test_list_of_a_folder_shows_that_folder_only(store: Store) -> None:
+def test_list_of_a_folder_excludes_its_siblings(store: Store) -> None:
     for key in ("orders-1/a", "orders-1/b/c", "orders-10/d", "orders-1.e", "orders"):
         store.put(key, b"1")
     assert keys(store, "orders-1/") == ["orders-1/a", "orders-1/b/c"]
@@ -190,7 +190,7 @@ def test_list_of_a_missing_folder_or_of_an_object_is_empty(store: Store) -> None
     assert keys(store, "a/") == []
 
 
-def test_list_sees_writes_and_deletes_at_once(store: Store) -> None:
+def test_list_sees_writes_and_deletes_immediately(store: Store) -> None:
     for number in range(5):
         store.put(f"a/{number}", b"1")
         assert keys(store, "a/") == [f"a/{n}" for n in range(number + 1)]
@@ -198,7 +198,7 @@ def test_list_sees_writes_and_deletes_at_once(store: Store) -> None:
     assert keys(store, "a/") == ["a/0", "a/1", "a/3", "a/4"]
 
 
-def test_list_takes_a_folder_with_a_slash(store: Store) -> None:
+def test_list_requires_a_prefix_that_ends_with_a_slash(store: Store) -> None:
     for prefix in ("meta", "/", "/meta/", "../", "a/../", "a//"):
         with pytest.raises(InvalidRequestError):
             list(store.list(prefix))
@@ -212,7 +212,7 @@ def test_list_of_more_than_one_page_is_complete(store: Store) -> None:
 
 
 @pytest.mark.parametrize("key", UNUSUAL)
-def test_unusual_names_are_kept_as_they_are(store: Store, key: str) -> None:
+def test_unusual_names_are_kept_unchanged(store: Store, key: str) -> None:
     store.put(f"f/{key}", b"1")
     store.put_if_absent(f"g/{key}", b"2")
     with store.open_output(f"h/{key}") as file:
@@ -251,19 +251,19 @@ def test_pickled_copy_sees_the_same_objects(store: Store) -> None:
     assert copy.root == store.root
 
 
-def test_root_is_an_address_of_the_same_objects(store: Store, address: tuple[str, dict[str, Any]]) -> None:
+def test_root_opens_the_same_objects(store: Store, address: tuple[str, dict[str, Any]]) -> None:
     store.put("a", b"1")
     assert open_store(store.root, address[1]).get("a") == b"1"
     assert not store.root.endswith("/")
 
 
-def test_no_secret_shows_in_names(store: Store, address: tuple[str, dict[str, Any]]) -> None:
+def test_secrets_are_not_shown_in_names(store: Store, address: tuple[str, dict[str, Any]]) -> None:
     secret = str(address[1].get("secret", "nothing secret"))
     assert secret not in repr(store)
     assert secret not in store.root
 
 
-def test_commit_lock_can_be_taken_again_and_again(store: Store) -> None:
+def test_commit_lock_can_be_taken_repeatedly(store: Store) -> None:
     for _ in range(3):
         with store.commit_lock():
             pass

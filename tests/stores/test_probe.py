@@ -1,4 +1,4 @@
-"""A server that ignores the condition of a conditional write is refused; one that cannot be reached is not."""
+"""A server that ignores the condition of conditional writes is refused; an unreachable one is not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stub(request: pytest.FixtureRequest) -> Iterator[StubS3]:
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    """Every test is a process that has written nothing yet."""
+    """Every test acts as a process that has written nothing yet."""
     start_over()
 
 
@@ -43,13 +43,13 @@ def objects_below(stub: StubS3, root: str) -> list[str]:
     return sorted(key.removeprefix(f"{root}/") for key in stub.objects if key.startswith(f"{root}/"))
 
 
-def test_server_that_ignores_the_condition_is_refused_and_one_that_honours_it_is_not(stub: StubS3) -> None:
+def test_only_a_server_that_ignores_the_condition_is_refused(stub: StubS3) -> None:
     store = open_store(stub, "plain")
     if stub.ignore_conditions:
         with pytest.raises(UnsupportedStoreError, match="ignores If-None-Match") as caught:
             probe_conditional_writes(store, SeededIds(1))
         assert stub.endpoint in str(caught.value)
-        assert "versitygw" in str(caught.value)  # says what to use instead
+        assert "versitygw" in str(caught.value)  # the message names alternatives
     else:
         probe_conditional_writes(store, SeededIds(1))
     assert objects_below(stub, "plain") == []
@@ -64,7 +64,7 @@ def test_no_cluster_is_created_on_a_server_that_ignores_the_condition() -> None:
             open_cluster("s3://bucket/created", stub.options())
 
 
-def test_writer_is_refused_and_reader_is_not_where_a_cluster_has_come_to_such_a_server() -> None:
+def test_only_writers_are_refused_if_a_cluster_was_moved_to_such_a_server() -> None:
     with stub_s3() as stub:
         cluster = create_cluster("s3://bucket/moved", stub.options())
         cluster.create_topic("t", partitions=1)
@@ -84,7 +84,7 @@ def test_writer_is_refused_and_reader_is_not_where_a_cluster_has_come_to_such_a_
         assert commits == [key for key in copied if "/meta/commits/" in key]
 
 
-def test_a_pass_is_remembered_in_the_cluster_for_this_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_passed_trial_is_remembered_in_the_cluster_for_this_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     with stub_s3() as stub:
         create_cluster("s3://bucket/remembered", stub.options())
         (remembered,) = [key for key in objects_below(stub, "remembered") if key.startswith(PROBED)]
@@ -93,15 +93,15 @@ def test_a_pass_is_remembered_in_the_cluster_for_this_address(monkeypatch: pytes
         before = sum(count for (operation, _), count in stub.requests.items() if operation == "put")
         open_cluster("s3://bucket/remembered", stub.options()).create_topic("t", partitions=1)
         after = sum(count for (operation, _), count in stub.requests.items() if operation == "put")
-        assert after == before + 2  # a look at the storage's time, and the commit: no trial
+        assert after == before + 2  # a look at the storage's time, and the commit, but no trial
         copied = dict(stub.objects)
-    with stub_s3(ignore_conditions=True) as bad:  # what another server was found to do says nothing about this one
+    with stub_s3(ignore_conditions=True) as bad:  # the result of another server says nothing about this one
         bad.objects.update(copied)
         with pytest.raises(UnsupportedStoreError):
             require_conditional_writes(open_store(bad, "remembered"), SeededIds(1))
 
 
-def test_what_is_remembered_is_no_finding_of_fsck() -> None:
+def test_the_remembered_trial_is_not_a_finding_of_fsck() -> None:
     with stub_s3() as stub:
         cluster = create_cluster("s3://bucket/checked", stub.options())
         assert list(cluster.store.list(PROBED))
@@ -120,7 +120,7 @@ def test_reader_writes_nothing() -> None:
         assert written == {key: count for key, count in stub.requests.items() if key[0] in ("put", "delete", "begin")}
 
 
-def test_outage_is_an_error_of_the_storage_and_certain_to_have_written_nothing(stub: StubS3) -> None:
+def test_outage_is_a_storage_error_that_has_certainly_written_nothing(stub: StubS3) -> None:
     store = open_store(stub, "outage")
     ids = SeededIds(5)
     for _ in range(probe.TRIALS):
@@ -130,7 +130,7 @@ def test_outage_is_an_error_of_the_storage_and_certain_to_have_written_nothing(s
     assert caught.value.nothing_written
 
 
-def test_store_that_cannot_ignore_the_condition_is_not_tried(tmp_path: object) -> None:
+def test_store_that_cannot_ignore_the_condition_is_not_probed(tmp_path: object) -> None:
     cluster = create_cluster(str(tmp_path))
     cluster.create_topic("t", partitions=1)
     with pytest.raises(ObjectNotFoundError):
@@ -138,7 +138,7 @@ def test_store_that_cannot_ignore_the_condition_is_not_tried(tmp_path: object) -
     assert not list(cluster.store.list(PROBED))
 
 
-def test_answer_to_the_second_write_that_was_lost_is_not_taken_for_a_refusal() -> None:
+def test_lost_answer_to_the_second_write_is_not_a_failed_condition() -> None:
     with stub_s3(ignore_conditions=True) as stub:
         store, key = open_store(stub, "lost"), f"lost/{PROBED}trial-{SeededIds(9).write_id()}"
         honest = Step(YES, Answer(HONEST))
@@ -147,7 +147,7 @@ def test_answer_to_the_second_write_that_was_lost_is_not_taken_for_a_refusal() -
             probe_conditional_writes(store, SeededIds(9))
 
 
-def test_server_that_says_one_thing_and_does_another_is_not_believed() -> None:
+def test_server_whose_answers_contradict_its_effects_is_refused() -> None:
     with stub_s3(ignore_conditions=True) as stub:
         store, key = open_store(stub, "liar"), f"liar/{PROBED}trial-{SeededIds(9).write_id()}"
         stub.script("put", key, [Step(YES, Answer(HONEST)), Step(YES, Answer("xml", 412, "PreconditionFailed"))])
@@ -158,7 +158,7 @@ def test_server_that_says_one_thing_and_does_another_is_not_believed() -> None:
 def outcomes(
     stub: StubS3, points: list[tuple[Step, ...]], number: int
 ) -> Iterator[tuple[object, BaseException | None]]:
-    """What the probe makes of each of these answers to the ``number``-th write of its first trial."""
+    """The outcomes of the probe for each of these answers to the ``number``-th write of its first trial."""
     client = open_store(stub, "generated")
     ids = [f"{index}-{len(stub.requests)}" for index in range(len(points))]
 
@@ -181,29 +181,29 @@ def check_generated(stub: StubS3, points: list[tuple[Step, ...]]) -> None:
     for number in (0, 1):
         for steps, error in outcomes(stub, points, number):
             if stub.ignore_conditions:
-                assert error is not None, f"{steps} for write {number}: accepted, and it ignores the condition"
+                assert error is not None, f"{steps} for write {number}: accepted, although it ignores the condition"
             else:
                 refused = isinstance(error, UnsupportedStoreError)
-                assert not refused, f"{steps} for write {number}: refused, and it honours the condition"
+                assert not refused, f"{steps} for write {number}: refused, although it honours the condition"
 
 
 CREATE = next(operation for operation in OPERATIONS if operation.name == "create")
 
 
 def steps_of(stub: StubS3) -> list[Step]:
-    """A server that ignores the condition never says that it failed."""
+    """A server that ignores the condition never reports that it failed."""
     honest = [Step(YES, Answer(HONEST))]
-    found = [step for step in s3_answers.steps(CREATE) if not says_taken(step.answer)]
-    return honest + found if stub.ignore_conditions else list(s3_answers.steps(CREATE))
+    possible = [step for step in s3_answers.steps(CREATE) if not says_taken(step.answer)]
+    return honest + possible if stub.ignore_conditions else list(s3_answers.steps(CREATE))
 
 
-def test_a_sample_of_answers_makes_the_probe_neither_accept_on_doubt_nor_refuse_for_an_outage(stub: StubS3) -> None:
+def test_probe_neither_accepts_in_doubt_nor_refuses_in_an_outage_for_a_sample_of_answers(stub: StubS3) -> None:
     steps = steps_of(stub)
     check_generated(stub, random.Random(1).sample(list(itertools.product(steps, steps)), 60))
 
 
 @pytest.mark.faults
-def test_no_answer_makes_the_probe_accept_on_doubt_or_refuse_for_an_outage(stub: StubS3) -> None:
+def test_probe_neither_accepts_in_doubt_nor_refuses_in_an_outage_for_any_answer(stub: StubS3) -> None:
     steps = steps_of(stub)
     check_generated(stub, [(step,) for step in steps])
     check_generated(stub, random.Random(2).sample(list(itertools.product(steps, steps)), 1000))

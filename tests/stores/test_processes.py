@@ -1,4 +1,4 @@
-"""What only several processes show: races, kills, forks. On every store that processes can share."""
+"""Behaviour that needs several processes: races, kills, forks. Runs on every store that processes can share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @contextmanager
 def process(target: Any, *arguments: Any) -> Iterator[Any]:
-    """A process that is gone at the end of the block."""
+    """A process that is killed at the end of the block."""
     started = SPAWN.Process(target=target, args=arguments, daemon=True)
     started.start()
     try:
@@ -31,7 +31,7 @@ def process(target: Any, *arguments: Any) -> Iterator[Any]:
         started.join()
 
 
-def test_of_many_processes_one_creates_each_key_and_its_bytes_stay(store: Store) -> None:
+def test_exactly_one_of_many_processes_creates_each_key(store: Store) -> None:
     barrier, answers, pickled = SPAWN.Barrier(RACERS), SPAWN.Queue(), pickle.dumps(store)
     racers = [SPAWN.Process(target=processes.race, args=(pickled, n, barrier, answers)) for n in range(RACERS)]
     for racer in racers:
@@ -56,12 +56,12 @@ def test_process_killed_in_a_stream_leaves_nothing_visible(store: Store) -> None
     assert list(store.list()) == []
 
 
-def test_what_a_killed_stream_left_can_be_removed(store: Store) -> None:
+def test_remains_of_a_killed_stream_can_be_removed(store: Store) -> None:
     store.put("orders-0/0.log", b"1")
     file = store.open_output("orders-0/1.log")
     for _ in range(20):
         file.write(bytes(1024 * 1024))
-    assert store.remove_unfinished(1_600_000_000_000) == 0  # too young
+    assert store.remove_unfinished(1_600_000_000_000) == 0  # too recent
     assert store.remove_unfinished(1 << 60) == 1
     assert store.remove_unfinished(1 << 60) == 0
     assert [info.key for info in store.list()] == ["orders-0/0.log"]
@@ -69,23 +69,23 @@ def test_what_a_killed_stream_left_can_be_removed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("after_seconds", [0.0, 0.011, 0.023])
-def test_process_killed_between_writes_leaves_whole_objects_only(store: Store, after_seconds: float) -> None:
+def test_process_killed_between_writes_leaves_only_complete_objects(store: Store, after_seconds: float) -> None:
     ready = SPAWN.Event()
     with process(processes.create_forever, pickle.dumps(store), ready) as writer:
         assert ready.wait(120)
         writer.join(after_seconds)
-    found = list(store.list())
-    assert len(found) >= 6
-    for info in found:
+    objects = list(store.list())
+    assert len(objects) >= 6
+    for info in objects:
         data = store.get(info.key)
         assert len(data) == int(data.split()[0]) + 10
 
 
-def test_forked_child_works_or_is_refused_and_its_parent_works_on(store: Store, kind: str) -> None:
+def test_forked_child_works_or_is_refused_and_its_parent_continues(store: Store, kind: str) -> None:
     answers = SPAWN.Queue()
     with process(processes.use_in_forked_child, pickle.dumps(store), answers):
         status, keys = answers.get(timeout=60)
-    if kind == "hdfs":  # whose client hangs in such a child
+    if kind == "hdfs":  # its client hangs in such a child
         assert status == processes.REFUSED
         assert keys == ["parent", "stream"]
     else:

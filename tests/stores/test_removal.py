@@ -1,4 +1,4 @@
-"""Retention, the sweep, the vacuum and the clean-up of commits do the same on every storage."""
+"""Retention, sweep, vacuum and the cleanup of commits behave alike on every storage."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.cluster.maintenance.logs import Written, append, log_files, records
 
 
 def sweep_once_due(coordinator: Coordinator) -> int:
-    """The files that a sweep deletes once a listing is due: from its commit's time on, by a storage that may count
-    whole seconds."""
+    """The files that a sweep deletes once a listing is due: from the time of its commit on, which some storages round
+    to seconds."""
     for _ in range(100):
         if files := sweep(coordinator).files:
             return files
@@ -24,10 +24,10 @@ def sweep_once_due(coordinator: Coordinator) -> int:
 
 
 AT_ONCE = LogSettings(min_commits_kept=0, min_commit_age_ms=-60_000)
-"""Commits go at once, also where the storage's host and this one differ."""
+"""Commits are deleted immediately, even if the clocks of the storage and of this machine differ."""
 
 
-def test_what_is_not_needed_any_more_goes_and_the_rest_stays(store: Store) -> None:
+def test_unneeded_files_and_commits_are_deleted_and_the_rest_is_kept(store: Store) -> None:
     coordinator = create_cluster(store, settings=AT_ONCE)
     configs = {"retention.ms": "1000", "file.delete.delay.ms": "0", "internal.segment.bytes": "1"}
     coordinator.create_topic("orders", configs=configs)
@@ -40,10 +40,10 @@ def test_what_is_not_needed_any_more_goes_and_the_rest_stays(store: Store) -> No
     store.put("orders-0/00000000000000000000-v1-orphan.log", b"x")
     assert retain(coordinator).segments == 4
     assert sweep_once_due(coordinator) == 4
-    assert [found.size for found in vacuum(coordinator, 0, dry_run=False, force=True).files] == [1]
-    found = cleanup.clean_up(store, coordinator.log.clock, {"metadata.max.retention.bytes": "0"}, AT_ONCE)
-    assert found.commits == found.boundary + 1
-    assert len(list(store.list(COMMITS))) == coordinator.refresh().version - found.boundary
+    assert [cleaned.size for cleaned in vacuum(coordinator, 0, dry_run=False, force=True).files] == [1]
+    cleaned = cleanup.clean_up(store, coordinator.log.clock, {"metadata.max.retention.bytes": "0"}, AT_ONCE)
+    assert cleaned.commits == cleaned.boundary + 1
+    assert len(list(store.list(COMMITS))) == coordinator.refresh().version - cleaned.boundary
     opened = open_cluster(store)
     assert opened.state == coordinator.state
     assert [record.value for record in records(opened, "orders")] == [b"kept", b"last"]

@@ -1,4 +1,4 @@
-"""What only S3 does: answers lost on the way, refused credentials, buckets and servers that are not there."""
+"""Behaviour specific to S3: lost answers, refused credentials, missing buckets and unreachable servers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tests.stores.proxy import proxy_to
 pytestmark = pytest.mark.s3
 
 
-def options_of(found: Mapping[str, str], **changed: Any) -> dict[str, Any]:
+def options_of(environment: Mapping[str, str], **changed: Any) -> dict[str, Any]:
     return {
-        "endpoint_url": found["SPARKLOG_TEST_S3_ENDPOINT"],
-        "key": found["SPARKLOG_TEST_S3_KEY"],
-        "secret": found["SPARKLOG_TEST_S3_SECRET"],
+        "endpoint_url": environment["SPARKLOG_TEST_S3_ENDPOINT"],
+        "key": environment["SPARKLOG_TEST_S3_KEY"],
+        "secret": environment["SPARKLOG_TEST_S3_SECRET"],
         **changed,
     }
 
 
-def root_of(found: Mapping[str, str], folder: str) -> str:
-    return f"s3://{found['SPARKLOG_TEST_S3_BUCKET']}/{folder}"
+def root_of(environment: Mapping[str, str], folder: str) -> str:
+    return f"s3://{environment['SPARKLOG_TEST_S3_BUCKET']}/{folder}"
 
 
-def test_lost_answer_of_a_create_is_never_reported_as_a_plain_failure(s3_environment: Mapping[str, str]) -> None:
+def test_lost_answer_of_a_create_is_never_reported_as_a_certain_failure(s3_environment: Mapping[str, str]) -> None:
     address = urlsplit(s3_environment["SPARKLOG_TEST_S3_ENDPOINT"])
     with proxy_to(str(address.hostname), int(address.port or 80)) as proxy:
         endpoint = f"http://127.0.0.1:{proxy.port}"
@@ -45,14 +45,14 @@ def test_lost_answer_of_a_create_is_never_reported_as_a_plain_failure(s3_environ
         for lost in (1, 2):
             key = f"meta/commits/{lost}.json"
             proxy.lose(lost, b"PUT /")
-            # The client tries again by itself and meets its own object.
+            # The client retries by itself and finds its own object.
             with pytest.raises((ObjectExistsError, StorageUnavailableError)):
                 store.put_if_absent(key, b"mine %d" % lost)
             assert proxy.lost == sum(range(lost + 1))
             assert store.get(key) == b"mine %d" % lost
 
 
-def test_lost_answer_of_a_put_is_repaired_by_the_client(s3_environment: Mapping[str, str]) -> None:
+def test_put_with_a_lost_answer_is_retried_by_the_client(s3_environment: Mapping[str, str]) -> None:
     address = urlsplit(s3_environment["SPARKLOG_TEST_S3_ENDPOINT"])
     with proxy_to(str(address.hostname), int(address.port or 80)) as proxy:
         endpoint = f"http://127.0.0.1:{proxy.port}"
@@ -71,7 +71,7 @@ def test_wrong_secret_is_a_permission_error(s3_environment: Mapping[str, str]) -
         assert "wrong" not in str(caught.value)
 
 
-def test_missing_bucket_is_named_and_says_nothing_about_an_object(s3_environment: Mapping[str, str]) -> None:
+def test_missing_bucket_is_named_and_not_reported_as_a_missing_object(s3_environment: Mapping[str, str]) -> None:
     store = S3Store("s3://no-such-bucket/x", options_of(s3_environment))
     for call in (
         lambda: store.get("a"),
@@ -87,7 +87,7 @@ def test_missing_bucket_is_named_and_says_nothing_about_an_object(s3_environment
         assert not caught.value.nothing_written
 
 
-def test_server_passes_the_trial_of_its_conditional_writes(s3_environment: Mapping[str, str]) -> None:
+def test_server_passes_the_probe_of_conditional_writes(s3_environment: Mapping[str, str]) -> None:
     store = S3Store(root_of(s3_environment, "probed"), options_of(s3_environment))
     probe_conditional_writes(store, RandomIds())
     assert list(store.list()) == []
@@ -96,7 +96,7 @@ def test_server_passes_the_trial_of_its_conditional_writes(s3_environment: Mappi
     assert store.endpoint_to_probe.encode() in store.get(remembered.key)
 
 
-def test_server_that_is_not_there_is_unavailable(s3_environment: Mapping[str, str]) -> None:
+def test_unreachable_server_is_reported_as_unavailable(s3_environment: Mapping[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     options = options_of(s3_environment, endpoint_url=f"http://127.0.0.1:{port}")
@@ -107,7 +107,7 @@ def test_server_that_is_not_there_is_unavailable(s3_environment: Mapping[str, st
             call()
 
 
-def test_abandoned_upload_of_another_root_is_left_alone(s3_environment: Mapping[str, str]) -> None:
+def test_abandoned_upload_of_another_root_is_not_removed(s3_environment: Mapping[str, str]) -> None:
     mine = S3Store(root_of(s3_environment, "mine"), options_of(s3_environment))
     other = S3Store(root_of(s3_environment, "mine-too"), options_of(s3_environment))
     file = other.open_output("a")

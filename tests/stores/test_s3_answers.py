@@ -1,7 +1,7 @@
-"""The real S3 client against a server that loses, delays and falsifies answers: every outcome the client can show.
+"""The real S3 client against a server that loses, delays and falsifies answers: every outcome a client can observe.
 
-``make test-faults`` plays each answer to a first request, and of what the client's own retry then gets a seeded part:
-some 18,000 points. The ordinary tests play a sample of the latter.
+``make test-faults`` runs every answer to a first request, and a seeded part of the answers to the client's retry: some
+18,000 points. The ordinary tests run a sample.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.stores.s3_stub import StubS3, stub_s3
 
 SEED = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
 RETRIED_POINTS = 800
-"""points of each operation at which the client retries, of the 60,000 there are."""
+"""points of each operation at which the client retries, out of 60,000."""
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +38,16 @@ def store(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> S3Store:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_no_answer_makes_the_store_say_what_is_false(operation: Operation, stub: StubS3, store: S3Store) -> None:
+def test_results_are_true_for_any_answer(operation: Operation, stub: StubS3, store: S3Store) -> None:
     firsts = s3_answers.first_points(operation)
     retried = s3_answers.run(stub, store, firsts)
-    assert 20 < len(retried) < len(firsts)  # some answers the client takes for final
+    assert 20 < len(retried) < len(firsts)  # the client treats some answers as final
     seconds = s3_answers.retried_points(operation, retried, RETRIED_POINTS, SEED)
     s3_answers.run(stub, store, seconds)
     print(f"{operation.name}: {len(firsts) + len(seconds)} points, seed {SEED}")
 
 
-def test_a_sample_of_answers_makes_no_operation_say_what_is_false(stub: StubS3, store: S3Store) -> None:
+def test_results_are_true_for_a_sample_of_answers(stub: StubS3, store: S3Store) -> None:
     points = []
     for operation in OPERATIONS:
         firsts = s3_answers.first_points(operation)
@@ -73,7 +73,7 @@ atexit.register(write)
 """
 
 
-def test_parts_are_sent_while_the_interpreter_ends(stub: StubS3) -> None:
+def test_parts_are_sent_during_interpreter_shutdown(stub: StubS3) -> None:
     program = AT_EXIT.format(options=stub.options())
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert ended.stderr == ""

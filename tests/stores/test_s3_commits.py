@@ -1,4 +1,4 @@
-"""Acknowledged records on S3 whose answers are lost or wrong: the commit is read back, whatever the client says."""
+"""Acknowledged records on S3 with lost or wrong answers: the commit is read back, whatever the client reports."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def stub() -> Iterator[StubS3]:
 
 
 @pytest.mark.parametrize(("refusal", "lost"), [*((refusal, DROP) for refusal in REFUSALS), ("expired token", LATE)])
-def test_commit_that_was_stored_and_whose_repetition_was_refused_is_acknowledged_once(
-    stub: StubS3, refusal: str, lost: str
-) -> None:
+def test_stored_commit_whose_retry_was_refused_is_acknowledged_once(stub: StubS3, refusal: str, lost: str) -> None:
     root = f"s3://bucket/{refusal.replace(' ', '-')}-{lost}"
     cluster = create_cluster(root, stub.options())
     cluster.create_topic("t", partitions=1)

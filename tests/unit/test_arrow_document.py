@@ -1,4 +1,4 @@
-"""Every Python block of docs/arrow.md runs, one after the other, on a topic of some records."""
+"""Every Python block of docs/arrow.md runs, in order, on a topic with some records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILIN
 
 
 def blocks(*needed: str) -> str:
-    """The blocks that need nothing that is not installed, or one of these modules."""
+    """The blocks that need no optional packages other than these."""
     found = [block for block in BLOCKS if set(imported(block)) <= {"sparklog", "datetime", *needed}]
     return "\n".join(block for block in found if "to_pandas" not in block or "pandas" in needed)
 
@@ -36,21 +36,21 @@ def run(code: str, folder: Path) -> dict[str, object]:
         return names
 
 
-def test_the_blocks_without_other_packages_run(tmp_path: Path) -> None:
+def test_the_blocks_without_optional_packages_run(tmp_path: Path) -> None:
     names = run(blocks(), tmp_path)
     assert names["table"].num_rows == 20  # type: ignore[attr-defined]
     assert names["later"].to_arrow().num_rows == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars", "duckdb"])
-def test_the_blocks_of_a_package_run(tmp_path: Path, package: str) -> None:
+def test_the_blocks_for_an_optional_package_run(tmp_path: Path, package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     names = run(blocks(package), tmp_path)
     assert "duckdb" in names or len(names["frame"]) == 20  # type: ignore[arg-type]
 
 
-def test_a_copy_into_delta_has_each_record_once_however_often_it_runs(tmp_path: Path) -> None:
+def test_a_repeated_copy_into_delta_has_each_record_once(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
     names = run(blocks("deltalake"), tmp_path)
     copy, root, path = names["copy"], str(tmp_path / "log"), str(tmp_path / "tables" / "orders")

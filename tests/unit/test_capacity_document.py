@@ -1,6 +1,6 @@
-"""The tables of docs/capacity.md are what benchmarks/capacity.py counts.
+"""The tables of docs/capacity.md match the counts of benchmarks/capacity.py.
 
-Write them after a change of what is stored or asked for:
+Update them after a change of the stored data or the requests:
 
     python benchmarks/capacity.py --write
 """
@@ -26,17 +26,17 @@ def test_the_document_has_every_table() -> None:
 
 
 @pytest.mark.parametrize("name", list(TABLES))
-def test_a_table_is_what_is_counted(name: str) -> None:
+def test_a_table_matches_the_counts(name: str) -> None:
     counted = "\n".join(TABLES[name]()) + "\n"
     assert rows(documented()[name]) == rows(counted)
     assert numbers(documented()[name]) == pytest.approx(numbers(counted), rel=0.05)
 
 
 def rows(table: str) -> list[str]:
-    """What stands in a table beside its numbers."""
+    """The labels of a table, without its numbers."""
     return re.sub(NUMBER, "", table).splitlines()
 
 
 def numbers(table: str) -> list[float]:
-    """Another version of Arrow may write some bytes more."""
+    """Another version of Arrow may write a few more bytes."""
     return [float(number.replace(",", "")) for number in re.findall(NUMBER, table)]

@@ -1,6 +1,6 @@
-"""Each row of "Spark's connector" in docs/differences.md is true: a test here has the name of its id.
+"""Each row of "Spark's connector" in docs/differences.md is shown by a test named after its id.
 
-What takes a session is shown by the integration test that the row's entry in ``WITH_SPARK`` names.
+Rows that need a session are shown by the integration tests in ``WITH_SPARK``.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def functions_of(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-def test_each_row_has_a_test_of_its_name_and_each_test_a_row() -> None:
-    own = test_each_row_has_a_test_of_its_name_and_each_test_a_row.__name__
+def test_rows_and_tests_correspond() -> None:
+    own = test_rows_and_tests_correspond.__name__
     here = {name for name in functions_of(Path(__file__)) if name.startswith("test_")} - {own}
     listed = ids()
     assert len(listed) == len(set(listed)) > 20
@@ -132,8 +132,8 @@ def test_one_commit(tmp_path: Path) -> None:
 
 
 def test_timestamp_column(tmp_path: Path) -> None:
-    test_write_and_read.test_timestamps_are_kept_and_null_ones_are_the_time_of_the_write(tmp_path / "a")
-    test_write_and_read.test_a_column_timestamp_is_ignored_where_it_is_not_to_be_included(tmp_path / "b")
+    test_write_and_read.test_timestamps_are_kept_and_default_to_the_time_of_the_write(tmp_path / "a")
+    test_write_and_read.test_the_timestamp_column_is_ignored_if_it_is_not_included(tmp_path / "b")
 
 
 def test_null_value() -> None:
@@ -202,9 +202,7 @@ def test_consumer_offsets(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_table(tmp_path: Path) -> None:
-    test_source.test_a_table_has_the_columns_that_its_option_names()
-    test_source.test_an_altered_table_keeps_its_options_and_what_its_columns_are(tmp_path / "a")
-    test_source.test_an_insert_into_an_altered_table_writes_what_the_log_keeps_and_refuses_what_it_cannot(
-        tmp_path / "b"
-    )
-    test_source.test_a_table_whose_options_spark_forgot_says_how_to_create_it(tmp_path)
+    test_source.test_a_table_has_the_columns_of_its_option()
+    test_source.test_an_altered_table_keeps_its_options_and_the_meaning_of_columns(tmp_path / "a")
+    test_source.test_an_insert_into_an_altered_table_refuses_columns_that_a_log_cannot_keep(tmp_path / "b")
+    test_source.test_the_error_for_a_table_without_options_says_how_to_create_it(tmp_path)

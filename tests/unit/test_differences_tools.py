@@ -1,4 +1,4 @@
-"""What docs/differences.md says of Kafka's tools: each row has a test of its name here, and each test has a row."""
+"""Each row on Kafka's tools in docs/differences.md is shown by a test named after its id."""
 
 # ruff: noqa: F811 - fixtures of the command line's tests, which are arguments below
 
@@ -26,15 +26,15 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"
 
 
 def rows() -> list[str]:
-    """The ids of the section on Kafka's tools."""
+    """The ids in the section on Kafka's tools."""
     section = DOCUMENT.read_text().partition("\n## Kafka's tools\n")[2].partition("\n## ")[0]
     cells = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("|")]
     return [cell for cell in cells if cell not in ("id", "---")]
 
 
-def test_each_row_has_a_test_and_each_test_a_row() -> None:
+def test_rows_and_tests_correspond() -> None:
     named = [name[5:].replace("_", "-") for name in globals() if name.startswith("test_")]
-    named.remove("each-row-has-a-test-and-each-test-a-row")
+    named.remove("rows-and-tests-correspond")
     assert sorted(rows()) == sorted(named)
 
 
@@ -336,7 +336,7 @@ def test_log_dirs_of_a_lost_broker(run: Run, cluster: Coordinator) -> None:
 
 
 def both_codes(run: Run, *arguments: str) -> tuple[int, int]:
-    """Ours, and with --kafka-exit-codes."""
+    """Our exit code, and the one with --kafka-exit-codes."""
     return run(*arguments).code, run(*arguments, "--kafka-exit-codes").code
 
 

@@ -30,12 +30,12 @@ def prose(document: Path) -> str:
 
 @lru_cache
 def anchors(document: Path) -> set[str]:
-    """The names that a code host gives to the headings: lower case, without punctuation, spaces as dashes."""
-    found: dict[str, int] = {}
+    """The anchors that a code host generates for headings: lower case, without punctuation, dashes for spaces."""
+    counts: dict[str, int] = {}
     result = set()
     for heading in re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S), re.M):
         name = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-        count = found[name] = found.get(name, -1) + 1
+        count = counts[name] = counts.get(name, -1) + 1
         result.add(f"{name}-{count}" if count else name)
     return result
 
@@ -53,11 +53,11 @@ def broken(document: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_are_valid(document: Path) -> None:
     assert broken(document) == []
 
 
-def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
+def test_a_broken_link_is_reported(tmp_path: Path) -> None:
     document = tmp_path / "a.md"
     document.write_text("# One two\n\n[a](#one-two) [b](#three) [c](b.md) `[d](e.md)` [f](https://example.org)\n")
     assert broken(document) == ["#three", "b.md"]

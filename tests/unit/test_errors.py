@@ -1,7 +1,7 @@
-"""``sparklog.errors`` beside ``kafka.errors``: names, numbers, codes, bases, and what may be tried again.
+"""``sparklog.errors`` compared with ``kafka.errors``: names, numbers, codes, bases, and which errors are retriable.
 
-``kafka_errors.csv`` has the facts, measured with kafka-python 3.0.12: every name, the class it stands for, its number
-and code in Kafka's protocol, ``retriable``, ``invalid_metadata``, and all classes of Kafka's above it.
+``kafka_errors.csv`` has the facts as measured with kafka-python 3.0.12: every name, its class, its number and code in
+Kafka's protocol, ``retriable``, ``invalid_metadata``, and all its base classes in Kafka.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OURS = {
 }
 
 
-def test_every_name_of_kafka_errors_is_there() -> None:
+def test_every_name_of_kafka_errors_exists() -> None:
     assert len(FACTS) == 157
     assert sorted(set(FACTS) - set(OURS)) == []
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_a_class_has_the_name_number_code_and_flags_of_kafkas(name: str) -> None:
+def test_a_class_has_the_name_number_code_and_flags_of_kafka(name: str) -> None:
     fact, kind = FACTS[name], OURS[name]
     assert kind.__name__ == fact["class"]
     assert kind.__module__ == "sparklog.errors"
@@ -42,14 +42,14 @@ def test_a_class_has_the_name_number_code_and_flags_of_kafkas(name: str) -> None
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_a_class_is_caught_by_the_names_that_catch_it_in_kafka_and_by_no_others(name: str) -> None:
+def test_a_class_is_caught_by_the_same_names_as_in_kafka(name: str) -> None:
     kafkas = {fact["class"] for fact in FACTS.values()}
     above = {kind.__name__ for kind in OURS[name].__mro__[1:]} & kafkas
     assert sorted(above) == FACTS[name]["bases"].split()
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_what_may_be_tried_again_is_a_retriable_error(name: str) -> None:
+def test_retriable_errors_derive_from_the_retriable_class(name: str) -> None:
     assert OURS[name].retriable == issubclass(OURS[name], errors.RetriableError)
 
 
@@ -71,7 +71,7 @@ def test_a_number_gives_its_class() -> None:
     assert sorted(errors.kafka_errors) == list(range(-1, 128))
 
 
-def test_a_number_that_nobody_knows_gives_an_unknown_error_with_it() -> None:
+def test_an_unknown_number_gives_an_unknown_error_with_it() -> None:
     kind = errors.for_code(9999)
     assert issubclass(kind, errors.UnknownError)
     assert (kind.errno, kind.__name__) == (9999, "UnrecognizedBrokerError")
@@ -124,7 +124,7 @@ def test_several_arguments_are_kept() -> None:
         (errors.SerializationError, TypeError),
     ],
 )
-def test_what_python_has_an_error_for_is_that_as_well(kind: type[Exception], also: type[Exception]) -> None:
+def test_errors_derive_from_the_matching_builtin_exceptions(kind: type[Exception], also: type[Exception]) -> None:
     assert issubclass(kind, also)
 
 

@@ -1,6 +1,6 @@
-"""The examples in the docstrings of the public names run, and the reference in docs/ is made from these docstrings.
+"""The examples in the docstrings of public names run, and the reference in docs/ matches these docstrings.
 
-Write the reference after a change of a docstring:
+Update the reference after a change of a docstring:
 
     python scripts/reference.py
 """
@@ -23,20 +23,20 @@ WITHOUT_SPARK = [name for name in NAMES if name not in reference.SPARK_FUNCTIONS
 
 
 def examples(name: str) -> list[doctest.DocTest]:
-    """The examples of a name and of the methods of its class, those of its bases in the package as well."""
+    """The examples of a name and of the methods of its class, including those of its bases in the package."""
     thing = getattr(sparklog, name)
     bases = (
         [base for base in thing.__mro__ if base.__module__.startswith("sparklog.")] if inspect.isclass(thing) else []
     )
-    found: dict[str | None, doctest.DocTest] = {}
+    tests: dict[str | None, doctest.DocTest] = {}
     for one in [thing, *bases]:
         for test in doctest.DocTestFinder(exclude_empty=True).find(one, one.__name__, globs={}):
-            found.setdefault(test.docstring, test)
-    return [test for test in found.values() if test.examples]
+            tests.setdefault(test.docstring, test)
+    return [test for test in tests.values() if test.examples]
 
 
 def run(tests: list[doctest.DocTest], names: dict[str, Any], folder: Path) -> str:
-    """What went wrong, with a new cluster and clients for each example."""
+    """The failures of an example, run with a new cluster and clients."""
     printed: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     for number, test in enumerate(tests):
@@ -63,13 +63,13 @@ def test_the_examples_of_a_name_run(name: str, tmp_path: Path) -> None:
     assert run(examples(name), {}, tmp_path) == ""
 
 
-def test_an_example_that_is_wrong_is_found(tmp_path: Path) -> None:
+def test_a_wrong_example_is_reported(tmp_path: Path) -> None:
     wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
     assert "Expected" in run([wrong], {}, tmp_path)
 
 
 @pytest.mark.parametrize("page", list(reference.PAGES))
-def test_the_reference_is_what_the_docstrings_say(page: str) -> None:
+def test_the_reference_matches_the_docstrings(page: str) -> None:
     assert (reference.REFERENCE / page).read_text(encoding="utf-8") == reference.PAGES[page]()
 
 

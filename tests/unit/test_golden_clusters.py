@@ -1,6 +1,6 @@
-"""Whole clusters of earlier levels stay usable: opened, read, checked, written to, and opened again.
+"""Clusters of earlier levels stay usable: they are opened, read, checked, written to, and opened again.
 
-``tests/golden/make_clusters.py`` says what they are and how they were made.
+``tests/golden/make_clusters.py`` says what they contain and how they were made.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Golden:
         return coordinator.append(AppendRequest(appends=writer.finish()))
 
     def wrong(self) -> list[object]:
-        """What fsck finds, notes left out."""
+        """The findings of fsck, without notes."""
         check = check_cluster(self.store, clock=self.clock)
         return [finding for finding in check.report.findings if finding.severity != "info"]
 
@@ -82,12 +82,12 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Golden]:
 
 def records(coordinator: Coordinator) -> dict[str, list[Any]]:
     state = coordinator.refresh()
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     with LogReader(coordinator) as reader:
         for name, topic in sorted(state.topics.items()):
-            for number, held in enumerate(topic.partitions):
-                read = reader.records(name, number, held.log_start_offset, held.log_end_offset)
-                found[f"{name}-{number}"] = [
+            for number, partition in enumerate(topic.partitions):
+                read = reader.records(name, number, partition.log_start_offset, partition.log_end_offset)
+                values[f"{name}-{number}"] = [
                     [
                         one.offset,
                         _hex(one.key),
@@ -97,7 +97,7 @@ def records(coordinator: Coordinator) -> dict[str, list[Any]]:
                     ]
                     for one in read
                 ]
-    return found
+    return values
 
 
 def _hex(value: bytes | None) -> str | None:
@@ -112,7 +112,7 @@ def test_there_are_golden_clusters_of_level_1() -> None:
     }
 
 
-def test_every_record_offset_and_member_is_there(golden: Golden) -> None:
+def test_every_record_offset_and_member_is_kept(golden: Golden) -> None:
     coordinator, expected = golden.open(), golden.expected
     state = coordinator.state
     assert (state.cluster_id, state.version) == (expected["cluster_id"], expected["version"])
@@ -126,16 +126,16 @@ def test_every_record_offset_and_member_is_there(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("golden", WITH_ALL_COMMITS, indirect=True)
-def test_it_is_read_from_its_commits_alone_where_they_are_all_there(golden: Golden) -> None:
+def test_it_can_be_read_from_its_commits_alone_if_complete(golden: Golden) -> None:
     shutil.rmtree(Path(golden.store.root) / "meta" / "checkpoints")
     assert records(golden.open()) == golden.expected["records"]
 
 
-def test_a_check_finds_nothing_wrong(golden: Golden) -> None:
+def test_fsck_has_no_findings(golden: Golden) -> None:
     assert golden.wrong() == []
 
 
-def test_it_is_written_to_checkpointed_and_opened_again(golden: Golden) -> None:
+def test_it_can_be_written_checkpointed_and_reopened(golden: Golden) -> None:
     coordinator, expected = golden.open(), golden.expected["records"]
     for topic in sorted(coordinator.state.topics):
         golden.append(coordinator, topic, [b"new"])
@@ -148,7 +148,7 @@ def test_it_is_written_to_checkpointed_and_opened_again(golden: Golden) -> None:
     assert golden.wrong() == []
 
 
-def test_maintenance_goes_over_it(golden: Golden) -> None:
+def test_maintenance_runs_without_problems(golden: Golden) -> None:
     golden.clock.advance(30 * 86_400)
     with closing(MaintenanceContext(golden.open(), lambda description: InProcess())) as context:
         wanted = [name for name in STEPS if name != "mirror"]
@@ -158,7 +158,7 @@ def test_maintenance_goes_over_it(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("golden", OF_CLIENTS, indirect=True)
-def test_a_repeated_append_of_a_producer_of_then_is_answered_and_not_stored(golden: Golden) -> None:
+def test_a_repeated_append_of_an_earlier_producer_is_not_stored_again(golden: Golden) -> None:
     coordinator = golden.open()
     before = records(coordinator)
     again = golden.append(coordinator, "sequenced", [b"x"] * 3, producer_id=0, producer_epoch=0, base_sequence=9)
@@ -170,7 +170,7 @@ def test_a_repeated_append_of_a_producer_of_then_is_answered_and_not_stored(gold
 
 
 @pytest.mark.parametrize("golden", OF_CLIENTS, indirect=True)
-def test_what_producers_and_applications_of_then_were_told_still_holds(golden: Golden) -> None:
+def test_results_given_to_earlier_producers_and_applications_are_kept(golden: Golden) -> None:
     coordinator = golden.open()
     successor = coordinator.init_producer("payments-1")
     assert (successor.producer_id, successor.producer_epoch) == (1, 2)

@@ -1,4 +1,4 @@
-"""What the script of the Kafka broker decides before anything is started or fetched."""
+"""The parts of the Kafka broker's script that run before anything is started or fetched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_cluster_id_is_22_characters_and_never_looks_like_an_option(number: uu
     assert re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{21}", kafka.cluster_id(number))
 
 
-def test_a_cluster_id_that_would_begin_with_a_dash_begins_with_a_letter() -> None:
+def test_a_cluster_id_never_starts_with_a_dash() -> None:
     assert kafka.cluster_id(uuid.UUID(int=0b111110 << 122)) == "A" + "A" * 21
 
 
@@ -41,7 +41,7 @@ def test_a_client_that_is_not_pinned_is_not_installed() -> None:
         kafka.pinned("kafka", "# kafka==1.0\nkafka-python==3.0\n")
 
 
-def test_the_version_of_the_jars_is_that_of_their_folder() -> None:
+def test_the_version_of_the_jars_comes_from_their_folder() -> None:
     assert f"<version>{kafka.VERSION}</version>" in kafka.POM.read_text()
 
 
@@ -54,7 +54,7 @@ def test_the_version_of_the_jars_is_that_of_their_folder() -> None:
         ("bash: java: not found\n", 0),
     ],
 )
-def test_the_version_of_java_is_read_from_what_it_says(answer: str, version: int) -> None:
+def test_the_version_of_java_is_parsed_from_its_output(answer: str, version: int) -> None:
     assert jars.java_version(answer) == version
 
 
@@ -71,6 +71,6 @@ def test_without_java_the_broker_is_skipped_with_the_reason(tmp_path: Path, monk
         jars.find_java("Kafka")
 
 
-def test_jars_that_are_there_are_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_jars_are_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert jars.fetch_jars("Kafka", kafka.POM, tmp_path, 44) == tmp_path

@@ -1,4 +1,4 @@
-"""Each role gets along with the rights that docs/storage.md lists for it, and asks for no others."""
+"""Each role works with the rights that docs/storage.md lists for it, and requests no others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ VERB_OF = {
 }
 
 Right = tuple[str, str]
-"""A verb and a pattern of keys, both as the document spells them."""
+"""A verb and a pattern of keys, spelled as in the document."""
 
 
 WIDTH = 60
@@ -55,8 +55,7 @@ WIDTH = 60
 
 
 class Role:
-    """What the document says that a role needs, itself and by being another one too, and what else it does where it
-    may."""
+    """The documented rights of a role: needed, inherited from other roles, and optional."""
 
     def __init__(self, own: set[Right], may: set[Right], base: Role | None) -> None:
         self.own = own
@@ -65,7 +64,7 @@ class Role:
 
 
 def parse_roles() -> dict[str, Role]:
-    """The roles of the document's table, each with what it has by being another one too."""
+    """The roles in the document's table, each with its inherited rights."""
     table = DOCUMENT.read_text().partition("## Who needs which rights")[2]
     roles: dict[str, Role] = {}
     for line in re.findall(r"^\| \*\*.+\|$", table, re.M):
@@ -80,7 +79,7 @@ ROLES = parse_roles()
 
 
 def covers(pattern: str, key: str) -> bool:
-    """Whether a pattern is about a key, or the folder that is listed."""
+    """Whether a pattern matches a key, or the listed folder."""
     if pattern == "*":
         return True
     if pattern == "<topic>-N/":
@@ -89,7 +88,7 @@ def covers(pattern: str, key: str) -> bool:
 
 
 class Guard:
-    """A store on which one role's rights hold, and what was asked of it."""
+    """A store that enforces the rights of one role and records its requests."""
 
     def __init__(self, store: MemoryStore, role: Role, with_may: bool = False) -> None:
         self.granted = role.needs | (role.may if with_may else set())
@@ -98,7 +97,7 @@ class Guard:
 
     def _check(self, step: int, call: Call) -> None:
         verb = VERB_OF.get(call.operation)
-        if verb is None:  # to let go of a file is no request
+        if verb is None:  # releasing a file is not a request
             return
         self.asked.add((verb, call.key))
         if not any(verb == granted and covers(pattern, call.key) for granted, pattern in self.granted):
@@ -112,7 +111,7 @@ class Guard:
 
 
 class ProbedStore(MemoryStore):
-    """A storage with a clock of its own, behind a server that has to be tried."""
+    """A storage with a clock of its own, behind a server that has to be probed."""
 
     is_private = False
 
@@ -122,7 +121,7 @@ class ProbedStore(MemoryStore):
 
 
 MANY_CHECKPOINTS = LogSettings(checkpoint_interval_commits=3)
-"""Whoever commits meets one."""
+"""Every committer meets one."""
 
 create_cluster = partial(coordinators.create_cluster, settings=MANY_CHECKPOINTS)
 open_cluster = partial(coordinators.open_cluster, settings=MANY_CHECKPOINTS)
@@ -135,8 +134,8 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    """A root that its owner made, with a topic, records and a group."""
-    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS", WIDTH - 1)  # and a flush to many partitions has actions beside it
+    """A root that its owner created, with a topic, records and a group."""
+    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS", WIDTH - 1)  # a flush to many partitions has actions beside it
     store = ProbedStore(uuid.uuid4().hex, clock)
     owner = create_cluster(store, clock=clock)
     owner.create_topic("orders", 2)
@@ -150,7 +149,7 @@ def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     return store
 
 
-# -- what each role does
+# -- the operations of each role
 
 
 def be_reader(root: FaultyStore, clock: ManualClock) -> None:
@@ -160,14 +159,14 @@ def be_reader(root: FaultyStore, clock: ManualClock) -> None:
         assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
         assert consumer.end_offsets([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): 3}
     take_reader_lease(cluster, cluster.state.version, 600_000)  # as a Spark job does
-    cluster.brokers.open_registered(9, "s3://other-bucket/logs/9")  # which asks whether it may
+    cluster.brokers.open_registered(9, "s3://other-bucket/logs/9")  # which checks whether it is allowed
     with AdminClient(cluster=cluster) as admin:
         assert admin.list_topics() == ["orders", "wide"]
         admin.describe_cluster()
 
 
 def be_committer(root: FaultyStore, clock: ManualClock) -> None:
-    """Whoever changes anything, such as the offsets of a group."""
+    """Any process that changes something, such as the offsets of a group."""
     cluster = open_cluster(root, clock=clock)
     for offset in range(4):
         cluster.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
@@ -175,7 +174,7 @@ def be_committer(root: FaultyStore, clock: ManualClock) -> None:
 
 
 def be_group_member(root: FaultyStore, clock: ManualClock) -> None:
-    """By the real clock: its threads wait."""
+    """Uses the real clock, because its threads wait."""
     cluster = open_cluster(root)
     settings: dict[str, Any] = {
         "auto_offset_reset": "earliest",
@@ -265,21 +264,21 @@ ACTS: dict[str, Callable[[FaultyStore, ManualClock], None]] = {
 }
 
 
-def test_every_role_of_the_document_is_tried() -> None:
+def test_every_documented_role_is_tested() -> None:
     assert list(ROLES) == list(ACTS)
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_role_gets_along_with_what_it_needs(name: str, store: MemoryStore, clock: ManualClock) -> None:
+def test_a_role_works_with_its_needed_rights(name: str, store: MemoryStore, clock: ManualClock) -> None:
     role = ROLES[name]
     guard = Guard(root_of(name, store, clock), role)
     ACTS[name](guard.store, clock)
-    assert guard.not_in(role.needs | role.may) == set(), "it asks for more than the document says"
-    assert guard.unused(role.own) == set(), "the document says that it needs more than it does"
+    assert guard.not_in(role.needs | role.may) == set(), "it requests more than the document says"
+    assert guard.unused(role.own) == set(), "it needs less than the document says"
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_role_that_may_do_all_that_it_could_asks_for_nothing_else(
+def test_a_role_with_all_optional_rights_requests_nothing_else(
     name: str, store: MemoryStore, clock: ManualClock
 ) -> None:
     role = ROLES[name]
@@ -289,11 +288,11 @@ def test_a_role_that_may_do_all_that_it_could_asks_for_nothing_else(
 
 
 def root_of(name: str, store: MemoryStore, clock: ManualClock) -> MemoryStore:
-    """Where a role is tried: the owner makes a root."""
+    """The root of a role: the owner creates a new one."""
     return ProbedStore(uuid.uuid4().hex, clock) if name == "owner" else store
 
 
-# -- by the permissions of an operating system
+# -- with the permissions of an operating system
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -318,7 +317,7 @@ def be_local_reader(root: str) -> None:
     with Consumer(cluster=cluster, auto_offset_reset="earliest", group_id=None) as consumer:
         consumer.assign([TopicPartition("orders", 0)])
         assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
-    assert take_reader_lease(cluster, cluster.state.version, 600_000) is None  # it cannot, and reads all the same
+    assert take_reader_lease(cluster, cluster.state.version, 600_000) is None  # it cannot, and reads nevertheless
     with pytest.raises(StoragePermissionError):
         cluster.create_topic("audit")
     with pytest.raises(StoragePermissionError, match="owner"):

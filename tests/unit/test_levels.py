@@ -1,4 +1,4 @@
-"""Whatever is stored has a level: a change of it raises that, and a higher one is refused with what it needs."""
+"""Every stored format has a level: a change raises it, and a higher one is refused with the version it needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store() -> Store:
 # -- the table
 
 
-def test_what_is_stored_is_what_the_present_level_says() -> None:
+def test_stored_formats_match_the_current_level() -> None:
     kept = json.loads((FOLDER / f"level-{levels.CURRENT}.json").read_text())
     now = json.loads(json.dumps(describe()))
     changed = sorted(name for name in kept.keys() | now.keys() if kept.get(name) != now.get(name))
@@ -62,7 +62,7 @@ def test_every_level_has_its_file_and_its_version() -> None:
     assert versions[-1] <= tuple(map(int, sparklog.__version__.split(".")[:3]))
 
 
-def test_every_level_before_the_present_one_has_golden_clusters() -> None:
+def test_every_earlier_level_has_golden_clusters() -> None:
     golden = {path.name for path in FOLDER.parent.glob("cluster-v*")}
     assert {f"cluster-v{level.number}" for level in levels.LEVELS[:-1]} <= golden
 
@@ -75,14 +75,14 @@ def test_the_document_lists_the_levels() -> None:
 # -- commits
 
 
-def test_a_cluster_is_raised_by_the_first_commit_of_a_newer_program(store: Store) -> None:
+def test_the_first_commit_of_a_newer_program_raises_the_level(store: Store) -> None:
     coordinator = create_cluster(store)
     assert coordinator.state.level == levels.CURRENT
     assert json.loads(store.get(commit_key(0)))["needs"] == levels.NEEDS
 
 
 def add_newer_commit(store: Store, **more: Any) -> int:
-    """The newest commit once more, as the next one, written by a program that knows more."""
+    """The newest commit again, as the next one, as if written by a newer program."""
     coordinator = open_cluster(store)
     version = coordinator.state.version + 1
     fields = json.loads(store.get(commit_key(version - 1)))
@@ -110,7 +110,7 @@ def test_a_newer_commit_stops_readers_and_writers_before_they_write(store: Store
 
 
 class _Late(MemoryStore):
-    """A store on which a newer program commits right before our own commit goes up."""
+    """A store on which a newer program commits right before our own commit."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -123,7 +123,7 @@ class _Late(MemoryStore):
         super().put_if_absent(key, data)
 
 
-def test_who_loses_to_a_newer_program_is_told_to_upgrade() -> None:
+def test_a_commit_lost_to_a_newer_program_asks_for_an_upgrade() -> None:
     store = _Late(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     store.armed = True
@@ -163,7 +163,7 @@ def test_unknown_fields_are_ignored_and_a_newer_format_is_refused(
 
 @pytest.mark.parametrize(("key", "read"), [(key, read) for key, _, read in READS])
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b'{"format":1}', b"x" * 100_000])
-def test_a_damaged_object_is_named_with_its_path(
+def test_the_error_for_a_corrupt_object_has_its_path(
     store: Store, key: str, read: Callable[[Store], object], content: bytes
 ) -> None:
     store.put(key, content)
@@ -172,7 +172,7 @@ def test_a_damaged_object_is_named_with_its_path(
     assert raised.value.path == f"{store.root}/{key}"
 
 
-def test_a_newer_announcement_holds_files_like_one_that_cannot_be_read(store: Store) -> None:
+def test_a_reader_lease_of_a_newer_format_keeps_files_like_an_unreadable_one(store: Store) -> None:
     store.put(f"{READERS}r", json.dumps({"format": NEWER, "version": 1, "until_ms": 1}).encode())
     modified_ms = store.info(f"{READERS}r").modified_ms
     assert [one.version for one in list_reader_leases(store, modified_ms)] == [-1]
@@ -190,7 +190,7 @@ def listing(columns: dict[str, pa.Array], metadata: dict[str, str]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_a_listing_with_unknown_columns_is_read_and_one_of_a_newer_format_is_refused(store: Store) -> None:
+def test_a_listing_may_have_unknown_columns_but_not_a_newer_format(store: Store) -> None:
     columns = {
         "path": pa.array(["t-0/a.log"]),
         "why": pa.array(["x"]),
@@ -205,6 +205,6 @@ def test_a_listing_with_unknown_columns_is_read_and_one_of_a_newer_format_is_ref
         read_of_listing(store)
 
 
-def test_a_listing_is_read_as_written(store: Store) -> None:
+def test_listings_round_trip(store: Store) -> None:
     action = write_removed(store, SeededIds(1), 3, [RemovedFile("t-0/a.log", 1, 9)], 60)
     assert list(read_removed(store, action.listing)) == [RemovedFile("t-0/a.log", 1, 9)]

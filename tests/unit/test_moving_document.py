@@ -1,4 +1,4 @@
-"""The copy of docs/moving-from-kafka.md, with a sparklog cluster in place of Kafka's: same interface, same records."""
+"""The copy program of docs/moving-from-kafka.md, with a sparklog cluster instead of Kafka, keeps the records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def copy(source: Cluster, target: Cluster) -> None:
     exec(compile(code, "docs/moving-from-kafka.md", "exec"), {})
 
 
-def test_records_keep_all_but_their_offsets_and_a_second_run_copies_what_is_new() -> None:
+def test_a_copy_keeps_all_but_offsets_and_a_second_run_copies_new_records() -> None:
     with cluster(topics={"orders": 3}) as source, cluster(topics={"orders": 3}) as target:
         with sparklog.Producer(bootstrap_servers=source.bootstrap_servers) as producer:
             for number in range(20):

@@ -1,4 +1,4 @@
-"""The rules of the project itself: what is exported, what importing costs, sizes, leftovers, run bits, conf files."""
+"""Rules of the project itself: exports, cost of imports, sizes, leftovers, executable bits, conf files."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def test_exported_name_is_defined_where_the_package_looks_for_it(name: str) -> N
     source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     body = ast.parse(source.read_text()).body
     defined = {getattr(node, "name", None) for node in body}
-    if folder.is_dir():  # a package may have it from a module of its own
+    if folder.is_dir():  # a package may import it from one of its modules
         defined |= {alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert attribute is None or attribute in defined, f"{source} does not define {attribute}"
 
 
-def test_unknown_name_is_an_attribute_error_that_names_it() -> None:
+def test_the_attribute_error_for_an_unknown_name_names_it() -> None:
     with pytest.raises(AttributeError, match=r"module 'sparklog' has no attribute 'regsiter'"):
         _ = sparklog.regsiter  # type: ignore[attr-defined]
 
 
-def test_importing_the_package_loads_nothing_but_the_standard_library() -> None:
+def test_importing_the_package_loads_only_the_standard_library() -> None:
     loaded = run_python(
         "import sys; before = set(sys.modules); import sparklog, sparklog.errors;"
         "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before} - sys.stdlib_module_names))"
@@ -73,7 +73,7 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
     assert found == []
 
 
-# --- the checks of scripts/check_project.py find what they are for
+# --- scripts/check_project.py detects breaches
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
         (check_project.careless_shell, "a.sh", "set -euo pipefail\nif true; then\n"),
     ],
 )
-def test_check_finds_the_breach(
+def test_check_reports_the_breach(
     rule: Callable[[str, str], Iterable[check_project.Breach]], path: str, text: str
 ) -> None:
     assert len(list(rule(path, text))) == 1
@@ -110,13 +110,13 @@ def test_check_finds_the_breach(
         (check_project.careless_shell, "a.sh", "#!/usr/bin/env bash\nset -euo pipefail\n"),
     ],
 )
-def test_check_lets_the_rest_pass(
+def test_check_accepts_everything_else(
     rule: Callable[[str, str], Iterable[check_project.Breach]], path: str, text: str
 ) -> None:
     assert list(rule(path, text)) == []
 
 
-def test_letters_of_a_pictures_bytes_are_no_leftover_and_those_beside_it_are() -> None:
+def test_leftovers_are_found_beside_the_bytes_of_pictures_only() -> None:
     text = '"image/png": "+X' + 'XX/",\n# TO' + "DO\n"
     assert [found.line for found in check_project.leftovers("a", check_project.without_pictures("a.ipynb", text))] == [
         2
@@ -124,14 +124,14 @@ def test_letters_of_a_pictures_bytes_are_no_leftover_and_those_beside_it_are() -
     assert len(list(check_project.leftovers("a", check_project.without_pictures("a.md", text)))) == 2
 
 
-def test_shebang_without_run_bit_is_found_and_so_is_the_opposite() -> None:
+def test_shebang_and_executable_bit_must_agree() -> None:
     assert list(check_project.missing_run_bit("a.sh", "#!/bin/sh\n", "100644"))
     assert list(check_project.missing_run_bit("a.py", "x = 1\n", "100755"))
     assert not list(check_project.missing_run_bit("a.sh", "#!/bin/sh\n", "100755"))
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout: nothing tells the project's files apart")
-def test_project_keeps_its_own_rules() -> None:
+def test_project_follows_its_own_rules() -> None:
     assert check_project.check(ROOT) == []
 
 
@@ -139,16 +139,16 @@ def test_project_keeps_its_own_rules() -> None:
 
 
 def settings(conf: Path, *, commented: bool = False) -> list[tuple[str, str]]:
-    """The ``spark.key value`` lines of a Spark properties file, or the alternatives it has commented out."""
+    """The ``spark.key value`` lines of a Spark properties file, or its commented-out alternatives."""
     pattern = r"# (spark\.\S+)\s{2,}(\S.*)$" if commented else r"(\S+)\s+(\S.*)$"
-    found = []
+    pairs = []
     for line in conf.read_text().splitlines():
         if line.strip() and line.startswith("#") == commented:
             match = re.match(pattern, line)
             assert match or commented, f"{conf.name}: not a setting: {line}"
             if match:
-                found.append((match[1], match[2]))
-    return found
+                pairs.append((match[1], match[2]))
+    return pairs
 
 
 @pytest.mark.parametrize("conf", SPARK_CONFS, ids=lambda conf: conf.name)
@@ -190,7 +190,7 @@ def test_ivy_has_the_central_repository_as_its_only_resolver_and_names_no_addres
     assert "://" not in text
 
 
-# --- what is installed
+# --- dependencies
 
 
 def test_constraints_name_packages_and_exact_versions_only() -> None:
@@ -201,7 +201,7 @@ def test_constraints_name_packages_and_exact_versions_only() -> None:
     assert len(pins) == len(set(pins))
 
 
-def test_everything_the_project_depends_on_is_pinned() -> None:
+def test_every_dependency_is_pinned() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML parser")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pinned = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
@@ -222,7 +222,7 @@ def test_every_dependency_has_a_lowest_version() -> None:
         lowest.lowest(["a<2"])
 
 
-def test_every_target_that_the_makefile_offers_explains_itself() -> None:
+def test_every_target_of_the_makefile_has_a_description() -> None:
     makefile = (ROOT / "Makefile").read_text()
     (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert sorted(phony.split()) == sorted(re.findall(r"^([a-z0-9-]+):.* ## ", makefile, re.MULTILINE))
@@ -235,7 +235,7 @@ def test_ci_runs_the_tests_that_developers_run_and_measures_what_they_cover() ->
     assert f'make test WITHOUT="{covered}"\n' in ci
 
 
-def test_zip_for_executors_holds_the_modules_alone_and_is_the_same_every_time(tmp_path: Path) -> None:
+def test_zip_for_executors_has_only_modules_and_is_reproducible(tmp_path: Path) -> None:
     wheel = tmp_path / "sparklog-9.9.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in ("sparklog/b.py", "sparklog/__init__.py", "sparklog/py.typed", "sparklog-9.9.9.dist-info/METADATA"):

@@ -1,4 +1,4 @@
-"""Retries of reads: how often, after which pauses, and what is not retried."""
+"""Retries of reads: number, pauses, and errors that are not retried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparklog.retry import (
 
 
 class Reads:
-    """A read that fails so often before it answers."""
+    """A read that fails that many times before it succeeds."""
 
     def __init__(self, failures: int, error: Exception) -> None:
         self.failures = failures
@@ -39,7 +39,7 @@ class Reads:
 
 @pytest.mark.parametrize("error", [StorageUnavailableError("away", path="k"), StoragePermissionError("no", path="k")])
 @pytest.mark.parametrize("failures", range(ATTEMPTS))
-def test_a_read_is_retried_until_it_answers_after_longer_and_longer_pauses(failures: int, error: Exception) -> None:
+def test_a_read_is_retried_with_exponential_back_off_until_it_succeeds(failures: int, error: Exception) -> None:
     clock, read = ManualClock(), Reads(failures, error)
     assert retry_read(read, clock) == "answer"
     assert read.calls == failures + 1
@@ -54,14 +54,14 @@ def test_the_last_error_is_raised() -> None:
 
 
 @pytest.mark.parametrize("error", [ObjectNotFoundError("gone", path="k"), ValueError("a mistake")])
-def test_what_a_repetition_does_not_change_is_raised_at_once(error: Exception) -> None:
+def test_permanent_errors_are_raised_without_a_retry(error: Exception) -> None:
     read = Reads(1, error)
     with pytest.raises(type(error)):
         retry_read(read, ManualClock())
     assert read.calls == 1
 
 
-def test_errors_of_another_kind_are_raised_at_once_and_each_retry_is_noted() -> None:
+def test_other_errors_are_raised_without_a_retry_and_each_retry_is_reported() -> None:
     clock, read = ManualClock(), Reads(2, StorageUnavailableError("away", path="k"))
     noted: list[Exception] = []
     assert retry(read, clock, [1, 2, 4], StorageUnavailableError, note=noted.append) == "answer"
@@ -84,7 +84,7 @@ def test_a_call_is_retried_only_if_the_pause_ends_before_the_deadline() -> None:
     assert (calls.calls, clock.monotonic()) == (3, 8)
 
 
-def test_attempts_to_commit_end_at_the_deadline_or_at_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_attempts_end_at_the_deadline_or_their_maximum_number(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     with pytest.raises(CommitConflictError, match="lost to other writers"):
         list(commit_attempts(clock, SeededIds(1), "root"))
@@ -94,7 +94,7 @@ def test_attempts_to_commit_end_at_the_deadline_or_at_their_number(monkeypatch: 
         list(commit_attempts(ManualClock(), SeededIds(1), "root"))
 
 
-def test_the_first_attempt_to_commit_is_made_without_a_pause_and_later_ones_after_random_ones() -> None:
+def test_the_first_commit_attempt_has_no_pause_and_later_ones_a_random_one() -> None:
     clock = ManualClock()
     attempts = commit_attempts(clock, SeededIds(1), "root")
     next(attempts)

@@ -1,4 +1,4 @@
-"""What scripts/java.sh does on machines unlike this one: only PATH is made up, the script is the real one."""
+"""scripts/java.sh on other machines: only PATH is faked, the script is the real one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "java.sh"
-TOOLS = ("bash", "dirname", "sed", "uname", "cat", "chmod")  # what a bare machine has
+TOOLS = ("bash", "dirname", "sed", "uname", "cat", "chmod")  # the tools of a bare machine
 
 
 class Machine:
-    """A PATH with the bare tools and the programs a test puts there."""
+    """A PATH with the bare tools and the programs that a test adds."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "bin"
@@ -52,13 +52,13 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_java_home_comes_before_path(machine: Machine, tmp_path: Path) -> None:
+def test_java_home_overrides_path(machine: Machine, tmp_path: Path) -> None:
     machine.put_java("17", "/in/path")
     machine.put_java("21", "/in/java-home", tmp_path / "jdk" / "bin")
     assert machine.run(JAVA_HOME=str(tmp_path / "jdk")).stdout == "/in/java-home\n"
 
 
-def test_path_is_taken_where_java_home_is_too_old(machine: Machine, tmp_path: Path) -> None:
+def test_path_is_used_if_java_home_is_too_old(machine: Machine, tmp_path: Path) -> None:
     machine.put_java("17", "/in/path")
     machine.put_java("11", "/in/java-home", tmp_path / "jdk" / "bin")
     run = machine.run(JAVA_HOME=str(tmp_path / "jdk"))
@@ -67,13 +67,13 @@ def test_path_is_taken_where_java_home_is_too_old(machine: Machine, tmp_path: Pa
 
 
 @pytest.mark.parametrize("version", ["1.8", "11", "", "no java"])
-def test_an_old_or_broken_java_is_none(machine: Machine, version: str) -> None:
+def test_an_old_or_broken_java_is_ignored(machine: Machine, version: str) -> None:
     machine.put_java(version, "/in/path")
     run = machine.run()
     assert (run.returncode, run.stdout) == (1, "")
 
 
-def test_root_on_debian_gets_java_and_is_told(machine: Machine) -> None:
+def test_java_is_installed_for_root_on_debian_with_a_message(machine: Machine) -> None:
     installed = machine.bin / "java"
     machine.put("id", "echo 0")
     machine.put("apt-cache", "[ \"$3\" = '^openjdk-17-jre-headless$' ] && echo openjdk-17-jre-headless; true")
@@ -102,7 +102,7 @@ def test_newer_debian_without_java_17_gets_21(machine: Machine) -> None:
         ("apk", "sudo apk add openjdk17-jre-headless"),
     ],
 )
-def test_others_are_shown_the_command_of_their_system(machine: Machine, program: str, command: str) -> None:
+def test_other_systems_are_shown_their_install_command(machine: Machine, program: str, command: str) -> None:
     machine.put(program, "echo must not run; exit 3")
     run = machine.run()
     assert (run.returncode, run.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""The policies for S3 in docs/storage-setup.md grant what docs/storage.md says that a role needs or may do, no more."""
+"""The S3 policies in docs/storage-setup.md grant exactly what docs/storage.md says that a role needs or may do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_policy_grants_the_rights_of_its_roles(policy: dict[str, list[dict[str
     assert granted(policy) == wanted(*(ROLES[name] for name in roles))
 
 
-def test_each_policy_lists_below_the_root_alone() -> None:
+def test_each_policy_allows_listing_only_below_the_root() -> None:
     for policy in POLICIES:
         (listing,) = [statement for statement in policy["Statement"] if statement["Action"] == "s3:ListBucket"]
         assert listing["Condition"] == {"StringLike": {"s3:prefix": "log/*"}}

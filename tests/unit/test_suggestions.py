@@ -1,4 +1,4 @@
-"""What a misspelled name probably means."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every message that docs/troubleshooting.md quotes is one that the code has."""
+"""Every message quoted in docs/troubleshooting.md exists in the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOLE = "…"
 
 @lru_cache
 def messages() -> str:
-    """All texts of the package, what is filled in as ``…``, one to a line."""
+    """All texts of the package, one per line, with ``…`` for filled-in values."""
     found: set[str] = set()
     for path in (ROOT / "sparklog").rglob("*.py"):
         found.update(texts(ast.parse(path.read_text(encoding="utf-8"))))
@@ -45,7 +45,7 @@ def test_a_message_is_in_the_code(quoted: str) -> None:
     assert quoted in OF_SPARK or quoted in messages()
 
 
-def test_a_docstring_is_no_message() -> None:
+def test_docstrings_are_not_messages() -> None:
     assert (
         list(texts(ast.parse('def f():\n    """Not this."""\n    raise E(f"but {x} this", "and " "%s")'))).count(
             "Not this."

@@ -1,4 +1,5 @@
-"""The package in a Python that has no pyspark: everything shows itself, and what needs Spark says how to get it."""
+"""The package in a Python without pyspark: everything is importable, and names that need Spark say how to install
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# pyspark is installed where tests run. A None in sys.modules makes it one that cannot be found.
+# pyspark is installed where tests run. A None in sys.modules makes it unimportable.
 WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None\n"
 
 
@@ -33,18 +34,18 @@ def test_help_describes_every_exported_name() -> None:
     assert "pip install 'sparklog[spark]'" in shown
 
 
-def test_import_star_brings_every_name_of_all() -> None:
+def test_import_star_imports_every_name_of_all() -> None:
     assert run("from sparklog import *\nimport sparklog\nprint(set(sparklog.__all__) - set(globals()))") == "set()\n"
 
 
-def test_dir_lists_the_exported_names_and_nothing_of_how_they_are_found() -> None:
+def test_dir_lists_only_the_exported_names() -> None:
     names = run("import sparklog; print(*dir(sparklog))").split()
     assert {"read", "write", "Producer", "create_cluster", "__version__", "__doc__"} <= set(names)
     assert not {"_LAZY", "importlib", "annotations", "TYPE_CHECKING"} & set(names)
 
 
 @pytest.mark.parametrize("call", ["read(None, 'x')", "write(None, 'x')", "register(None)", "write_batch(None, 1)"])
-def test_what_needs_spark_says_when_called_what_to_install(call: str) -> None:
+def test_names_that_need_spark_say_what_to_install_when_called(call: str) -> None:
     code = f"import sparklog\ntry:\n    sparklog.{call}\nexcept ImportError as error:\n    print(error.name, error)"
     assert run(code).startswith(f"pyspark sparklog.{call.partition('(')[0]} needs Spark")
     assert "pip install 'sparklog[spark]'" in run(code)
@@ -57,7 +58,7 @@ def test_importing_a_module_for_spark_says_what_to_install(module: str) -> None:
     assert "pip install 'sparklog[spark]'" in said
 
 
-def test_a_log_is_made_written_and_read_without_spark(tmp_path: Path) -> None:
+def test_a_log_is_created_written_and_read_without_spark(tmp_path: Path) -> None:
     code = f"""
 import sparklog
 cluster = sparklog.create_cluster({str(tmp_path / "log")!r})

@@ -1,4 +1,4 @@
-"""Cluster-level settings: Kafka's defaults and bounds, units in their names, and where a value comes from."""
+"""Cluster settings: Kafka's defaults and bounds, units in their names, and the source of each value."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from sparklog.errors import InvalidConfigurationError
         ("offsets.retention.minutes", "10080"),
     ],
 )
-def test_defaults_are_kafkas(name: str, default: str | None) -> None:
+def test_defaults_are_those_of_kafka(name: str, default: str | None) -> None:
     assert CLUSTER_CONFIGS[name].default == default
 
 
 @pytest.mark.parametrize("definition", [*CLUSTER_CONFIGS.values(), *TOPIC_CONFIGS.values()], ids=lambda one: one.name)
-def test_every_default_is_a_value_that_its_setting_takes(definition: object) -> None:
+def test_every_default_is_valid(definition: object) -> None:
     default = definition.default  # type: ignore[attr-defined]
     if default is not None:
         assert definition.canonical(default) == default  # type: ignore[attr-defined]
 
 
-def test_every_default_of_a_topic_config_is_what_its_cluster_level_names_say() -> None:
+def test_defaults_of_topic_configs_equal_those_of_their_cluster_settings() -> None:
     for definition in TOPIC_CONFIGS.values():
         defaults = [synonym for synonym in definition.synonyms if synonym.default is not None]
         assert len(defaults) == (1 if definition.synonyms else 0)
@@ -69,7 +69,7 @@ def test_every_default_of_a_topic_config_is_what_its_cluster_level_names_say() -
         ("log.dirs", "/data", "registered in the cluster as a broker"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(name: str, value: str, said: str) -> None:
+def test_errors_for_invalid_values_name_the_valid_ones(name: str, value: str, said: str) -> None:
     with pytest.raises(InvalidConfigurationError) as caught:
         validate_cluster_configs({name: value})
     assert said in str(caught.value)
@@ -81,7 +81,7 @@ def test_values_that_contradict_each_other_are_refused() -> None:
         validate_cluster_configs({"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1})
 
 
-def test_the_view_has_what_is_set_and_else_the_defaults() -> None:
+def test_the_view_has_set_values_or_else_defaults() -> None:
     config = ClusterConfig.resolve({"num.partitions": "8", "auto.create.topics.enable": "false", "unknown": "1"})
     assert (config.num_partitions, config.auto_create_topics_enable, config.default_replication_factor) == (8, False, 1)
     assert config.get("log.retention.ms") is None
@@ -119,7 +119,7 @@ def test_a_setting_is_shown_as_kafka_shows_it(configs: dict[str, str], name: str
     assert str(ClusterConfig.resolve(configs).explain(name)) == line
 
 
-def test_describing_shows_what_is_set_or_everything_in_order() -> None:
+def test_describing_shows_set_values_or_all_sorted_by_name() -> None:
     config = ClusterConfig.resolve({"num.partitions": "8", "log.preallocate": "true"})
     assert [entry.name for entry in config.describe()] == ["log.preallocate", "num.partitions"]
     everything = [entry.name for entry in config.describe(everything=True)]

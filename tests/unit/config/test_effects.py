@@ -1,4 +1,4 @@
-"""Settings without effect: said when they are set, and refused where believing in them costs something."""
+"""Settings without effect: warned about when set, and refused where relying on them would do harm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster(tmp_path: Path) -> Coordinator:
     return create_cluster(str(tmp_path / "cluster"))
 
 
-def test_what_is_set_and_not_acted_on_is_named_with_the_reason() -> None:
+def test_settings_without_effect_are_named_with_the_reason() -> None:
     assert without_effect("orders", {"flush.messages": "1", "retention.ms": "1000"}) == [SAID]
     assert without_effect("", {"log.cleaner.threads": "4"}) == [
         "stored, has no effect here: log.cleaner.threads=4 "
@@ -40,13 +40,13 @@ def test_what_is_set_and_not_acted_on_is_named_with_the_reason() -> None:
     ]
 
 
-def test_a_setting_at_its_default_is_worth_no_word() -> None:
+def test_a_setting_at_its_default_is_not_warned_about() -> None:
     assert without_effect("orders", {"preallocate": " FALSE ", "segment.index.bytes": "10485760"}) == []
     assert without_effect("", {"log.index.size.max.bytes": "10485760"}) == []
 
 
 @pytest.mark.parametrize(("topic", "name", "value", "why"), REFUSED, ids=[name for _, name, _, _ in REFUSED])
-def test_what_misleads_is_refused_and_nothing_is_changed(
+def test_a_misleading_setting_is_refused_and_nothing_is_changed(
     cluster: Coordinator, topic: str, name: str, value: str, why: str
 ) -> None:
     cluster.create_topic("orders")
@@ -61,13 +61,13 @@ def test_what_misleads_is_refused_and_nothing_is_changed(
     assert cluster.refresh().version == version
 
 
-def test_what_misleads_may_be_set_to_its_default(cluster: Coordinator) -> None:
+def test_a_misleading_setting_may_be_set_to_its_default(cluster: Coordinator) -> None:
     cluster.create_topic("orders", configs={"remote.storage.enable": "false"})
     cluster.submit(partial(alter_configs, topic="", changes={"cordoned.log.dirs": ""}))
     assert cluster.refresh().topic("orders").configs == {"remote.storage.enable": "false"}
 
 
-def test_a_topic_that_has_what_misleads_from_before_can_be_altered(cluster: Coordinator) -> None:
+def test_a_topic_with_a_stored_misleading_setting_can_be_altered(cluster: Coordinator) -> None:
     cluster.create_topic("orders")
     old = AlterConfig(topic="orders", set={"remote.storage.enable": "true"}, delete=[])
     cluster.submit(lambda _: Decision([old], None))
@@ -78,7 +78,7 @@ def test_a_topic_that_has_what_misleads_from_before_can_be_altered(cluster: Coor
 
 @pytest.fixture
 def older(cluster: Coordinator) -> Coordinator:
-    """A topic with a setting that an older version let in, and that contradicts what is asked for below."""
+    """A topic with a setting that an older version accepted, and that contradicts the requested ones below."""
     cluster.create_topic("orders", configs={"local.retention.ms": "5000"})
     old = AlterConfig(topic="orders", set={"remote.storage.enable": "true"}, delete=[])
     cluster.submit(lambda _: Decision([old], None))
@@ -90,13 +90,13 @@ def older(cluster: Coordinator) -> Coordinator:
     [{"cleanup.policy": "compact"}, {"retention.ms": "1000"}, {"min.insync.replicas": "2"}],
     ids=lambda change: next(iter(change)),
 )
-def test_what_misleads_from_before_stands_in_nobodys_way(older: Coordinator, change: dict[str, str]) -> None:
+def test_a_stored_misleading_setting_does_not_prevent_other_changes(older: Coordinator, change: dict[str, str]) -> None:
     older.submit(partial(alter_configs, topic="orders", changes=change))
     kept = {"local.retention.ms": "5000", "remote.storage.enable": "true"}
     assert older.refresh().topic("orders").configs == {**kept, **change}
 
 
-def test_a_change_of_what_misleads_itself_is_refused(older: Coordinator) -> None:
+def test_a_change_of_a_stored_misleading_setting_is_refused(older: Coordinator) -> None:
     with pytest.raises(InvalidConfigurationError, match="Tiered Storage functionality is disabled"):
         older.submit(
             partial(alter_configs, topic="orders", changes={"remote.storage.enable": "true", "retention.ms": "1000"})
@@ -105,7 +105,7 @@ def test_a_change_of_what_misleads_itself_is_refused(older: Coordinator) -> None
     assert older.refresh().topic("orders").configs["remote.storage.enable"] == "false"
 
 
-def test_a_value_that_never_was_valid_stands_in_nobodys_way_either(cluster: Coordinator) -> None:
+def test_a_stored_invalid_value_does_not_prevent_other_changes(cluster: Coordinator) -> None:
     cluster.create_topic("orders")
     forged = AlterConfig(topic="orders", set={"remote.storage.enable": "perhaps"}, delete=[])
     cluster.submit(lambda _: Decision([forged], None))
@@ -114,25 +114,25 @@ def test_a_value_that_never_was_valid_stands_in_nobodys_way_either(cluster: Coor
     assert cluster.refresh().topic("orders").configs == {"retention.ms": "1000"}
 
 
-def test_changes_beside_what_misleads_are_answered_with_a_warning(
+def test_changes_beside_a_stored_misleading_setting_give_a_warning(
     older: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = "topic orders: stored by an older version, has no effect here: remote.storage.enable=true (Tiered Storage"
+    warning = "topic orders: stored by an older version, has no effect here: remote.storage.enable=true (Tiered Storage"
     with AdminClient(cluster=older) as admin, caplog.at_level(logging.WARNING, "sparklog"):
         admin.alter_configs([ConfigResource("topic", "orders", {"cleanup.policy": "compact"})])
-        assert [message[: len(said)] for message in caplog.messages] == [said]
+        assert [message[: len(warning)] for message in caplog.messages] == [warning]
         caplog.clear()
         admin.reset_configs([ConfigResource("topic", "orders", ["remote.storage.enable"])])
         assert caplog.messages == []
 
 
-def test_no_topic_is_created_with_a_setting_that_misleads(cluster: Coordinator) -> None:
+def test_no_topic_is_created_with_a_misleading_setting(cluster: Coordinator) -> None:
     with pytest.raises(InvalidConfigurationError, match="Tiered Storage functionality is disabled"):
         cluster.create_topic("orders", configs={"remote.storage.enable": "true"})
     assert "orders" not in cluster.refresh().topics
 
 
-def test_the_admin_client_logs_what_has_no_effect(cluster: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_admin_client_logs_settings_without_effect(cluster: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
     with AdminClient(cluster=cluster) as admin, caplog.at_level(logging.WARNING, "sparklog"):
         admin.create_topics([NewTopic("orders", topic_configs={"flush.messages": "1"}), NewTopic("plain")])
         assert caplog.messages == [f"topic orders: {SAID}"]

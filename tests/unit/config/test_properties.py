@@ -1,4 +1,4 @@
-"""Properties files are read as Java reads them, and an error says file and line."""
+"""Properties files are parsed as by Java, and errors name file and line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from sparklog.errors import InvalidConfigurationError
         ("\\#a=1", {"#a": "1"}),
     ],
 )
-def test_lines_are_read_as_java_reads_them(text: str, settings: dict[str, str]) -> None:
+def test_lines_are_parsed_as_by_java(text: str, settings: dict[str, str]) -> None:
     assert parse_properties(text) == settings
 
 
@@ -57,7 +57,7 @@ def test_a_malformed_line_is_an_error_with_file_and_line(text: str, line: int) -
     assert caught.value.line == line
 
 
-def test_a_file_is_read_as_utf8_with_or_without_a_mark(tmp_path: Path) -> None:
+def test_a_file_is_read_as_utf8_with_or_without_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "my.properties"
     file.write_bytes(b"\xef\xbb\xbfname=caf\xc3\xa9\n")
     assert read_properties(file) == read_properties(str(file)) == {"name": "café"}
@@ -70,13 +70,13 @@ def test_a_file_in_another_encoding_is_an_error_with_file_and_line(tmp_path: Pat
         read_properties(file)
 
 
-def test_a_missing_file_is_the_systems_error(tmp_path: Path) -> None:
+def test_a_missing_file_raises_the_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_properties(tmp_path / "none")
 
 
 def escaped(text: str) -> str:
-    """As ``java.util.Properties.store`` writes a name."""
+    """Escapes a name as ``java.util.Properties.store`` does."""
     units = text.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
@@ -85,13 +85,13 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 
 
 @given(st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=5))
-def test_what_java_writes_is_read_back(settings: dict[str, str]) -> None:
+def test_properties_written_by_java_are_read(settings: dict[str, str]) -> None:
     text = "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())
     assert parse_properties(text) == settings
 
 
 @given(st.text(st.sampled_from("ab=: \t\n\r\\u0#!"), max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         settings = parse_properties(text)
     except InvalidConfigurationError:

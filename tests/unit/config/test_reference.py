@@ -1,6 +1,6 @@
-"""The files for people agree with the tables of settings.
+"""The reference files match the tables of settings.
 
-Write them anew after a change of a table:
+Regenerate them after a change of a table:
 
     python tests/unit/config/test_reference.py
 """
@@ -35,7 +35,7 @@ def tables() -> str:
     return f"{TABLES}\n{render_topic_table()}\n## Cluster configs\n\n{render_cluster_table()}"
 
 
-def test_the_properties_file_is_what_the_tables_say() -> None:
+def test_the_properties_file_matches_the_tables() -> None:
     assert PROPERTIES.read_text(encoding="utf-8") == render_properties()
 
 
@@ -44,7 +44,7 @@ def test_the_document_ends_with_the_tables() -> None:
     assert text[text.index(TABLES) :] == tables()
 
 
-def test_the_limits_list_what_has_no_effect() -> None:
+def test_the_limits_document_lists_settings_without_effect() -> None:
     assert SETTINGS.findall(LIMITS.read_text(encoding="utf-8")) == [render_without_effect()]
 
 
@@ -55,11 +55,11 @@ SOURCES = "\n".join(
     for path in sorted((ROOT / "sparklog").rglob("*.py"))
     if "config" not in path.relative_to(ROOT / "sparklog").parts[:1] and path.name not in ONLY_SET
 )
-"""All that may act on a setting; a reassignment only sets some."""
+"""All code that may act on a setting; reassignments only set some."""
 
 
-def is_asked_for(definition: ConfigDef) -> bool:
-    """Whether the program asks for a setting: by a name of it, or by the attribute that has its value."""
+def is_used(definition: ConfigDef) -> bool:
+    """Whether the program uses a setting: by one of its names, or by the attribute that has its value."""
     names = [definition.name, *(synonym.name for synonym in definition.synonyms)]
     if definition.name.startswith(("leader.replication", "follower.replication")) and definition.kind == "long":
         names.append("replication.throttled.rate")  # the smaller of the two rates
@@ -72,8 +72,8 @@ def is_asked_for(definition: ConfigDef) -> bool:
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda one: one.name)
-def test_a_setting_is_said_to_have_an_effect_if_and_only_if_something_asks_for_it(definition: ConfigDef) -> None:
-    assert is_asked_for(definition) == definition.effective
+def test_a_setting_is_documented_to_have_an_effect_if_and_only_if_it_is_used(definition: ConfigDef) -> None:
+    assert is_used(definition) == definition.effective
     assert definition.effective == (not definition.unused and not definition.refused)
     assert not (definition.unused and definition.refused)
 
@@ -89,7 +89,7 @@ def test_the_properties_file_can_be_loaded_and_changes_nothing() -> None:
     assert all(topic.get(name) == topic_loaded.get(name) for name in TOPIC_CONFIGS)
 
 
-def test_every_setting_has_one_line_in_the_properties_file_and_one_on_what_it_does() -> None:
+def test_every_setting_has_one_line_in_the_properties_file_and_a_description() -> None:
     lines = PROPERTIES.read_text(encoding="utf-8").splitlines()
     topics_only = {name for name, one in TOPIC_CONFIGS.items() if not one.synonyms and not one.internal}
     cluster = {name for name, one in CLUSTER_CONFIGS.items() if not one.internal}
@@ -100,7 +100,7 @@ def test_every_setting_has_one_line_in_the_properties_file_and_one_on_what_it_do
 
 
 @pytest.mark.parametrize("definition", [*TOPIC_CONFIGS.values(), *CLUSTER_CONFIGS.values()], ids=lambda one: one.name)
-def test_every_setting_says_in_one_sentence_what_it_does_and_whether_it_takes_effect(definition: object) -> None:
+def test_every_setting_is_described_with_its_purpose_and_effect(definition: object) -> None:
     doc, description = definition.doc, definition.description  # type: ignore[attr-defined]
     assert doc[0].isupper()
     assert doc.endswith(".")

@@ -1,4 +1,4 @@
-"""Topic configs take what Kafka's take, hold by Kafka's precedence, and are shown as Kafka shows them."""
+"""Topic configs accept what Kafka's accept, apply by Kafka's precedence, and are shown as by Kafka."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ KAFKA: dict[str, tuple[str, str | None, tuple[float | None, float | None]]] = {
     "internal.segment.bytes": ("int", None, ANY),
 }
 
-# topic config: cluster-level names in Kafka's order, where it is more than one or has no pattern
+# topic config: cluster-level names in Kafka's order, if there are several or they follow no pattern
 SYNONYMS = {
     "segment.ms": ["log.roll.ms", "log.roll.hours"],
     "segment.jitter.ms": ["log.roll.jitter.ms", "log.roll.jitter.hours"],
@@ -77,19 +77,19 @@ SYNONYMS = {
 }
 
 
-def test_the_configs_are_kafkas() -> None:
+def test_the_configs_are_those_of_kafka() -> None:
     found = {name: (one.kind, one.default, (one.minimum, one.maximum)) for name, one in TOPIC_CONFIGS.items()}
     assert found == KAFKA
     assert [name for name, one in TOPIC_CONFIGS.items() if one.internal] == ["internal.segment.bytes"]
 
 
 @pytest.mark.parametrize("name", SYNONYMS)
-def test_cluster_level_names_stand_in_kafkas_order(name: str) -> None:
+def test_cluster_level_names_are_in_the_order_of_kafka(name: str) -> None:
     assert [synonym.name for synonym in TOPIC_CONFIGS[name].synonyms] == SYNONYMS[name]
 
 
 @pytest.mark.parametrize("name", [name for name, one in TOPIC_CONFIGS.items() if one.kind in ("int", "long", "double")])
-def test_numbers_are_taken_up_to_their_bounds_and_not_beyond(name: str) -> None:
+def test_numbers_are_accepted_within_their_bounds_only(name: str) -> None:
     kind, _, (minimum, maximum) = KAFKA[name]
     widest = {"int": (-INT_MAX - 1, INT_MAX), "long": (-LONG_MAX - 1, LONG_MAX), "double": (0, 1)}[kind]
     low, high = widest[0] if minimum is None else minimum, widest[1] if maximum is None else maximum
@@ -123,7 +123,7 @@ def test_numbers_are_taken_up_to_their_bounds_and_not_beyond(name: str) -> None:
         ("internal.segment.bytes", "100", "100"),
     ],
 )
-def test_values_are_stored_in_one_form(name: str, value: object, canonical: str) -> None:
+def test_values_are_stored_in_canonical_form(name: str, value: object, canonical: str) -> None:
     assert validate_topic_configs({name: value}) == {name: canonical}
 
 
@@ -156,7 +156,7 @@ def test_values_are_stored_in_one_form(name: str, value: object, canonical: str)
         ("leader.replication.throttled.replicas", "0-1"),
     ],
 )
-def test_a_bad_value_is_refused_with_its_name_and_what_the_config_takes(name: str, value: object) -> None:
+def test_the_error_for_an_invalid_value_names_the_config_and_its_valid_values(name: str, value: object) -> None:
     with pytest.raises(InvalidConfigurationError, match=r"Invalid value .* for .*; it takes") as caught:
         validate_topic_configs({name: value})
     assert name in str(caught.value)
@@ -180,7 +180,7 @@ def test_a_bad_value_is_refused_with_its_name_and_what_the_config_takes(name: st
         ("retention.ms\n", "did you mean retention.ms?"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_one(name: str, said: str) -> None:
+def test_the_error_for_an_unknown_name_suggests_the_nearest_one(name: str, said: str) -> None:
     with pytest.raises(InvalidConfigurationError) as caught:
         validate_topic_configs({name: "1"})
     assert said in str(caught.value)
@@ -221,17 +221,17 @@ def test_values_that_contradict_each_other_are_refused(configs: dict[str, object
         {"remote.storage.enable": True, "cleanup.policy": ""},
     ],
 )
-def test_values_that_go_together_are_accepted(configs: dict[str, object]) -> None:
+def test_consistent_values_are_accepted(configs: dict[str, object]) -> None:
     assert validate_topic_configs(configs).keys() == configs.keys()
 
 
-def test_what_the_cluster_sets_counts_when_values_are_held_against_each_other() -> None:
+def test_consistency_checks_include_values_set_by_the_cluster() -> None:
     cluster = {"log.cleaner.min.compaction.lag.ms": "10"}
     with pytest.raises(InvalidConfigurationError, match=r"min\.compaction\.lag\.ms \(10\)"):
         validate_topic_configs({"max.compaction.lag.ms": 5}, cluster)
 
 
-def test_the_topic_comes_before_the_cluster_and_the_cluster_before_the_default() -> None:
+def test_precedence_is_topic_then_cluster_then_default() -> None:
     cluster = {"log.retention.hours": "48", "message.max.bytes": "2000"}
     assert TopicConfig.resolve({}, {}).retention_ms == 604_800_000
     assert TopicConfig.resolve({}, cluster).retention_ms == 172_800_000
@@ -242,11 +242,11 @@ def test_the_topic_comes_before_the_cluster_and_the_cluster_before_the_default()
 
 
 @pytest.mark.parametrize("name", ["log.retention.ms", "log.retention.minutes", "log.retention.hours"])
-def test_no_limit_is_no_limit_in_every_unit(name: str) -> None:
+def test_unlimited_is_unlimited_in_every_unit(name: str) -> None:
     assert TopicConfig.resolve({}, {name: "-1"}).retention_ms == -1
 
 
-def test_the_view_has_what_the_log_needs() -> None:
+def test_the_view_has_the_values_that_a_log_needs() -> None:
     plain = TopicConfig.resolve({})
     assert (plain.compression_type, plain.compression_level("gzip"), plain.compression_level("lz4")) == (
         "producer",
@@ -263,22 +263,22 @@ def test_the_view_has_what_the_log_needs() -> None:
     assert pickle.loads(pickle.dumps(plain)) == plain
 
 
-def test_no_config_admits_more_than_a_batch_can_hold() -> None:
+def test_no_config_allows_more_than_a_batch_can_hold() -> None:
     assert TopicConfig.resolve({"max.message.bytes": str(INT_MAX)}).max_message_bytes == limits.MAX_RECORD_BYTES
 
 
-def test_a_stored_name_that_this_version_does_not_know_is_left_alone() -> None:
+def test_an_unknown_stored_name_is_kept() -> None:
     config = TopicConfig.resolve({"from.the.future": "1"}, {"log.from.the.future": "1"})
     assert config.retention_ms == 604_800_000
     assert config.describe() == []
 
 
-def test_a_stored_value_that_was_edited_is_an_error_with_its_name() -> None:
+def test_the_error_for_an_edited_stored_value_has_its_name() -> None:
     with pytest.raises(InvalidConfigurationError, match=r"retention\.ms"):
         _ = TopicConfig.resolve({"retention.ms": "soon"}).retention_ms
 
 
-def test_asking_for_a_config_that_does_not_exist_is_an_error() -> None:
+def test_reading_a_config_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(InvalidConfigurationError, match=r"did you mean segment\.bytes"):
         TopicConfig.resolve({}).get("segment.byte")
 
@@ -326,7 +326,7 @@ def test_a_config_is_shown_as_kafka_shows_it(
     assert str(TopicConfig.resolve(topic, cluster).explain(name)) == line
 
 
-def test_describing_shows_what_is_set_or_everything_in_order() -> None:
+def test_describing_shows_set_values_or_all_sorted_by_name() -> None:
     config = TopicConfig.resolve({"segment.ms": "5", "cleanup.policy": "compact"}, {"log.preallocate": "true"})
     assert [entry.name for entry in config.describe()] == ["cleanup.policy", "segment.ms"]
     assert [entry.name for entry in config.changed()] == ["cleanup.policy", "preallocate", "segment.ms"]
@@ -338,7 +338,7 @@ def test_describing_shows_what_is_set_or_everything_in_order() -> None:
 
 
 def valid_values(definition: ConfigDef) -> st.SearchStrategy[object]:
-    """Values that a config takes, by its type and bounds."""
+    """Values that a config accepts, by its type and bounds."""
     low, high = definition.bounds
     if definition.throttled_replicas:
         return st.one_of(st.just("*"), st.lists(st.from_regex(r"\A[0-9]{1,3}:[0-9]{1,3}\Z"), unique=True))
@@ -354,7 +354,7 @@ def valid_values(definition: ConfigDef) -> st.SearchStrategy[object]:
 
 
 @given(st.data())
-def test_a_canonical_value_is_read_back_as_the_same_value(data: st.DataObject) -> None:
+def test_canonical_values_round_trip(data: st.DataObject) -> None:
     definition = data.draw(st.sampled_from([*TOPIC_CONFIGS.values(), *CLUSTER_CONFIGS.values()]))
     value = definition.parse(data.draw(valid_values(definition)))
     text = canonical_text(value)
@@ -363,7 +363,7 @@ def test_a_canonical_value_is_read_back_as_the_same_value(data: st.DataObject) -
 
 
 @given(st.sampled_from(list(TOPIC_CONFIGS)), st.one_of(st.none(), st.text(max_size=30), st.integers(), st.floats()))
-def test_any_value_is_taken_or_refused_as_a_configuration(name: str, value: object) -> None:
+def test_any_value_is_accepted_or_refused_as_invalid(name: str, value: object) -> None:
     try:
         canonical = canonical_topic_configs({name: value})
     except InvalidConfigurationError:
@@ -376,10 +376,10 @@ def test_every_typed_setting_has_a_value_of_its_type(configs: TypedConfigs) -> N
     names = [name for name in dir(type(configs)) if isinstance(inspect.getattr_static(configs, name), Setting)]
     assert len(names) > 10
     for name in names:
-        getattr(configs, name)  # raises if the type that is declared is not that of the definition
+        getattr(configs, name)  # raises if the declared type is not that of the definition
 
 
-def test_a_stored_text_is_parsed_once_and_a_changed_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_value_is_parsed_once_until_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[object] = []
     parse = ConfigDef.parse
     monkeypatch.setattr(ConfigDef, "parse", lambda self, value: [parsed.append(value), parse(self, value)][1])

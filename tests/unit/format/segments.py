@@ -1,4 +1,4 @@
-"""Small segments for the tests of the format: written into memory, read back with a count of what was read."""
+"""Small segments for the tests of the format: written to memory, and read back with a record of the reads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Segment(NamedTuple):
 
 
 class Reads:
-    """A read_at over bytes in memory, shorter at the end as a store's is; remembers each (position, length)."""
+    """A read_at over bytes in memory, shorter at the end like a store's; records each (position, length)."""
 
     def __init__(self, data: bytes | bytearray) -> None:
         self._buffer = pa.py_buffer(data)
@@ -86,7 +86,7 @@ def write_segment(
 def write_gapped(
     offsets: Sequence[Sequence[int]], *, codec: str = "none", has_key: bool = True, has_headers: bool = True
 ) -> Segment:
-    """A segment with explicit offsets: a batch for each list of them, of the rows of ``ROWS`` over and over."""
+    """A segment with explicit offsets: one batch for each list, with the rows of ``ROWS`` repeated."""
     sink = io.BytesIO()
     writer = SegmentWriter(sink, codec=codec, has_key=has_key, has_headers=has_headers, has_offsets=True)
     for batch in offsets:
@@ -102,7 +102,7 @@ def gapped_batch(offsets: Sequence[int], columns: Sequence[str] = schema.COLUMNS
 
 
 def forge(segment: Segment, batch: int = 0) -> Index:
-    """The index that a hostile writer would give the damaged log: every checksum of the batch is right again."""
+    """The index that an attacker would write for the changed log: every checksum of the batch is correct again."""
     index = segment.decode()
     entries = list(index.entries)
     entry = entries[batch]

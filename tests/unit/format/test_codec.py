@@ -1,4 +1,4 @@
-"""Codecs have Kafka's names, numbers and levels, and impossible ones are refused in words."""
+"""Codecs have Kafka's names, numbers and levels; invalid ones are refused with a clear message."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sparklog.format import codecs
 TEXT = b"".join(b'{"carrier":"UA","tailnum":"N%d"}' % (i * 7919 % 9973) for i in range(2000))
 
 
-def test_numbers_are_those_of_kafkas_batch_attributes() -> None:
+def test_numbers_match_the_batch_attributes_of_kafka() -> None:
     assert [codecs.codec_number(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == [0, 1, 2, 3, 4]
 
 
-def test_unknown_codec_is_refused_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_codec_lists_the_known_ones() -> None:
     with pytest.raises(InvalidConfigurationError, match="'brotli': choose one of none, gzip, snappy, lz4, zstd"):
         codecs.compressor("brotli")
 
@@ -26,7 +26,7 @@ def test_unknown_codec_is_refused_with_the_known_ones() -> None:
     ("codec", "level"),
     [("gzip", 0), ("gzip", 10), ("gzip", -2), ("lz4", 0), ("lz4", 18), ("lz4", -1), ("zstd", 23), ("zstd", -131073)],
 )
-def test_level_outside_the_codecs_range_is_refused(codec: str, level: int) -> None:
+def test_level_outside_the_range_of_the_codec_is_refused(codec: str, level: int) -> None:
     with pytest.raises(InvalidConfigurationError, match=f"codec {codec} has no level {level}: give"):
         codecs.compressor(codec, level)
 
@@ -41,7 +41,7 @@ def test_codec_without_levels_refuses_one(codec: str) -> None:
     ("codec", "level"),
     [("gzip", -1), ("gzip", 1), ("gzip", 9), ("lz4", 1), ("lz4", 9), ("lz4", 17), ("zstd", -131072), ("zstd", 22)],
 )
-def test_every_level_of_kafkas_range_works(codec: str, level: int) -> None:
+def test_every_level_in_the_range_of_kafka_works(codec: str, level: int) -> None:
     compressor = codecs.compressor(codec, level)
     assert compressor is not None
     assert codecs.decompress(codec, compressor.compress(TEXT), len(TEXT)).to_pybytes() == TEXT

@@ -1,4 +1,4 @@
-"""Record batches that are copied from file to file as they are stored: the copy is a file like any other."""
+"""Record batches copied between files in stored form: the copy is a file like any other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batch_of(rows: int) -> pa.RecordBatch:
 
 
 def mixed(source: Segment, codec: str, copied: list[bool]) -> Segment:
-    """Batches of a file, each copied as it is stored or written anew."""
+    """Batches of a file, each copied in stored form or written anew."""
     sink = io.BytesIO()
     writer = SegmentWriter(sink, codec=codec, has_headers=True)
     index, reader = source.decode(), source.reader()
@@ -50,11 +50,11 @@ def mixed(source: Segment, codec: str, copied: list[bool]) -> Segment:
 
 @pytest.mark.parametrize("codec", codecs.CODECS)
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=6))
-def test_a_file_of_copied_batches_is_the_same_file(codec: str, shape: list[tuple[int, bool]]) -> None:
+def test_a_file_of_copied_batches_is_identical(codec: str, shape: list[tuple[int, bool]]) -> None:
     source = file_of([batch_of(rows) for rows, _ in shape], codec)
-    found = mixed(source, codec, [copy for _, copy in shape])
-    assert found == source
-    found.reader().check_file()
+    copied = mixed(source, codec, [copy for _, copy in shape])
+    assert copied == source
+    copied.reader().check_file()
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
@@ -77,7 +77,7 @@ def test_arrow_reads_a_file_with_copied_batches_by_its_footer(codec: str) -> Non
     SegmentReader(Reads(copy.log), index, "copy.log").check_file()
 
 
-def test_damaged_bytes_are_not_handed_out_for_a_copy() -> None:
+def test_corrupt_bytes_are_not_copied() -> None:
     source = file_of([batch_of(5)], "none")
     entry = source.decode().entry(0)
     source.log[entry.position + entry.length // 2] ^= 1

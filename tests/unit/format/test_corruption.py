@@ -1,4 +1,4 @@
-"""No damaged byte is ever returned: each flipped bit and each missing byte of what a read touches is an error."""
+"""Corrupt bytes are never returned: each flipped bit and each missing byte that a read touches is an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = ROWS[:3]
 
 
 def flips(segment: Segment, start: int, end: int) -> Iterator[str]:
-    """Each single bit of a stretch of the ``.log``, flipped while the loop's body runs."""
+    """Each single bit of a range of the ``.log``, flipped while the body of the loop runs."""
     for position in range(start, end):
         for bit in range(8):
             segment.log[position] ^= 1 << bit
@@ -38,7 +38,7 @@ def assert_damage_is_named(error: CorruptRecordError, batch: int | None) -> None
 
 
 def covered(entry: BatchEntry, codec: str, column: str) -> list[tuple[int, int]]:
-    """The stretches of the ``.log`` that reading one column depends on."""
+    """The ranges of the ``.log`` that reading one column depends on."""
     if is_envelope(codec):
         return [(entry.position, entry.end)]
     return [(entry.position, entry.position + entry.metadata_length), section_range(entry, column)]
@@ -55,7 +55,7 @@ def test_every_flipped_bit_of_a_record_batch_is_detected(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_flipped_bit_outside_the_record_batches_is_detected_by_the_check_of_the_file(codec: str) -> None:
+def test_every_flipped_bit_outside_the_record_batches_is_detected_by_verification(codec: str) -> None:
     segment = write_segment([SMALL], codec=codec)
     reader, summary = segment.reader(), segment.decode().summary
     for start, end in [(0, summary.header_length), (summary.footer_position, summary.log_length)]:
@@ -79,7 +79,7 @@ def test_every_flipped_bit_that_a_projection_reads_is_detected(codec: str, colum
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 @pytest.mark.parametrize("column", schema.COLUMNS)
-def test_damage_in_other_columns_does_not_stop_a_projection(codec: str, column: str) -> None:
+def test_corruption_in_other_columns_does_not_fail_a_projection(codec: str, column: str) -> None:
     segment = write_segment([SMALL], codec=codec)
     reader, entry = segment.reader(), segment.decode().entries[0]
     expected = reader.read(0, [column]).column(0).to_pylist()
@@ -139,29 +139,29 @@ def test_every_truncation_of_an_index_is_detected() -> None:
             decode_index(data[:length], "t-0/0.index")
 
 
-# --- content that was made to deceive: its checksums are right
+# --- hostile content with correct checksums
 
 
 @given(st.data(), st.sampled_from(CODECS), st.integers(1, 4))
-def test_hostile_content_with_right_checksums_is_refused_or_valid(data: Any, codec: str, changes: int) -> None:
+def test_hostile_content_with_correct_checksums_is_refused_or_valid(data: Any, codec: str, changes: int) -> None:
     segment = write_segment([ROWS], codec=codec)
     entry = segment.decode().entries[0]
     for _ in range(changes):
         position = data.draw(st.integers(entry.position, entry.end - 1))
         segment.log[position] = data.draw(st.integers(0, 255))
     try:
-        found = segment.reader(forge(segment)).read(0)
+        decoded = segment.reader(forge(segment)).read(0)
     except CorruptRecordError as error:
         refusal = error
     else:
-        found.validate(full=True)
-        assert found.num_rows == len(ROWS)
+        decoded.validate(full=True)
+        assert decoded.num_rows == len(ROWS)
         return
     assert "its checksum is right, its content is not" in refusal.message
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_buffer_that_claims_to_become_huge_is_refused_before_it_is_allocated(codec: str) -> None:
+def test_buffer_with_a_huge_claimed_size_is_refused_before_allocation(codec: str) -> None:
     segment = write_segment([ROWS * 100], codec=codec)
     start, end = section_range(segment.decode().entries[0], "timestamp")
     assert int.from_bytes(segment.log[start : start + 8], "little") == 8 * 100 * len(ROWS)
@@ -172,7 +172,7 @@ def test_buffer_that_claims_to_become_huge_is_refused_before_it_is_allocated(cod
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy"])
-def test_envelope_larger_than_the_index_says_is_refused(codec: str) -> None:
+def test_envelope_larger_than_in_the_index_is_refused(codec: str) -> None:
     segment = write_segment([ROWS * 100], codec=codec)
     index = segment.decode()
     entry = index.entries[0]
@@ -182,7 +182,7 @@ def test_envelope_larger_than_the_index_says_is_refused(codec: str) -> None:
 
 
 @given(st.binary(max_size=1000))
-def test_random_bytes_are_no_index(data: bytes) -> None:
+def test_random_bytes_are_never_decoded_as_an_index(data: bytes) -> None:
     with pytest.raises(CorruptIndexError):
         decode_index(data, "t-0/0.index")
 

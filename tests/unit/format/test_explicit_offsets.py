@@ -1,4 +1,4 @@
-"""Files that compaction took records out of say each record's offset, and nothing is believed of it unchecked."""
+"""Compacted files store the offset of each record, and every offset is validated."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ rising = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=9, unique=True
 
 
 @given(st.lists(rising, max_size=4), st.sampled_from(CODECS), st.booleans())
-def test_offsets_come_back_beside_the_records(offsets: Any, codec: str, optional: bool) -> None:
+def test_offsets_are_read_with_the_records(offsets: Any, codec: str, optional: bool) -> None:
     segment = write_gapped(offsets, codec=codec, has_key=optional, has_headers=optional)
     reader, index = segment.reader(), segment.decode()
     index.check()
     reader.check_file()
     for number, written in enumerate(offsets):
-        found = reader.read(number, ["offset", "value"])
-        assert found.column("offset").to_pylist() == written
-        assert found.column("value").to_pylist() == [ROWS[row % len(ROWS)][1] for row in range(len(written))]
+        read = reader.read(number, ["offset", "value"])
+        assert read.column("offset").to_pylist() == written
+        assert read.column("value").to_pylist() == [ROWS[row % len(ROWS)][1] for row in range(len(written))]
         assert index.entry(number).first_offset == written[0]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_read_that_names_no_columns_gives_those_of_a_record(codec: str) -> None:
+def test_a_read_without_columns_returns_those_of_a_record(codec: str) -> None:
     found = write_gapped([[3, 5]], codec=codec).reader().read(0)
     assert found.schema.names == list(schema.COLUMNS)
     assert rows_of(found) == ROWS[:2]
@@ -57,7 +57,7 @@ def test_plain_arrow_reads_the_offsets() -> None:
     assert table.column("offset").to_pylist() == [offset for batch in OFFSETS for offset in batch]
 
 
-def test_a_file_without_the_column_has_zeros_in_its_place() -> None:
+def test_a_file_without_the_column_has_zeros_instead() -> None:
     index = write_segment([ROWS, ROWS]).decode()
     assert not index.summary.has_offsets
     assert [(e.offset_length, e.offset_crc32c, e.first_offset) for e in index.entries] == [(0, 0, 0)] * 2
@@ -69,7 +69,7 @@ def test_a_file_without_the_column_has_zeros_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[-1, 0], [0, 0], [2, 1], [0, 5, 4], [0, None], [None]])
-def test_offsets_that_do_not_rise_are_refused(offsets: Any) -> None:
+def test_offsets_that_do_not_increase_are_refused(offsets: Any) -> None:
     with pytest.raises(InvalidRecordError, match="explicit offsets must not be negative"):
         write_gapped([offsets])
 
@@ -79,7 +79,7 @@ def test_batch_without_the_column_is_refused() -> None:
         SegmentWriter(io.BytesIO(), has_headers=True, has_offsets=True).write(gapped_batch([1]).drop_columns("offset"))
 
 
-# --- damage
+# --- corruption
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -96,7 +96,7 @@ def test_every_flipped_bit_of_the_offsets_is_detected(codec: str) -> None:
             segment.log[position] ^= 1 << bit
 
 
-def test_offsets_that_fall_are_damage_although_the_checksum_is_right() -> None:
+def test_decreasing_offsets_are_corrupt_despite_a_correct_checksum() -> None:
     segment = write_gapped([[0, 5, 9]])
     start, _ = section_range(segment.decode().entry(0), "offset")
     segment.log[start + 4 : start + 8] = (10).to_bytes(4, "little")
@@ -105,7 +105,7 @@ def test_offsets_that_fall_are_damage_although_the_checksum_is_right() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_first_offset_of_the_index_must_be_that_of_the_column(codec: str) -> None:
+def test_first_offset_of_the_index_must_match_the_column(codec: str) -> None:
     segment = write_gapped([[4, 5, 9]], codec=codec)
     index = segment.decode()
     forged = encode_index(index.summary, [index.entry(0)._replace(first_offset=3)])
@@ -113,7 +113,7 @@ def test_first_offset_of_the_index_must_be_that_of_the_column(codec: str) -> Non
         segment.reader(decode_index(forged, "t-0/0.index")).read(0, ["offset"])
 
 
-def test_negative_first_offset_is_an_impossible_entry() -> None:
+def test_negative_first_offset_is_an_invalid_entry() -> None:
     segment = write_gapped([[4, 5, 9]])
     index = segment.decode()
     forged = decode_index(encode_index(index.summary, [index.entry(0)._replace(first_offset=-1)]), "t-0/0.index")

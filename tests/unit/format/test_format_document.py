@@ -1,4 +1,4 @@
-"""The worked example of docs/format.md is what this code writes and reads."""
+"""The worked example of docs/format.md matches what the code writes and reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hex_dumps() -> list[tuple[int, bytes]]:
     return dumps
 
 
-def test_worked_example_is_what_the_writer_writes() -> None:
+def test_worked_example_matches_the_writer() -> None:
     sink = io.BytesIO()
     writer = SegmentWriter(sink)
     writer.write(record_batch(FIRST, COLUMNS), producer_id=7, producer_epoch=0, base_sequence=40)
@@ -41,7 +41,7 @@ def test_worked_example_is_what_the_writer_writes() -> None:
     (_, documented_index), (position, documented_body) = hex_dumps()
     documented = decode_index(documented_index, "docs/format.md")
     first = documented.entries[0]
-    # Another version of Arrow may write other metadata; everything else is ours, or fixed by Arrow's format.
+    # Another version of Arrow may write other metadata; the rest is ours, or fixed by Arrow's format.
     assert [(e[0], *e[2:6]) for e in documented.entries] == [(e[0], *e[2:6]) for e in index.entries]
     assert [e.section("value") for e in documented.entries] == [e.section("value") for e in index.entries]
     start, end = section_range(first, "key")[0], section_range(first, "timestamp")[1]

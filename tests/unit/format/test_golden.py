@@ -1,4 +1,4 @@
-"""Every released version of the format stays readable: files that were written once are read for good."""
+"""Every released version of the format stays readable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 FILES = sorted(GOLDEN.glob("v*/*.log"))
 
 
-def test_there_is_a_golden_file_of_this_version_for_each_codec_and_set_of_columns() -> None:
+def test_golden_files_of_this_version_cover_each_codec_and_set_of_columns() -> None:
     assert {*CODECS, "value-and-timestamp", "gapped", "gapped-gzip"} == {
         f.stem for f in FILES if f.parent.name == f"v{schema.FORMAT_VERSION}"
     }
@@ -39,14 +39,14 @@ def test_golden_file_reads_as_it_was_written(path: Path) -> None:
     for number, (entry, batch) in enumerate(zip(index.entries, expected["batches"], strict=True)):
         producer = (entry.producer_id, entry.producer_epoch, entry.base_sequence)
         assert producer == (batch["producer_id"], batch["producer_epoch"], batch["base_sequence"])
-        found = [
+        read = [
             {"key": _hex(key), "value": _hex(value), "timestamp_us": time, "headers": _pairs(headers)}
             for key, value, time, headers in rows_of(reader.read(number))
         ]
         if index.summary.has_offsets:
             offsets = reader.read(number, ["offset"]).column(0).to_pylist()
-            found = [{**record, "offset": offset} for record, offset in zip(found, offsets, strict=True)]
-        assert found == batch["records"]
+            read = [{**record, "offset": offset} for record, offset in zip(read, offsets, strict=True)]
+        assert read == batch["records"]
 
 
 def _hex(data: bytes | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The index finds the record batch of a row or a time, and believes nothing that cannot be."""
+"""The index finds the record batch of a row or a timestamp, and refuses invalid fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ENTRY = BatchEntry(
 
 
 def entries_of(batches: list[tuple[int, int]]) -> list[BatchEntry]:
-    """Entries that follow each other, from (count, largest timestamp) of each."""
+    """Consecutive entries, from (count, largest timestamp) of each."""
     rows = itertools.accumulate([count for count, _ in batches], initial=0)
     return [
         ENTRY._replace(
@@ -71,7 +71,7 @@ def index_of(batches: list[tuple[int, int]]) -> Index:
 batches = st.lists(st.tuples(st.integers(1, 100), st.integers(-(2**63), 2**63 - 1)), max_size=30)
 
 
-def test_layout_is_the_one_in_the_docstring() -> None:
+def test_layout_matches_the_docstring() -> None:
     data = encode_index(summary_of([ENTRY, ENTRY]), [ENTRY, ENTRY])
     assert len(data) == 308
     assert data[:12] == b"SLINDEX\x00\x01\x00\x01\x00"
@@ -84,7 +84,7 @@ def test_layout_is_the_one_in_the_docstring() -> None:
 
 
 @given(batches)
-def test_entries_come_back_as_they_were(written: Any) -> None:
+def test_entries_round_trip(written: Any) -> None:
     entries = entries_of(written)
     index = index_of(written)
     assert (list(index.entries), len(index), index.rows) == (entries, len(entries), sum(e.count for e in entries))
@@ -92,7 +92,7 @@ def test_entries_come_back_as_they_were(written: Any) -> None:
     assert index.entries[1:3] == entries[1:3]
 
 
-def test_entries_count_from_the_end_and_end_as_sequences_do() -> None:
+def test_entries_support_negative_indexes_and_index_errors() -> None:
     index = index_of([(1, 0), (2, 0)])
     assert index.entries[-1].count == 2
     with pytest.raises(IndexError):
@@ -105,7 +105,7 @@ def test_any_buffer_can_be_decoded(kind: Any) -> None:
 
 
 @given(batches.filter(bool), st.data())
-def test_each_row_is_found_in_the_batch_that_holds_it(written: Any, data: Any) -> None:
+def test_each_row_is_found_in_its_batch(written: Any, data: Any) -> None:
     index = index_of(written)
     row = data.draw(st.integers(0, index.rows - 1))
     entry = index.entries[index.find_row(row)]
@@ -113,13 +113,13 @@ def test_each_row_is_found_in_the_batch_that_holds_it(written: Any, data: Any) -
 
 
 @pytest.mark.parametrize("row", [-1, 3, 2**60])
-def test_row_that_the_file_lacks_is_an_error(row: int) -> None:
+def test_row_beyond_the_file_is_an_error(row: int) -> None:
     with pytest.raises(CorruptIndexError, match=f"it has rows 0 to 2, row {row} was requested"):
         index_of([(1, 0), (2, 0)]).find_row(row)
 
 
 @given(batches, st.data(), st.integers(-(2**63), 2**63 - 1))
-def test_time_is_found_where_the_running_maximum_reaches_it(written: Any, data: Any, wanted: int) -> None:
+def test_timestamp_is_found_where_the_running_maximum_reaches_it(written: Any, data: Any, wanted: int) -> None:
     index = index_of(written)
     first = data.draw(st.integers(0, len(written)))
     count = data.draw(st.integers(0, len(written) - first))
@@ -129,7 +129,7 @@ def test_time_is_found_where_the_running_maximum_reaches_it(written: Any, data: 
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data())
-def test_offset_is_looked_for_in_the_last_batch_that_begins_at_or_before_it(steps: Any, data: Any) -> None:
+def test_offset_is_searched_in_the_last_batch_that_begins_at_or_before_it(steps: Any, data: Any) -> None:
     offsets: list[list[int]] = []
     following = 0
     for batch in steps:
@@ -144,14 +144,14 @@ def test_offset_is_looked_for_in_the_last_batch_that_begins_at_or_before_it(step
 
 
 @pytest.mark.parametrize(("first", "count"), [(-1, 1), (0, 3), (3, 0), (0, -1)])
-def test_run_that_the_file_lacks_is_an_error(first: int, count: int) -> None:
+def test_run_beyond_the_file_is_an_error(first: int, count: int) -> None:
     with pytest.raises(CorruptIndexError, match="were requested"):
         index_of([(1, 0), (2, 0)]).find_timestamp(first, count, 0)
     with pytest.raises(CorruptIndexError, match="were requested"):
         index_of([(1, 0), (2, 0)]).find_offset(first, count, 0)
 
 
-# --- fields that cannot be, under a right checksum
+# --- invalid fields with a correct checksum
 
 TWO = entries_of([(5, 20), (5, 20)])
 
@@ -188,7 +188,7 @@ TWO = entries_of([(5, 20), (5, 20)])
     ],
 )
 @pytest.mark.parametrize("batch", [0, 1])
-def test_impossible_entry_is_refused_when_it_is_used(batch: int, change: dict[str, Any]) -> None:
+def test_invalid_entry_is_refused_when_used(batch: int, change: dict[str, Any]) -> None:
     entries = list(TWO)
     entries[batch] = entries[batch]._replace(**change)
     index = decode_index(encode_index(summary_of(TWO), entries), "t-0/0.index")
@@ -211,13 +211,13 @@ def test_impossible_entry_is_refused_when_it_is_used(batch: int, change: dict[st
         {"header_length": 2**32 - 1},
     ],
 )
-def test_impossible_header_is_refused(change: dict[str, Any]) -> None:
+def test_invalid_header_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(CorruptIndexError):
         decode_index(encode_index(summary_of(TWO)._replace(**change), TWO), "t-0/0.index")
 
 
 @given(st.data())
-def test_hostile_fields_end_in_an_error_or_in_rows_that_exist(data: Any) -> None:
+def test_hostile_fields_give_an_error_or_existing_rows(data: Any) -> None:
     raw = bytearray(encode_index(summary_of(TWO), TWO))
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(raw) - 5))
@@ -236,17 +236,17 @@ def resealed(data: bytes, position: int, new: bytes) -> bytes:
     return body + crc32c(body).to_bytes(4, "little")
 
 
-def test_later_version_says_to_upgrade() -> None:
+def test_newer_version_asks_for_an_upgrade() -> None:
     with pytest.raises(UnsupportedVersionError, match=r"version 2 .* upgrade sparklog"):
         decode_index(resealed(write_segment([ROWS]).index, 8, b"\x02"), "t-0/0.index")
 
 
-def test_unknown_flag_says_to_upgrade() -> None:
+def test_unknown_flag_asks_for_an_upgrade() -> None:
     with pytest.raises(UnsupportedVersionError, match="flags 0xb"):
         decode_index(resealed(write_segment([ROWS]).index, 10, b"\x0b"), "t-0/0.index")
 
 
 @pytest.mark.parametrize(("position", "new"), [(8, b"\x00"), (12, b"\x05")])
-def test_version_and_codec_that_never_were_are_damage(position: int, new: bytes) -> None:
+def test_versions_and_codecs_that_never_existed_are_corrupt(position: int, new: bytes) -> None:
     with pytest.raises(CorruptIndexError):
         decode_index(resealed(write_segment([ROWS]).index, position, new), "t-0/0.index")

@@ -1,4 +1,4 @@
-"""An index made from its file alone is the one that was written with it, byte for byte."""
+"""An index rebuilt from its file is identical to the one that was written with it."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def rebuilt(segment: Segment) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("has_key", [True, False])
 @pytest.mark.parametrize("has_headers", [True, False])
-def test_it_is_the_index_that_was_written(codec: str, has_key: bool, has_headers: bool) -> None:
+def test_a_rebuilt_index_is_identical_to_the_written_one(codec: str, has_key: bool, has_headers: bool) -> None:
     big = [(b"key", b"value" * 1000, 7, None)] * 50
     segment = write_segment([ROWS, big, ROWS[:1]], codec=codec, has_key=has_key, has_headers=has_headers)
     assert rebuilt(segment) == segment.index
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_it_has_the_explicit_offsets_of_a_file_with_gaps(codec: str) -> None:
+def test_a_rebuilt_index_has_the_explicit_offsets_of_a_file_with_gaps(codec: str) -> None:
     segment = write_gapped([[0, 4, 5], [9], [100, 2000]], codec=codec)
     assert rebuilt(segment) == segment.index
 
 
-def test_it_names_the_producers_that_it_is_told() -> None:
+def test_a_rebuilt_index_has_the_given_producers() -> None:
     segment = write_segment([ROWS, ROWS])
     index = rebuild_index(
         Reads(segment.log), len(segment.log), "t-0/0.log", lambda batch, row: BatchProducer(7, 1, row)
@@ -48,18 +48,18 @@ def test_it_names_the_producers_that_it_is_told() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-def test_of_a_damaged_file_it_is_another_one_or_none(codec: str, data: st.DataObject) -> None:
+def test_an_index_rebuilt_from_a_corrupt_file_differs_or_fails(codec: str, data: st.DataObject) -> None:
     segment = write_segment([ROWS, ROWS[:2], ROWS], codec=codec)
     position = data.draw(st.integers(0, len(segment.log) - 1))
     segment.log[position] ^= 1 << data.draw(st.integers(0, 7))
-    found = b""
+    index = b""
     with suppress(CorruptRecordError):
-        found = rebuilt(segment)
-    assert found != segment.index
+        index = rebuilt(segment)
+    assert index != segment.index
 
 
 @given(st.integers(0, 2000))
-def test_a_file_that_was_cut_short_has_none(length: int) -> None:
+def test_no_index_is_rebuilt_from_a_truncated_file(length: int) -> None:
     segment = write_segment([ROWS, ROWS])
     cut = Segment(segment.log[: min(length, len(segment.log) - 1)], segment.index)
     with pytest.raises(CorruptRecordError, match="cannot rebuild an index"):
@@ -67,7 +67,7 @@ def test_a_file_that_was_cut_short_has_none(length: int) -> None:
 
 
 @given(st.data())
-def test_an_index_with_a_changed_bit_still_vouches_for_its_sound_file(data: st.DataObject) -> None:
+def test_an_index_with_a_flipped_bit_still_verifies_its_intact_file(data: st.DataObject) -> None:
     segment = write_segment([ROWS, ROWS[:2], ROWS])
     damaged = bytearray(segment.index)
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -75,7 +75,7 @@ def test_an_index_with_a_changed_bit_still_vouches_for_its_sound_file(data: st.D
 
 
 @given(st.data())
-def test_no_index_with_a_changed_bit_vouches_for_a_file_with_one(data: st.DataObject) -> None:
+def test_an_index_with_a_flipped_bit_does_not_verify_a_corrupt_file(data: st.DataObject) -> None:
     segment = write_segment([ROWS, ROWS[:2], ROWS])
     damaged = bytearray(segment.index)
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -84,12 +84,12 @@ def test_no_index_with_a_changed_bit_vouches_for_a_file_with_one(data: st.DataOb
         assert not vouches_for(bytes(damaged), rebuilt(segment))
 
 
-def test_an_index_that_was_cut_short_vouches_for_nothing() -> None:
+def test_a_truncated_index_verifies_nothing() -> None:
     segment = write_segment([ROWS, ROWS])
     assert not vouches_for(segment.index[:-4], rebuilt(segment))
 
 
-def test_the_producers_can_be_taken_from_a_damaged_index() -> None:
+def test_producers_can_be_read_from_a_corrupt_index() -> None:
     segment = write_segment([ROWS, ROWS])
     index = rebuild_index(Reads(segment.log), len(segment.log), "p", lambda batch, row: BatchProducer(7, 1, row))
     damaged = index[:-1] + bytes([index[-1] ^ 1])

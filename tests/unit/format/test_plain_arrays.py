@@ -1,4 +1,4 @@
-"""Arrays made from their buffers are those that Arrow makes of the same values."""
+"""Arrays built from their buffers equal those that Arrow builds from the same values."""
 
 from __future__ import annotations
 

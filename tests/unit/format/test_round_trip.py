@@ -1,4 +1,4 @@
-"""What was written is what is read, whatever the codec, the columns and the nulls."""
+"""Records round-trip for any codec, columns and nulls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ segments = st.lists(st.lists(rows, min_size=1, max_size=8), max_size=4)
 
 @settings(max_examples=200)
 @given(segments, st.sampled_from(CODECS), st.booleans(), st.booleans())
-def test_records_come_back_as_they_were(batches: Any, codec: str, has_key: bool, has_headers: bool) -> None:
+def test_records_round_trip(batches: Any, codec: str, has_key: bool, has_headers: bool) -> None:
     segment = write_segment(batches, codec=codec, has_key=has_key, has_headers=has_headers)
     reader = segment.reader()
     reader.check_file()
@@ -52,19 +52,19 @@ def test_records_come_back_as_they_were(batches: Any, codec: str, has_key: bool,
     st.permutations(schema.COLUMNS),
     st.integers(1, 4),
 )
-def test_projection_gives_the_same_values_in_the_order_asked(
+def test_projection_returns_the_same_values_in_the_requested_order(
     written: Any, codec: Any, optional: Any, order: Any, wanted: Any
 ) -> None:
     columns = order[:wanted]
     segment = write_segment([written], codec=codec, has_key=optional, has_headers=optional)
-    found = segment.reader().read(0, columns)
-    assert found.schema == schema.record_schema(columns)
-    assert found.equals(segment.reader().read(0).select(columns))
+    read = segment.reader().read(0, columns)
+    assert read.schema == schema.record_schema(columns)
+    assert read.equals(segment.reader().read(0).select(columns))
 
 
 @settings(max_examples=100)
 @given(segments.filter(bool), st.sampled_from(CODECS))
-def test_entries_state_what_their_batches_hold(batches: Any, codec: str) -> None:
+def test_entries_describe_their_batches(batches: Any, codec: str) -> None:
     segment = write_segment(batches, codec=codec)
     index = segment.decode()
     index.check()
@@ -79,7 +79,7 @@ def test_entries_state_what_their_batches_hold(batches: Any, codec: str) -> None
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_null_and_empty_stay_apart_and_headers_keep_order_and_duplicates(codec: str) -> None:
+def test_null_and_empty_are_distinct_and_headers_keep_order_and_duplicates(codec: str) -> None:
     assert rows_of(write_segment([ROWS], codec=codec).reader().read(0)) == ROWS
 
 
@@ -92,7 +92,7 @@ def test_plain_arrow_reads_the_log(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy"])
-def test_plain_arrow_opens_an_envelope_with_what_the_file_itself_says(codec: str) -> None:
+def test_plain_arrow_opens_an_envelope_with_the_metadata_of_the_file(codec: str) -> None:
     file = pa.ipc.open_file(pa.py_buffer(write_segment([ROWS], codec=codec).log))
     message = file.get_batch(0).column("envelope")[0].as_py()
     data = gzip.decompress(message) if codec == "gzip" else _unsnap(message)
@@ -113,14 +113,14 @@ def _unsnap(message: bytes) -> pa.Buffer:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_file_without_batches_is_whole(codec: str) -> None:
+def test_a_file_without_batches_is_complete(codec: str) -> None:
     segment = write_segment([], codec=codec)
     segment.reader().check_file()
     assert (len(segment.decode()), segment.decode().rows) == (0, 0)
     assert pa.ipc.open_file(pa.py_buffer(segment.log)).num_record_batches == 0
 
 
-def test_a_slice_of_a_larger_batch_is_written_as_what_it_shows() -> None:
+def test_a_slice_of_a_larger_batch_is_written_without_the_rest() -> None:
     sink = io.BytesIO()
     writer = SegmentWriter(sink, has_headers=True)
     writer.write(record_batch(ROWS * 3).slice(3, 6))
@@ -130,13 +130,13 @@ def test_a_slice_of_a_larger_batch_is_written_as_what_it_shows() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_record_of_64_mib_survives(codec: str) -> None:
+def test_a_record_of_64_mib_round_trips(codec: str) -> None:
     value = bytes(64 * 1024 * 1024)
     segment = write_segment([[(b"k", value, 0, None)]], codec=codec)
     assert segment.reader().read(0, ["value"]).column(0)[0].as_buffer().equals(pa.py_buffer(value))
 
 
-def test_header_type_of_spark_is_taken() -> None:
+def test_header_type_of_spark_is_accepted() -> None:
     item = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     kind = pa.list_(pa.field("element", item, nullable=False))
     batch = record_batch(ROWS)
@@ -190,7 +190,7 @@ def test_header_without_key_is_refused(headers: Any) -> None:
         SegmentWriter(io.BytesIO(), has_headers=True).write(batch)
 
 
-def test_header_key_that_is_no_text_is_refused_instead_of_making_its_batch_unreadable() -> None:
+def test_header_key_that_is_not_utf8_is_refused() -> None:
     batch = record_batch(ROWS[:1])
     damaged = pa.array(
         [[{"key": b"\xff", "value": b"v"}]], pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
@@ -218,7 +218,7 @@ def test_file_over_the_limit_of_batches_is_refused(monkeypatch: pytest.MonkeyPat
         writer.write(record_batch(ROWS))
 
 
-def test_refused_batch_leaves_the_file_as_it_was() -> None:
+def test_refused_batch_does_not_change_the_file() -> None:
     sink = io.BytesIO()
     writer = SegmentWriter(sink, has_headers=True)
     writer.write(record_batch(ROWS))
@@ -231,7 +231,7 @@ def test_refused_batch_leaves_the_file_as_it_was() -> None:
     assert rows_of(segment.reader().read(1)) == ROWS[:2]
 
 
-def test_error_of_the_sink_reaches_the_caller_as_it_is() -> None:
+def test_error_of_the_sink_is_raised_unchanged() -> None:
     class Full:
         def write(self, data: object, /) -> int:
             raise StorageFullError("no space")
@@ -240,7 +240,7 @@ def test_error_of_the_sink_reaches_the_caller_as_it_is() -> None:
         SegmentWriter(Full(), has_headers=True).write(record_batch(ROWS))
 
 
-def test_bytes_written_counts_what_the_sink_got() -> None:
+def test_bytes_written_counts_the_bytes_of_the_sink() -> None:
     sink = io.BytesIO()
     writer = SegmentWriter(sink, has_headers=True)
     writer.write(record_batch(ROWS))
@@ -274,11 +274,11 @@ def test_projection_reads_no_byte_of_another_column(codec: str, column: str) -> 
     ("columns", "reads"),
     [(["key"], 1), (["value"], 2), (["value", "timestamp"], 2), (["headers", "key"], 2), (None, 1)],
 )
-def test_what_lies_side_by_side_is_read_at_once(columns: Any, reads: int) -> None:
+def test_adjacent_sections_are_read_together(columns: Any, reads: int) -> None:
     assert len(reads_of(write_segment([ROWS, ROWS]), columns).calls) == reads
 
 
-def test_columns_that_the_file_lacks_cost_no_read() -> None:
+def test_columns_missing_in_the_file_are_not_read() -> None:
     segment = write_segment([ROWS, ROWS], has_key=False, has_headers=False)
     reads = Reads(segment.log)
     found = SegmentReader(reads, segment.decode(), "t-0/0.log").read(1, ["headers", "key"])
@@ -308,7 +308,7 @@ def test_batch_that_does_not_exist_is_an_error(batch: int) -> None:
 
 
 @given(st.lists(times, max_size=20), times)
-def test_first_row_of_this_time_or_later(timestamps: Any, wanted: int) -> None:
+def test_first_row_at_or_after_a_timestamp(timestamps: Any, wanted: int) -> None:
     column = pa.array(timestamps, schema.TIMESTAMP_TYPE)
     expected = next((row for row, time in enumerate(timestamps) if time >= wanted), None)
     assert find_first_row(column, wanted) == expected

@@ -1,4 +1,4 @@
-"""Verifying a whole file: every changed byte is found, in the batch that has it, and each byte is read once."""
+"""Verification of a whole file detects every changed byte, names its batch, and reads each byte once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def damage(segment: Segment) -> list[Damage]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_sound_file_has_no_damage_and_its_sum_is_that_of_all_its_bytes(codec: str) -> None:
+def test_an_intact_file_has_no_damage_and_the_checksum_of_all_its_bytes(codec: str) -> None:
     segment = write_segment([ROWS, ROWS[:2], ROWS], codec=codec)
-    found = verify(Reads(segment.log), segment.decode(), "t-0/0.log")
-    assert found.damage == []
-    assert (found.crc32c, found.bytes_read) == (crc32c(bytes(segment.log)), len(segment.log))
+    result = verify(Reads(segment.log), segment.decode(), "t-0/0.log")
+    assert result.damage == []
+    assert (result.crc32c, result.bytes_read) == (crc32c(bytes(segment.log)), len(segment.log))
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-def test_a_changed_bit_is_found_in_the_batch_that_has_it(codec: str, data: st.DataObject) -> None:
+def test_a_flipped_bit_is_located_in_its_batch(codec: str, data: st.DataObject) -> None:
     segment = write_segment([ROWS, ROWS[:2], ROWS], codec=codec)
     index = segment.decode()
     position = data.draw(st.integers(0, len(segment.log) - 1))
@@ -38,23 +38,23 @@ def test_a_changed_bit_is_found_in_the_batch_that_has_it(codec: str, data: st.Da
 
 
 @given(st.data())
-def test_a_file_that_was_cut_short_is_damaged_from_there_on(data: st.DataObject) -> None:
+def test_a_truncated_file_is_damaged_from_the_cut_on(data: st.DataObject) -> None:
     segment = write_segment([ROWS, ROWS[:2], ROWS])
     index = segment.decode()
     length = data.draw(st.integers(0, len(segment.log) - 1))
     cut = Segment(segment.log[:length], segment.index)
     batch = next((n for n, e in enumerate(index.entries) if e.position <= length < e.end), -1)
-    found = damage(cut)
-    assert [d.batch for d in found] == [batch]
-    assert f"ends at byte {length}" in found[0].what
+    damages = damage(cut)
+    assert [d.batch for d in damages] == [batch]
+    assert f"ends at byte {length}" in damages[0].what
 
 
-def test_a_file_that_goes_on_after_its_footer_is_damaged() -> None:
+def test_a_file_with_bytes_after_its_footer_is_damaged() -> None:
     segment = write_segment([ROWS])
     assert [d.batch for d in damage(Segment(segment.log + b"x", segment.index))] == [-1]
 
 
-def test_damage_in_several_places_is_all_named() -> None:
+def test_all_damaged_batches_are_reported() -> None:
     segment = write_segment([ROWS, ROWS, ROWS])
     entries = segment.decode().entries
     for entry in (entries[0], entries[2]):
@@ -62,14 +62,14 @@ def test_damage_in_several_places_is_all_named() -> None:
     assert [d.batch for d in damage(segment)] == [0, 2]
 
 
-def test_an_index_of_another_file_fits_no_batch() -> None:
+def test_an_index_of_another_file_matches_no_batch() -> None:
     segment = write_segment([ROWS, ROWS])
     other = write_segment([ROWS[::-1], ROWS[::-1]])
     assert {d.batch for d in damage(Segment(other.log, segment.index))} >= {0, 1}
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_explicit_offsets_are_held_against_the_index(codec: str) -> None:
+def test_explicit_offsets_are_compared_with_the_index(codec: str) -> None:
     assert damage(write_gapped([[0, 4, 5], [9], [100, 2000]], codec=codec)) == []
 
 

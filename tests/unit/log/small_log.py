@@ -1,4 +1,4 @@
-"""A log without tailing, locks and races: commits are stored one after another, and checkpoints are written of them."""
+"""A log without tailing, locks and races: commits are stored in sequence, and checkpoints of them can be written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPIC_ID = "t1"
 
 
 class SmallLog:
-    """Implements ``CheckpointedLog``. ``avoided`` are the heads of checkpoints that are not built on."""
+    """Implements ``CheckpointedLog``. ``avoided`` are the heads of checkpoints that must not be used as a base."""
 
     def __init__(self, store: Store | None = None) -> None:
         self.store: Store = store or MemoryStore(uuid.uuid4().hex)
@@ -63,6 +63,6 @@ class SmallLog:
         """Not followed: this log keeps all its changes."""
 
     def avoid_base(self, heads: str) -> bool:
-        known = heads in self.avoided
+        was_avoided = heads in self.avoided
         self.avoided.append(heads)
-        return not known
+        return not was_avoided

@@ -1,4 +1,4 @@
-"""Checkpoints of a log: what is written, on what it is built, and that no failure reaches who asks for one."""
+"""Checkpoints of a log: their contents, their base, and that failures never reach the caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stored_paths(log: SmallLog, manifest: checkpoint.Manifest) -> list[str]:
     return [path for part in lists.read_list(log.store, listed) for path in part["path"].to_pylist()]
 
 
-def test_a_checkpoint_holds_the_state_and_the_segments_of_its_version() -> None:
+def test_a_checkpoint_has_the_state_and_the_segments_of_its_version() -> None:
     log = SmallLog()
     log.append("orders-0/a.log")
     state = log.append("orders-0/b.log")
@@ -30,7 +30,7 @@ def test_a_checkpoint_holds_the_state_and_the_segments_of_its_version() -> None:
     assert stored_paths(log, manifest) == ["orders-0/a.log", "orders-0/b.log"]
 
 
-def test_a_checkpoint_is_built_on_the_newest_one_of_any_process() -> None:
+def test_a_checkpoint_is_based_on_the_newest_one_of_any_process() -> None:
     log = SmallLog()
     first = log.checkpointer.write()
     log.append("orders-0/a.log")
@@ -40,7 +40,7 @@ def test_a_checkpoint_is_built_on_the_newest_one_of_any_process() -> None:
     assert second.version == first.version + 1
 
 
-def test_a_base_with_missing_files_is_avoided_and_the_checkpoint_written_without_it() -> None:
+def test_a_checkpoint_avoids_a_base_with_missing_files() -> None:
     log = SmallLog()
     log.append("orders-0/a.log")
     first = log.checkpointer.write()
@@ -53,7 +53,7 @@ def test_a_base_with_missing_files_is_avoided_and_the_checkpoint_written_without
     assert stored_paths(log, second) == ["orders-0/a.log", "orders-0/b.log"]
 
 
-def test_files_that_stay_missing_are_an_error() -> None:
+def test_files_that_remain_missing_are_an_error() -> None:
     log = SmallLog()
     first = log.checkpointer.write()
     log.avoided.append(first.heads.key)
@@ -65,7 +65,7 @@ def test_files_that_stay_missing_are_an_error() -> None:
         log.checkpointer.write()
 
 
-def test_a_checkpoint_of_a_root_that_was_replaced_meanwhile_is_withdrawn() -> None:
+def test_a_checkpoint_is_withdrawn_if_the_root_was_replaced_during_its_write() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
 
     def replace_root(step: int, call: Call) -> None:
@@ -78,7 +78,7 @@ def test_a_checkpoint_of_a_root_that_was_replaced_meanwhile_is_withdrawn() -> No
     assert checkpoint.read_newest_listed(inner) is None
 
 
-def test_the_check_of_a_written_checkpoint_is_retried_after_any_error_of_the_storage() -> None:
+def test_verification_of_a_written_checkpoint_is_retried_after_storage_errors() -> None:
     failures = [StorageError("the token has expired")]
 
     def before(step: int, call: Call) -> None:
@@ -92,7 +92,7 @@ def test_the_check_of_a_written_checkpoint_is_retried_after_any_error_of_the_sto
 
 
 @pytest.mark.parametrize("is_private", [True, False], ids=["in this thread", "in the background"])
-def test_a_failure_is_logged_and_reaches_nobody(is_private: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_and_not_raised(is_private: bool, caplog: pytest.LogCaptureFixture) -> None:
     class Failing(MemoryStore):
         def open_output(self, key: str) -> object:  # type: ignore[override]
             raise RuntimeError("an error of any kind")

@@ -1,4 +1,4 @@
-"""One try to create a commit, without a log: what is stored, what the outcome is, and the state after it."""
+"""One commit attempt without a log: what is stored, the outcome, and the state after it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def change(value: str = "3") -> AlterConfig:
 
 
 @pytest.mark.parametrize("kind", [None, LOST_ANSWER])
-def test_a_commit_that_is_stored_is_won_whatever_the_answer(kind: str | None) -> None:
+def test_a_stored_commit_is_won_for_any_answer(kind: str | None) -> None:
     inner, base = log_of_one_commit()
     prepared = prepare(base, change())
     assert make(FaultyStore(inner, [Fault(0, kind)] if kind else []), prepared) is Outcome.WON
@@ -60,7 +60,7 @@ def test_a_commit_that_is_stored_is_won_whatever_the_answer(kind: str | None) ->
 
 
 @pytest.mark.parametrize("kind", [None, LOST_ANSWER, UNAVAILABLE])
-def test_a_number_taken_by_another_commit_is_lost_whatever_the_answer(kind: str | None) -> None:
+def test_a_number_taken_by_another_commit_is_lost_for_any_answer(kind: str | None) -> None:
     inner, base = log_of_one_commit()
     others = prepare(base, change("4"), write_id="another")
 
@@ -73,7 +73,7 @@ def test_a_number_taken_by_another_commit_is_lost_whatever_the_answer(kind: str 
     assert inner.get(commit_key(1)) == others.encoded.data
 
 
-def test_an_object_that_cannot_be_read_back_is_an_unknown_outcome_and_stays() -> None:
+def test_a_commit_that_cannot_be_read_back_is_an_unknown_outcome_and_is_kept() -> None:
     inner, base = log_of_one_commit()
     prepared = prepare(base, change())
     store = FaultyStore(inner, [Fault(0, LOST_ANSWER), *(Fault(step, UNAVAILABLE) for step in range(1, 20))])
@@ -82,8 +82,8 @@ def test_an_object_that_cannot_be_read_back_is_an_unknown_outcome_and_stays() ->
     assert inner.get(commit_key(1)) == prepared.encoded.data
 
 
-def test_other_bytes_under_this_write_id_are_an_unknown_outcome_since_the_state_would_not_be_theirs() -> None:
-    """Some program rewrote the commit: nobody may be told what was decided."""
+def test_other_bytes_with_the_same_write_id_are_an_unknown_outcome() -> None:
+    """Another program rewrote the commit: the decision must not be returned to any caller."""
     inner, base = log_of_one_commit()
     rewritten, _ = encode_commit(prepare(base, change("4")).commit)
 
@@ -96,7 +96,7 @@ def test_other_bytes_under_this_write_id_are_an_unknown_outcome_since_the_state_
     assert inner.get(commit_key(1)) == rewritten
 
 
-def test_nothing_is_left_of_a_commit_below_the_boundary() -> None:
+def test_a_commit_below_the_boundary_is_removed() -> None:
     store, base = log_of_one_commit()
     write_boundary(store, Boundary(1))
     assert make(store, prepare(base, change())) is Outcome.REMOVED
@@ -104,7 +104,7 @@ def test_nothing_is_left_of_a_commit_below_the_boundary() -> None:
         store.get(commit_key(1))
 
 
-def test_a_commit_that_resets_the_time_has_that_time_and_so_have_all_its_actions() -> None:
+def test_a_commit_that_resets_the_time_and_its_actions_have_that_time() -> None:
     store, base = log_of_one_commit()
     now_ms = base.timestamp_ms - 1_000
     prepared = prepare(base, RegisterBroker(broker=1), ResetTime(time_ms=now_ms))

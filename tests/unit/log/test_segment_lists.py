@@ -1,4 +1,4 @@
-"""The lists of live segments as of a state, from a checkpoint and the commits since."""
+"""The lists of live segments of a state, from a checkpoint and later commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparklog.protocol.commits import DeleteTopic
 from tests.unit.log.small_log import TOPIC_ID, SmallLog
 
 
-def test_a_list_is_that_of_the_state_it_is_asked_for_whatever_was_committed_since() -> None:
+def test_a_list_is_that_of_the_requested_state_despite_later_commits() -> None:
     log = SmallLog()
     first = log.append("a")
     second = log.append("b")
@@ -39,7 +39,7 @@ def test_changes_since_a_version_are_those_of_later_commits() -> None:
     assert ("brokers", 0) not in touched
 
 
-def test_a_base_whose_files_are_missing_is_an_error_that_says_so() -> None:
+def test_missing_files_of_a_base_are_a_distinct_error() -> None:
     log = SmallLog()
     log.append("a")
     manifest = log.checkpointer.write()

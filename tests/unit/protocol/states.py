@@ -18,7 +18,7 @@ def commit(state: State, actions: list[Action], timestamp: int | None = None) ->
     draft = Draft(state, timestamp)
     for action in actions:
         draft.apply(action)
-    made = Commit(
+    stored = Commit(
         format=FORMAT,
         version=state.version + 1,
         write_id="w",
@@ -27,7 +27,7 @@ def commit(state: State, actions: list[Action], timestamp: int | None = None) ->
         checksum=draft.finish(state.version + 1, "").checksum,
         actions=actions,
     )
-    return apply(state, made, f"{state.version + 1:064x}")
+    return apply(state, stored, f"{state.version + 1:064x}")
 
 
 def after(state: State, decision: Decision[object]) -> State:

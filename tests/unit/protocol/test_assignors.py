@@ -1,4 +1,4 @@
-"""The four assignors give what Kafka's Java classes give, and keep what they promise for any group."""
+"""The four assignors match Kafka's Java classes and keep their guarantees for any group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPICS = ("a", "b", "c", "orders", "flights")
 Group = tuple[dict[str, int], dict[str, Subscription]]
 
 
-# --- what Kafka says
+# --- what Kafka does
 
 
 def golden(name: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -37,14 +37,14 @@ def golden(name: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def listed(written: Sequence[str | int]) -> list[TopicPartition]:
     """``["orders", 0, 1, "flights", 3]`` as partitions."""
-    found: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     topic = ""
     for one in written:
         if isinstance(one, str):
             topic = one
         else:
-            found.append(TopicPartition(topic, one))
-    return found
+            partitions.append(TopicPartition(topic, one))
+    return partitions
 
 
 def members_of(case: Mapping[str, Any]) -> dict[str, Subscription]:
@@ -55,7 +55,7 @@ def members_of(case: Mapping[str, Any]) -> dict[str, Subscription]:
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_every_golden_group_is_assigned_as_kafka_did(assignor: str) -> None:
+def test_golden_groups_are_assigned_as_by_kafka(assignor: str) -> None:
     compared = 0
     for number, case in golden(assignor):
         expected = {member: listed(given) for member, given in case["assigned"].items()}
@@ -64,7 +64,7 @@ def test_every_golden_group_is_assigned_as_kafka_did(assignor: str) -> None:
     assert compared >= 200
 
 
-def test_what_others_own_is_withheld_as_kafka_did() -> None:
+def test_partitions_owned_by_other_members_are_withheld_as_by_kafka() -> None:
     withheld_somewhere = 0
     for number, case in golden("cooperative-sticky"):
         target = {member: listed(given) for member, given in case["assigned"].items()}
@@ -75,14 +75,14 @@ def test_what_others_own_is_withheld_as_kafka_did() -> None:
     assert withheld_somewhere >= 100
 
 
-def test_assignor_of_a_group_is_chosen_as_kafka_did() -> None:
+def test_assignor_of_a_group_is_chosen_as_by_kafka() -> None:
     cases = list(golden("choose"))
     assert len(cases) >= 90
     for number, case in cases:
         assert choose_assignor(case["preferences"]) == case["chosen"], f"choose.json:{number}"
 
 
-def test_golden_groups_are_of_all_kinds() -> None:
+def test_golden_groups_cover_all_kinds() -> None:
     cases = [case for assignor in STICKY for _, case in golden(assignor)]
     kinds = {"equal": 0, "mixed": 0, "static": 0, "differing generations": 0, "claimed twice": 0, "not ASCII": 0}
     for case in cases:
@@ -102,8 +102,8 @@ def test_golden_groups_are_of_all_kinds() -> None:
 
 @st.composite
 def groups(draw: st.DrawFn, *, equal: bool = False, fresh: bool = False) -> Group:
-    """Hypothesis chooses how large the group is, and a generator that it seeds the rest: to draw each part of a group
-    takes longer than what is tested."""
+    """Hypothesis draws the size of the group and the seed of a generator for the rest: drawing every part of a group
+    takes longer than the code under test."""
     generator = random.Random(draw(st.integers(0, 2**32 - 1)))
     topics = generator.sample(TOPICS, draw(st.integers(1, len(TOPICS))))
     names = dict.fromkeys(some_id(generator) for _ in range(draw(st.integers(1, 9))))
@@ -131,7 +131,7 @@ def some_topics(generator: random.Random) -> tuple[str, ...]:
 
 
 def some_partitions(generator: random.Random) -> tuple[TopicPartition, ...]:
-    """What a member says that it owns: more than there is, and some twice."""
+    """The partitions that a member claims to own: also some that do not exist, and some twice."""
     several = range(generator.randint(0, 12))
     return tuple(TopicPartition(generator.choice((*TOPICS, "missing")), generator.randint(0, 14)) for _ in several)
 
@@ -144,7 +144,7 @@ def wanted_partitions(partitions: Mapping[str, int], members: Mapping[str, Subsc
 def owning(
     members: Mapping[str, Subscription], assigned: Mapping[str, Sequence[TopicPartition]], generation: int
 ) -> dict[str, Subscription]:
-    """The members once they have what was assigned to them."""
+    """The members once they own what was assigned to them."""
     return {
         member: one._replace(owned=tuple(assigned[member]), generation=generation) for member, one in members.items()
     }
@@ -168,7 +168,9 @@ def test_each_partition_of_a_subscribed_topic_goes_to_one_member_that_subscribes
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @given(group=groups(), data=st.data())
-def test_order_of_the_arguments_does_not_matter(assignor: str, group: Group, data: st.DataObject) -> None:
+def test_assignment_does_not_depend_on_the_order_of_the_arguments(
+    assignor: str, group: Group, data: st.DataObject
+) -> None:
     partitions, members = group
     names = data.draw(st.permutations(sorted(members)))
     shuffled = {
@@ -180,13 +182,13 @@ def test_order_of_the_arguments_does_not_matter(assignor: str, group: Group, dat
 
 @pytest.mark.parametrize("assignor", ["roundrobin", *STICKY])
 @given(group=groups(equal=True))
-def test_members_with_equal_subscriptions_get_the_same_number_or_one_more(assignor: str, group: Group) -> None:
+def test_members_with_equal_subscriptions_differ_by_at_most_one_partition(assignor: str, group: Group) -> None:
     counts = sizes(assign(assignor, *group))
     assert max(counts) - min(counts) <= 1
 
 
 @given(group=groups(equal=True))
-def test_range_gives_each_member_of_a_topic_one_run_of_the_same_length_or_one_more(group: Group) -> None:
+def test_range_gives_each_member_one_contiguous_run_per_topic_of_balanced_length(group: Group) -> None:
     partitions, members = group
     assigned = assign("range", partitions, members)
     for topic in partitions:
@@ -197,7 +199,7 @@ def test_range_gives_each_member_of_a_topic_one_run_of_the_same_length_or_one_mo
 
 @pytest.mark.parametrize("assignor", STICKY)
 @given(group=groups(fresh=True))
-def test_no_partition_could_move_to_a_subscriber_with_two_less(assignor: str, group: Group) -> None:
+def test_no_partition_could_move_to_a_subscriber_with_two_fewer(assignor: str, group: Group) -> None:
     partitions, members = group
     assigned = assign(assignor, partitions, members)
     for mine in assigned.values():
@@ -208,7 +210,7 @@ def test_no_partition_could_move_to_a_subscriber_with_two_less(assignor: str, gr
 
 @pytest.mark.parametrize("assignor", STICKY)
 @given(group=groups(fresh=True))
-def test_nothing_moves_when_nothing_changed(assignor: str, group: Group) -> None:
+def test_assignment_is_stable_when_nothing_changed(assignor: str, group: Group) -> None:
     partitions, members = group
     assigned = assign(assignor, partitions, members)
     after = owning(members, assigned, 1)
@@ -221,7 +223,9 @@ def test_nothing_moves_when_nothing_changed(assignor: str, group: Group) -> None
 
 @pytest.mark.parametrize("assignor", STICKY)
 @given(group=groups(equal=True, fresh=True), data=st.data())
-def test_who_stays_keeps_all_when_others_leave(assignor: str, group: Group, data: st.DataObject) -> None:
+def test_remaining_members_keep_their_partitions_when_others_leave(
+    assignor: str, group: Group, data: st.DataObject
+) -> None:
     partitions, members = group
     assigned = assign(assignor, partitions, members)
     staying = data.draw(st.lists(st.sampled_from(sorted(members)), min_size=1, unique=True))
@@ -232,7 +236,7 @@ def test_who_stays_keeps_all_when_others_leave(assignor: str, group: Group, data
 
 @pytest.mark.parametrize("assignor", STICKY)
 @given(group=groups(equal=True, fresh=True), joining=st.integers(1, 4))
-def test_who_was_there_gets_nothing_new_when_others_join(assignor: str, group: Group, joining: int) -> None:
+def test_existing_members_gain_no_partitions_when_others_join(assignor: str, group: Group, joining: int) -> None:
     partitions, members = group
     assigned = assign(assignor, partitions, members)
     topics = next(iter(members.values())).topics
@@ -263,13 +267,13 @@ def test_second_round_of_a_cooperative_rebalance_completes_it(group: Group, join
 
 
 @pytest.mark.parametrize("assignor", STICKY)
-def test_of_two_claims_the_one_of_the_later_generation_counts(assignor: str) -> None:
+def test_claim_of_the_later_generation_wins(assignor: str) -> None:
     both = (TopicPartition("a", 0), TopicPartition("a", 1))
     members = {"old": Subscription(("a",), both, 4), "recent": Subscription(("a",), both[:1], 5)}
     assert assign(assignor, {"a": 2}, members) == {"old": [both[1]], "recent": [both[0]]}
 
 
-def test_partition_that_two_of_one_generation_claim_is_withheld_from_both() -> None:
+def test_partition_claimed_twice_in_one_generation_is_given_to_neither() -> None:
     one, other = TopicPartition("a", 0), TopicPartition("a", 1)
     members = {"x": Subscription(("a",), (one,), 4), "y": Subscription(("a",), (one, other), 4)}
     target = assign("cooperative-sticky", {"a": 2}, members)
@@ -279,7 +283,7 @@ def test_partition_that_two_of_one_generation_claim_is_withheld_from_both() -> N
 
 @pytest.mark.parametrize("assignor", STICKY)
 @pytest.mark.parametrize("other", [("a",), ("a", "b")])
-def test_partitions_that_are_no_more_are_nobodys(assignor: str, other: tuple[str, ...]) -> None:
+def test_claims_on_partitions_that_do_not_exist_are_ignored(assignor: str, other: tuple[str, ...]) -> None:
     gone = (TopicPartition("a", 7), TopicPartition("b", 0), TopicPartition("a", -1), TopicPartition("a", 1))
     members = {"x": Subscription(("a",), gone, 3), "y": Subscription(other)}
     assert assign(assignor, {"a": 2}, members) == {"x": [TopicPartition("a", 1)], "y": [TopicPartition("a", 0)]}
@@ -295,7 +299,7 @@ def test_member_without_topics_gets_nothing(assignor: str, idle: str) -> None:
 
 
 @pytest.mark.parametrize("assignor", STICKY)
-def test_partitions_do_not_go_back_to_who_no_longer_subscribes(assignor: str) -> None:
+def test_partitions_do_not_return_to_a_member_that_unsubscribed(assignor: str) -> None:
     everything = tuple(TopicPartition("a", number) for number in range(6))
     members = {
         "left-topic": Subscription(("b",), everything, 1),
@@ -308,7 +312,7 @@ def test_partitions_do_not_go_back_to_who_no_longer_subscribes(assignor: str) ->
 
 
 @given(group=groups())
-def test_moving_ends_where_it_has_got_to(group: Group) -> None:
+def test_balancing_that_stops_at_its_limit_still_assigns_every_partition(group: Group) -> None:
     partitions, members = group
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sticky, "_MOVES_PER_PARTITION", 0)
@@ -325,7 +329,7 @@ def test_group_without_members_or_topics_gets_nothing(assignor: str) -> None:
     assert assign(assignor, {}, {"x": Subscription(("a",)), "y": Subscription(())}) == {"x": [], "y": []}
 
 
-def test_unknown_assignor_is_refused_with_those_there_are() -> None:
+def test_error_for_an_unknown_assignor_lists_the_known_ones() -> None:
     with pytest.raises(InconsistentGroupProtocolError, match=r"'uniform'.*range, roundrobin, sticky"):
         assign("uniform", {"a": 1}, {"x": Subscription(("a",))})
 
@@ -357,7 +361,9 @@ def test_static_members_come_first_by_their_instance_id(assignor: str) -> None:
         ({"x": ["cooperative-sticky", "range"], "y": ["range", "cooperative-sticky"]}, "range"),
     ],
 )
-def test_assignor_with_most_votes_of_those_that_all_support(preferences: dict[str, list[str]], chosen: str) -> None:
+def test_assignor_with_most_votes_among_the_common_ones_is_chosen(
+    preferences: dict[str, list[str]], chosen: str
+) -> None:
     assert choose_assignor(preferences) == chosen
 
 
@@ -365,15 +371,15 @@ def test_assignor_with_most_votes_of_those_that_all_support(preferences: dict[st
     ("text", "signed"),
     [("", 0), ("hello", 99162322), ("polygenelubricants", -2147483648), ("\U0001f600", 1772899), ("é", 233)],
 )
-def test_hash_of_a_text_is_javas(text: str, signed: int) -> None:
+def test_hash_of_a_string_is_that_of_java(text: str, signed: int) -> None:
     assert java_hash(text) == signed & 0xFFFFFFFF
 
 
-def test_texts_sort_by_utf16_units_as_in_java() -> None:
+def test_strings_sort_by_utf16_units_as_in_java() -> None:
     assert java_sorted(["\uffff", "\U0001f600", "z"]) == ["z", "\U0001f600", "\uffff"]
 
 
-def test_table_doubles_when_more_than_three_in_four_slots_are_taken() -> None:
+def test_hash_table_doubles_at_a_load_factor_of_three_quarters() -> None:
     assert [slots(entries) for entries in (0, 12, 13, 24, 25)] == [16, 16, 32, 32, 64]
     assert table_order(["b", "c", "a", "c"]) == ["a", "b", "c"]
 

@@ -1,4 +1,4 @@
-"""Commits as bytes: what was written is read back, and anything else is an error."""
+"""Commits as bytes: encoding round-trips, and all other bytes are an error."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def commit_of(*acts: object, version: int = 7) -> Commit:
 
 
 def integer_fields(action: Action) -> list[str]:
-    """The fields that hold an integer, in the action and in its parts, as paths."""
-    found: list[str] = []
+    """The integer fields of the action and of its parts, as paths."""
+    paths: list[str] = []
 
     def walk(value: object, path: str) -> None:
         if isinstance(value, msgspec.Struct):
@@ -132,10 +132,10 @@ def integer_fields(action: Action) -> list[str]:
         elif isinstance(value, list) and value:
             walk(value[0], f"{path}.0")
         elif isinstance(value, int) and not isinstance(value, bool):
-            found.append(path)
+            paths.append(path)
 
     walk(action, "")
-    return found
+    return paths
 
 
 def with_field(action: Action, path: str, value: int) -> Action:
@@ -151,7 +151,7 @@ def with_field(action: Action, path: str, value: int) -> Action:
 
 
 def forge(good: bytes, bad: bytes) -> bytes:
-    """The bytes of a commit of an action, with that changed to another one and the digest made to fit."""
+    """The bytes of a commit of an action, with that changed to another value and a matching digest."""
     return rewritten(commit_of(msgspec.json.decode(good, type=Action)), good, bad)
 
 
@@ -190,10 +190,10 @@ ALL_ACTIONS: list[Action] = [
     ForgetProducers(producers=[1]),
     ForgetPartitionProducers(**OF_PARTITION, producers=[1]),
 ]
-"""One of each action that holds an integer."""
+"""One of each action that has an integer field."""
 
 
-def test_every_action_with_an_integer_is_among_those_that_are_tried() -> None:
+def test_samples_cover_every_action_with_an_integer() -> None:
     tried = {type(action) for action in ALL_ACTIONS}
     without = {
         DeleteTopic,
@@ -212,13 +212,13 @@ def test_every_action_with_an_integer_is_among_those_that_are_tried() -> None:
 
 
 @given(st.lists(actions, max_size=5))
-def test_a_commit_of_any_actions_is_read_back_as_written(acts: list[object]) -> None:
+def test_commits_of_any_actions_round_trip(acts: list[object]) -> None:
     commit = commit_of(*acts)
     data, digest = encode_commit(commit)
     assert decode_commit(data, 7) == (commit, digest)
 
 
-def test_a_commit_is_one_line_of_plain_json_that_ends_with_its_digest() -> None:
+def test_a_commit_is_one_line_of_json_that_ends_with_its_digest() -> None:
     data, digest = encode_commit(commit_of(RegisterBroker(broker=0)))
     assert data.endswith(b"\n")
     assert data.count(b"\n") == 1
@@ -228,7 +228,7 @@ def test_a_commit_is_one_line_of_plain_json_that_ends_with_its_digest() -> None:
     assert shown["actions"] == [{"action": "register_broker", "broker": 0}]
 
 
-def test_every_single_bit_flip_of_a_commit_is_found() -> None:
+def test_every_single_bit_flip_of_a_commit_is_detected() -> None:
     data, _ = encode_commit(commit_of(DeleteTopic(topic="orders", topic_id="abc")))
     for bit in range(len(data) * 8):
         damaged = bytearray(data)
@@ -238,7 +238,7 @@ def test_every_single_bit_flip_of_a_commit_is_found() -> None:
         assert commit_key(7) in str(caught.value)
 
 
-def test_every_truncation_of_a_commit_is_found() -> None:
+def test_every_truncation_of_a_commit_is_detected() -> None:
     data, _ = encode_commit(commit_of(DeleteTopic(topic="orders", topic_id="abc")))
     for length in range(len(data)):
         with pytest.raises(CorruptMetadataError):
@@ -258,13 +258,13 @@ def test_a_commit_of_a_newer_format_asks_for_an_upgrade() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_arbitrary_bytes_are_never_taken_for_a_commit(data: bytes) -> None:
+def test_arbitrary_bytes_are_never_decoded_as_a_commit(data: bytes) -> None:
     with pytest.raises((CorruptMetadataError, UnsupportedVersionError)):
         decode_commit(data, 0)
 
 
 def rewritten(commit: Commit, old: bytes, new: bytes) -> bytes:
-    """A commit's bytes as a program that knows more might have written them: the digest is right."""
+    """A commit's bytes as a newer program might have written them, with a correct digest."""
     data, _ = encode_commit(commit)
     body = data[: data.rindex(b',"digest"')]
     assert old in body
@@ -285,9 +285,7 @@ DESTRUCTIVE = re.compile("restore|delete|damaged|corrupt|edited")
         (b'"timestamp":1', b'"timestamp":"now"', "timestamp"),
     ],
 )
-def test_what_is_unknown_in_an_intact_commit_is_refused_and_not_called_damaged(
-    old: bytes, new: bytes, what: str
-) -> None:
+def test_unknown_contents_of_an_intact_commit_are_unsupported_not_corrupt(old: bytes, new: bytes, what: str) -> None:
     with pytest.raises(UnsupportedVersionError, match=what) as caught:
         decode_commit(rewritten(DELETION, old, new), 7)
     assert "unknown version" in str(caught.value)
@@ -295,7 +293,7 @@ def test_what_is_unknown_in_an_intact_commit_is_refused_and_not_called_damaged(
 
 
 @pytest.mark.parametrize("more", [b"", b',"needs":"7.1.0"', b',"needs":"7.1.0","actions_in":"meta/lists/1"'])
-def test_a_commit_of_a_newer_level_says_what_it_needs_whatever_else_it_has(more: bytes) -> None:
+def test_a_commit_of_a_newer_level_names_the_version_it_needs(more: bytes) -> None:
     newer = rewritten(DELETION, b'{"format":%d' % FORMAT, b'{"format":7' + more)
     newer = rewritten_action(newer)
     with pytest.raises(UnsupportedVersionError, match="upgrade") as caught:
@@ -309,14 +307,14 @@ def rewritten_action(data: bytes) -> bytes:
     return body + b',"digest":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
 
 
-def test_what_a_newer_commit_needs_is_not_printed_where_it_is_no_version() -> None:
+def test_an_invalid_required_version_is_not_printed() -> None:
     data = rewritten(DELETION, b'{"format":%d' % FORMAT, b'{"format":9,"needs":"\\u001b[2J 1.0"')
     with pytest.raises(UnsupportedVersionError, match="needs a newer sparklog") as caught:
         decode_commit(data, 7)
     assert "\x1b" not in str(caught.value)
 
 
-def test_a_newer_commit_whose_digest_is_wrong_is_damaged() -> None:
+def test_a_newer_commit_with_a_wrong_digest_is_corrupt() -> None:
     data = rewritten(DELETION, b'{"format":%d' % FORMAT, b'{"format":9,"needs":"9.0"')
     with pytest.raises(CorruptMetadataError, match="digest"):
         decode_commit(data.replace(b"orders", b"0rders"), 7)
@@ -348,14 +346,14 @@ def test_an_integer_out_of_bounds_is_refused_on_write_and_on_read(action: Action
 
 
 @pytest.mark.parametrize("field", ["version", "timestamp", "format"])
-def test_an_integer_of_a_commit_itself_is_bounded(field: str) -> None:
+def test_integers_of_the_commit_itself_are_bounded(field: str) -> None:
     present = {"version": b'"version":7', "timestamp": b'"timestamp":1', "format": b'"format":%d' % FORMAT}[field]
     for value in (HUGE, -1, 2**63):
         with pytest.raises(UnsupportedVersionError):
             decode_commit(rewritten(DELETION, present, f'"{field}":{value}'.encode()), 7)
 
 
-def test_no_commit_is_later_than_the_year_9999() -> None:
+def test_commit_timestamps_after_the_year_9999_are_refused() -> None:
     last = limits.MAX_COMMIT_TIMESTAMP_MS
     assert datetime.fromtimestamp(last / 1000, timezone.utc).year == 9999
     commit = msgspec.structs.replace(DELETION, timestamp=last)
@@ -378,7 +376,7 @@ def test_no_commit_is_later_than_the_year_9999() -> None:
         JoinGroup(group="g", member="m", assignors=["range"] * 101),
     ],
 )
-def test_a_name_text_or_list_that_is_too_long_is_refused(action: object) -> None:
+def test_names_texts_and_lists_that_are_too_long_are_refused(action: object) -> None:
     with pytest.raises(InvalidRequestError, match="nothing was written"):
         encode_commit(commit_of(action))
 
@@ -400,12 +398,12 @@ def test_a_commit_over_the_size_limit_is_refused_before_it_is_written() -> None:
         AlterConfig(set={"name": 5}),  # type: ignore[dict-item]
     ],
 )
-def test_a_commit_that_no_reader_would_take_is_refused_before_it_is_written(action: object) -> None:
+def test_a_commit_that_readers_would_refuse_is_not_written(action: object) -> None:
     with pytest.raises(InvalidRequestError, match="nothing was written"):
         encode_commit(commit_of(action))
 
 
 @pytest.mark.parametrize("data", [b'{"x":' + b"[" * 100_000, b"[" * 100_000])
-def test_json_of_any_depth_is_refused_as_damaged(data: bytes) -> None:
+def test_deeply_nested_json_is_refused_as_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptMetadataError):
         decode_commit(data, 7)

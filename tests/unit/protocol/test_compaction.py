@@ -1,4 +1,4 @@
-"""Which part of a log a pass cleans, when it is due, and how what survives is shared out to files."""
+"""Which part of a log a compaction cleans, when it is due, and how surviving records are grouped into files."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ def closed(*segments: Segment) -> list[Group]:
     return [Group([segment]) for segment in segments]
 
 
-def found(log: LogToClean | None) -> LogToClean:
+def require_log(log: LogToClean | None) -> LogToClean:
     assert log is not None
     return log
 
 
-# -- the range
+# -- the range to clean
 
 
 def test_the_active_segment_is_not_cleaned() -> None:
     groups = [*closed(file(0), file(10)), Group([file(20)], complete=False)]
-    log = found(log_to_clean(groups, partition(30), RULES, NOW_MS))
+    log = require_log(log_to_clean(groups, partition(30), RULES, NOW_MS))
     assert (log.first_dirty_offset, log.end_offset, len(log.segments)) == (0, 20, 2)
 
 
-def test_a_log_of_the_active_segment_alone_has_nothing_to_clean() -> None:
+def test_a_log_with_only_an_active_segment_has_nothing_to_clean() -> None:
     assert log_to_clean([Group([file(0)], complete=False)], partition(10), RULES, NOW_MS) is None
 
 
-def test_what_was_cleaned_is_taken_along_but_does_not_count_as_dirty() -> None:
-    log = found(log_to_clean(closed(file(0, size=300), file(10, size=100)), partition(20, 10), RULES, NOW_MS))
+def test_cleaned_segments_are_included_but_not_counted_as_dirty() -> None:
+    log = require_log(log_to_clean(closed(file(0, size=300), file(10, size=100)), partition(20, 10), RULES, NOW_MS))
     assert (log.clean_bytes, log.dirty_bytes, log.dirty_ratio) == (300, 100, 0.25)
     assert len(log.segments) == 2
 
@@ -73,51 +73,51 @@ def test_a_clean_log_has_nothing_to_clean() -> None:
 def test_the_dirty_part_ends_before_the_first_segment_younger_than_the_lag() -> None:
     rules = CleaningRules(min_lag_ms=10 * 60_000)
     groups = closed(file(0, minute=1), file(10, minute=991), file(20, minute=2))
-    log = found(log_to_clean(groups, partition(30), rules, NOW_MS))
+    log = require_log(log_to_clean(groups, partition(30), rules, NOW_MS))
     assert log.end_offset == 10
-    assert found(log_to_clean(closed(file(0, minute=990)), partition(10), rules, NOW_MS)).end_offset == 10
+    assert require_log(log_to_clean(closed(file(0, minute=990)), partition(10), rules, NOW_MS)).end_offset == 10
 
 
-def test_the_lag_does_not_hold_for_what_is_clean_already() -> None:
+def test_the_lag_does_not_apply_to_cleaned_segments() -> None:
     groups = closed(file(0, minute=999), file(10, minute=1))
-    log = found(log_to_clean(groups, partition(20, 10), CleaningRules(min_lag_ms=60_000 * 10), NOW_MS))
+    log = require_log(log_to_clean(groups, partition(20, 10), CleaningRules(min_lag_ms=60_000 * 10), NOW_MS))
     assert log.end_offset == 20
 
 
-def test_segments_below_the_log_start_offset_are_about_to_be_deleted() -> None:
-    log = found(log_to_clean(closed(file(0), file(10)), partition(20, start=10), RULES, NOW_MS))
+def test_segments_below_the_log_start_offset_are_not_cleaned() -> None:
+    log = require_log(log_to_clean(closed(file(0), file(10)), partition(20, start=10), RULES, NOW_MS))
     assert [segment.base_offset for segment in log.segments] == [10]
 
 
 @pytest.mark.parametrize(("cleaned", "start", "expected"), [(5, 0, 5), (5, 8, 8), (40, 8, 8), (30, 0, 30)])
-def test_the_dirty_part_begins_where_the_last_pass_ended_if_that_is_in_the_log(
+def test_the_dirty_part_begins_at_the_last_clean_offset_if_it_is_in_the_log(
     cleaned: int, start: int, expected: int
 ) -> None:
     assert first_dirty_offset(partition(30, cleaned, start)) == expected
 
 
-# -- when
+# -- when a log is due
 
 
-def test_a_log_is_due_when_more_than_the_ratio_is_dirty() -> None:
-    half = found(log_to_clean(closed(file(0), file(10)), partition(20, 10), RULES, NOW_MS))
+def test_a_log_is_due_above_the_dirty_ratio() -> None:
+    half = require_log(log_to_clean(closed(file(0), file(10)), partition(20, 10), RULES, NOW_MS))
     assert not is_due(half, RULES)
     assert is_due(half, CleaningRules(min_dirty_ratio=0.49))
 
 
-def test_a_log_is_due_when_its_oldest_dirty_record_has_waited_for_longer_than_the_lag() -> None:
+def test_a_log_is_due_when_its_oldest_dirty_record_exceeds_the_max_lag() -> None:
     groups = closed(file(0, size=900, minute=1), file(10, minute=100))
     at_the_lag = CleaningRules(max_lag_ms=900 * 60_000)
-    assert not is_due(found(log_to_clean(groups, partition(20, 10), at_the_lag, NOW_MS)), at_the_lag)
-    assert is_due(found(log_to_clean(groups, partition(20, 10), at_the_lag, NOW_MS + 1)), at_the_lag)
+    assert not is_due(require_log(log_to_clean(groups, partition(20, 10), at_the_lag, NOW_MS)), at_the_lag)
+    assert is_due(require_log(log_to_clean(groups, partition(20, 10), at_the_lag, NOW_MS + 1)), at_the_lag)
 
 
-def test_records_without_a_time_are_never_overdue() -> None:
+def test_records_without_a_timestamp_are_never_overdue() -> None:
     rules = CleaningRules(max_lag_ms=1, min_dirty_ratio=1)
-    assert not is_due(found(log_to_clean(closed(file(0, minute=0)), partition(10), rules, NOW_MS)), rules)
+    assert not is_due(require_log(log_to_clean(closed(file(0, minute=0)), partition(10), rules, NOW_MS)), rules)
 
 
-def test_rules_are_those_of_the_topics_configs() -> None:
+def test_rules_come_from_the_configs_of_the_topic() -> None:
     assert rules_of(TopicConfig.resolve({})) is None
     configs = {
         "cleanup.policy": "compact,delete",
@@ -130,7 +130,7 @@ def test_rules_are_those_of_the_topics_configs() -> None:
     assert rules_of(TopicConfig.resolve(configs)) == CleaningRules(1, 2, 0.3, 4, 1_048_576)
 
 
-# -- files
+# -- output files
 
 
 def survey(base: int, survivors: int = 10, tombstones: bool = False, **more: Any) -> Survey:
@@ -145,49 +145,49 @@ def members(surveys: list[Survey], at: Pass) -> list[list[int]]:
     return [[member.segment.base_offset for member in output.members] for output in outputs(surveys, at)]
 
 
-def test_survivors_are_gathered_up_to_segment_bytes_by_what_they_are_expected_to_take() -> None:
+def test_survivors_are_grouped_up_to_segment_bytes_by_expected_size() -> None:
     surveys = [survey(10 * number, 5, size=400) for number in range(12)]
     assert members(surveys, cleaning()) == [[0, 10, 20, 30, 40], [50, 60, 70, 80, 90], [100, 110]]
 
 
-def test_segments_of_which_nothing_survives_are_in_no_file() -> None:
+def test_segments_without_survivors_are_in_no_output() -> None:
     assert members([survey(0, 0), survey(10, 1), survey(20, 0)], cleaning()) == [[10]]
 
 
-def test_a_large_whole_segment_stays_as_it_is() -> None:
-    found = outputs([survey(0, 3), survey(10, size=500), survey(20, 3)], cleaning())
-    assert [output.rewrite for output in found] == [True, False, True]
+def test_a_large_segment_that_loses_no_record_is_not_rewritten() -> None:
+    planned = outputs([survey(0, 3), survey(10, size=500), survey(20, 3)], cleaning())
+    assert [output.rewrite for output in planned] == [True, False, True]
 
 
-def test_a_large_segment_that_loses_a_record_is_written_again() -> None:
+def test_a_large_segment_that_loses_a_record_is_rewritten() -> None:
     assert [output.rewrite for output in outputs([survey(0, 9, size=900)], cleaning())] == [True]
 
 
-def test_leader_epochs_and_kinds_of_timestamps_are_not_mixed() -> None:
+def test_leader_epochs_and_timestamp_types_are_not_mixed() -> None:
     surveys = [survey(0), survey(10, leader_epoch=1), survey(20, leader_epoch=1, append_time_ms=5)]
     assert members(surveys, cleaning()) == [[0], [10], [20]]
 
 
-def test_a_file_spans_no_more_offsets_than_32_bits_hold() -> None:
+def test_the_offset_span_of_a_file_fits_32_bits() -> None:
     assert members([survey(0), survey(limits.MAX_SEGMENT_OFFSETS)], cleaning()) == [[0], [limits.MAX_SEGMENT_OFFSETS]]
     assert members([survey(0), survey(limits.MAX_SEGMENT_OFFSETS - 10)], cleaning()) == [
         [0, limits.MAX_SEGMENT_OFFSETS - 10]
     ]
 
 
-def test_tombstones_that_are_new_get_a_horizon_and_old_ones_keep_theirs() -> None:
+def test_new_tombstones_get_a_delete_horizon_and_old_ones_keep_theirs() -> None:
     (new,) = outputs([survey(0, tombstones=True)], cleaning())
     assert (new.delete_horizon_ms, new.rewrite) == (NOW_MS + DAY_MS, True)
     (old,) = outputs([survey(0, 5, tombstones=True, delete_horizon_ms=NOW_MS + 5)], cleaning())
     assert old.delete_horizon_ms == NOW_MS + 5
 
 
-def test_no_horizon_where_no_tombstone_is_left() -> None:
+def test_files_without_tombstones_have_no_delete_horizon() -> None:
     surveys = [survey(0), survey(10, 5, tombstones=True, delete_horizon_ms=NOW_MS)]
     assert [output.delete_horizon_ms for output in outputs(surveys, cleaning())] == [NO_HORIZON]
 
 
-def test_tombstones_share_a_file_only_if_their_horizons_are_near() -> None:
+def test_tombstones_share_a_file_only_if_their_delete_horizons_are_close() -> None:
     at = cleaning()
     window = at.rules.horizon_window_ms
     base = NOW_MS // window * window + window
@@ -195,15 +195,15 @@ def test_tombstones_share_a_file_only_if_their_horizons_are_near() -> None:
         survey(number * 10, 5, tombstones=True, delete_horizon_ms=base + after)
         for number, after in enumerate([0, window - 1, window, 3 * window])
     ]
-    found = outputs(surveys, at)
-    assert [[member.segment.base_offset for member in output.members] for output in found] == [[0, 10], [20], [30]]
-    assert found[0].delete_horizon_ms == base + window - 1, "the latest holds for all"
+    planned = outputs(surveys, at)
+    assert [[member.segment.base_offset for member in output.members] for output in planned] == [[0, 10], [20], [30]]
+    assert planned[0].delete_horizon_ms == base + window - 1, "the latest horizon applies to all"
 
 
-def test_a_pass_over_segments_that_all_stay_writes_the_smallest_dirty_one() -> None:
+def test_a_pass_that_removes_nothing_rewrites_the_smallest_dirty_segment() -> None:
     surveys = [survey(0, size=600), survey(10, size=800), survey(20, size=700)]
-    found = outputs(surveys, cleaning(first_dirty=10))
-    assert [output.rewrite for output in found] == [False, False, True]
+    planned = outputs(surveys, cleaning(first_dirty=10))
+    assert [output.rewrite for output in planned] == [False, False, True]
 
 
 some_surveys = st.lists(
@@ -215,7 +215,7 @@ some_surveys = st.lists(
 
 
 @given(some_surveys, st.integers(1, 2000), st.integers(0, 200))
-def test_every_survivor_is_in_one_file_in_order_and_no_tombstone_goes_early(
+def test_every_survivor_is_in_one_file_in_order_and_no_tombstone_expires_early(
     drawn: list[tuple[int, int, bool, int]], segment_bytes: int, first_dirty: int
 ) -> None:
     surveys = [
@@ -223,9 +223,9 @@ def test_every_survivor_is_in_one_file_in_order_and_no_tombstone_goes_early(
         for number, (survivors, size, tombstones, horizon) in enumerate(drawn)
     ]
     at = cleaning(segment_bytes, first_dirty)
-    found = outputs(surveys, at)
-    assert [member for output in found for member in output.members] == [one for one in surveys if one.survivors]
-    for output in found:
+    planned = outputs(surveys, at)
+    assert [member for output in planned for member in output.members] == [one for one in surveys if one.survivors]
+    for output in planned:
         assert all(output.delete_horizon_ms >= at.horizon_of(member) for member in output.members)
         if not output.rewrite:
             (only,) = output.members

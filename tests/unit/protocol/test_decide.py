@@ -1,4 +1,4 @@
-"""Decisions and the fold together: what a request comes to, and what the state is afterwards."""
+"""Decisions and the fold together: the result of a request, and the state after it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_impossible_partition_count_is_refused(partitions: int) -> None:
 
 
 @pytest.mark.parametrize("factor", [0, 2])
-def test_a_replication_factor_needs_as_many_brokers(factor: int) -> None:
+def test_a_replication_factor_above_the_number_of_brokers_is_refused(factor: int) -> None:
     with pytest.raises(InvalidReplicationFactorError):
         create_topic(new_cluster(), NewTopic(name="a", topic_id="t", replication_factor=factor))
 
@@ -82,24 +82,24 @@ def test_replicas_are_spread_over_the_brokers() -> None:
 
 
 @pytest.mark.parametrize("assignment", [[[5]], [[]], [[0, 0]], [[0], [0, 1]]])
-def test_an_assignment_to_brokers_that_do_not_exist_or_twice_is_refused(assignment: list[list[int]]) -> None:
+def test_an_assignment_to_unknown_or_repeated_brokers_is_refused(assignment: list[list[int]]) -> None:
     with pytest.raises(InvalidReplicationAssignmentError):
         create_topic(new_cluster(2), NewTopic(name="a", topic_id="t", assignment=assignment))
 
 
-def test_partitions_can_be_added_and_keep_the_old_ones_records() -> None:
+def test_adding_partitions_keeps_existing_records() -> None:
     state = with_topic(partitions=1)
     state = after(state, decide_append(state, request(item())))
     state = after(state, create_partitions(state, "orders", 3))
     assert [p.log_end_offset for p in state.topics["orders"].partitions] == [3, 0, 0]
 
 
-def test_fewer_partitions_are_refused_with_the_way_to_get_there() -> None:
+def test_reducing_partitions_is_refused_with_a_remedy() -> None:
     with pytest.raises(InvalidPartitionsError, match="new topic"):
         create_partitions(with_topic(), "orders", 1)
 
 
-def test_a_deleted_topic_takes_its_segments_out_of_the_checksum() -> None:
+def test_deleting_a_topic_removes_its_segments_from_the_checksum() -> None:
     state = with_topic()
     empty = state.checksum
     state = after(state, decide_append(state, request(item(), item(partition=1))))
@@ -109,14 +109,14 @@ def test_a_deleted_topic_takes_its_segments_out_of_the_checksum() -> None:
     assert not state.topics
 
 
-def test_topics_stay_where_the_cluster_forbids_deletion() -> None:
+def test_topics_are_not_deleted_where_the_cluster_forbids_it() -> None:
     state = with_topic()
     state = after(state, alter_configs(state, "", {"delete.topic.enable": "false"}, []))
     with pytest.raises(PolicyViolationError, match=r"forbid|enable is false"):
         delete_topic(state, "orders")
 
 
-def test_unknown_configs_and_bad_values_are_refused() -> None:
+def test_unknown_configs_and_invalid_values_are_refused() -> None:
     state = with_topic()
     with pytest.raises(InvalidConfigurationError, match=r"retention\.ms"):
         alter_configs(state, "orders", {"retention.msx": "1"}, [])
@@ -138,7 +138,7 @@ def test_configs_are_set_and_deleted() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 50)), min_size=1, max_size=30))
-def test_offsets_are_contiguous_per_partition_whatever_is_appended(appends: list[tuple[int, int]]) -> None:
+def test_offsets_are_contiguous_per_partition_for_any_appends(appends: list[tuple[int, int]]) -> None:
     state = with_topic()
     ends = [0, 0]
     for partition, records in appends:
@@ -149,19 +149,19 @@ def test_offsets_are_contiguous_per_partition_whatever_is_appended(appends: list
     assert [p.log_end_offset for p in state.topics["orders"].partitions] == ends
 
 
-def test_several_runs_of_one_partition_follow_each_other_in_one_commit() -> None:
+def test_runs_of_one_partition_in_one_commit_are_contiguous() -> None:
     decision = decide_append(with_topic(), request(item(3), item(4), item(5, partition=1)))
     assert offsets_of(decision) == [0, 3, 0]
 
 
-def test_the_checksum_is_the_sum_of_the_live_runs() -> None:
+def test_the_checksum_covers_the_live_runs() -> None:
     state = with_topic()
     before = from_text(state.checksum)
     state = after(state, decide_append(state, request(item())))
     assert state.checksum == to_text(add(before, run_hash("t1", 0, 0, run(3))))
 
 
-def test_an_append_to_a_topic_created_anew_meanwhile_is_refused() -> None:
+def test_an_append_to_a_recreated_topic_is_refused() -> None:
     state = with_topic()
     with pytest.raises(UnknownTopicOrPartitionError, match="created again"):
         decide_append(state, request(item(topic_id="older")))
@@ -172,27 +172,27 @@ def test_an_append_to_a_partition_that_does_not_exist_is_refused() -> None:
         decide_append(with_topic(), request(item(partition=2)))
 
 
-def test_a_missing_topic_is_created_with_the_append_that_needs_it() -> None:
+def test_a_missing_topic_is_created_in_the_commit_of_the_append() -> None:
     state = new_cluster()
     new = NewTopic(name="orders", topic_id="t9", partitions=2)
     state = after(state, decide_append(state, request(item(topic_id="t9"), new_topics=[new])))
     assert state.topics["orders"].partitions[0].log_end_offset == 3
 
 
-def test_a_topic_that_somebody_else_created_meanwhile_is_used_as_it_is() -> None:
+def test_a_topic_created_concurrently_with_the_same_partitions_is_used() -> None:
     new = NewTopic(name="orders", topic_id="t9", partitions=2)
     decision = decide_append(with_topic(), request(item(topic_id=""), new_topics=[new]))
     assert [type(action) for action in decision.actions] == [Append]
     assert decision.result.appended[0].topic_id == "t1"
 
 
-def test_a_topic_created_meanwhile_with_other_partitions_is_not_written_since_keys_would_be_misplaced() -> None:
+def test_an_append_to_a_topic_created_concurrently_with_other_partitions_is_refused() -> None:
     new = NewTopic(name="orders", topic_id="t9", partitions=8)
     with pytest.raises(InvalidPartitionsError, match="created with 2 partitions while records were written for 8"):
         decide_append(with_topic(), request(item(topic_id=""), new_topics=[new]))
 
 
-def test_topics_created_by_one_append_do_not_collide_with_each_other() -> None:
+def test_topics_created_by_one_append_must_not_collide() -> None:
     new = [NewTopic(name=name, topic_id=name) for name in ("a.b", "a_b")]
     with pytest.raises(InvalidTopicError, match=r"'a\.b' and 'a_b'"):
         decide_append(with_topic(), request(new_topics=new))
@@ -201,7 +201,7 @@ def test_topics_created_by_one_append_do_not_collide_with_each_other() -> None:
 # -- idempotence
 
 
-def test_an_applications_repeated_write_is_answered_with_its_first_offsets() -> None:
+def test_a_repeated_application_write_returns_its_first_offsets() -> None:
     state = with_topic()
     first = decide_append(state, request(item(), application="job", application_version=4))
     state = after(state, first)
@@ -215,7 +215,7 @@ def test_an_applications_repeated_write_is_answered_with_its_first_offsets() -> 
     assert offsets_of(newer) == [3]
 
 
-def test_an_applications_write_that_is_known_to_be_another_one_takes_the_place_of_the_first_once() -> None:
+def test_a_different_application_write_replaces_the_remembered_one_once() -> None:
     state = with_topic()
     state = after(state, decide_append(state, request(item(), application="job", application_version=4)))
     other = request(
@@ -225,24 +225,24 @@ def test_an_applications_write_that_is_known_to_be_another_one_takes_the_place_o
     assert offsets_of(decided) == [3]
     state = after(state, decided)
     assert state.applications["job"].version == 2
-    assert decide_append(state, other).result.duplicate, "it is there by now, and not replaced by itself"
+    assert decide_append(state, other).result.duplicate, "it is stored now and does not replace itself"
     assert offsets_of(decide_append(state, request(item(), application="job", application_version=3))) == [8]
 
 
-def test_the_runs_of_a_partition_are_one_range_of_an_applications_write() -> None:
+def test_runs_of_a_partition_are_merged_into_one_range_of_an_application_write() -> None:
     state = with_topic()
     decided = decide_append(state, request(item(3), item(4), application="job", application_version=1))
-    (known,) = after(state, decided).applications["job"].ranges
-    assert (known.base_offset, known.records) == (0, 7)
+    (remembered,) = after(state, decided).applications["job"].ranges
+    assert (remembered.base_offset, remembered.records) == (0, 7)
 
 
-def test_an_applications_write_without_rows_is_remembered_too() -> None:
+def test_an_application_write_without_rows_is_remembered() -> None:
     state = with_topic()
     state = after(state, decide_append(state, request(application="job", application_version=1)))
     assert state.applications["job"].version == 1
 
 
-def test_a_groups_offsets_are_committed_with_the_records_and_not_again_for_a_repeated_write() -> None:
+def test_group_offsets_are_committed_with_the_records_and_only_once() -> None:
     state = with_topic()
     first = request(
         item(), application="q", application_version=0, groups=[GroupCommit(group="g", offsets={("orders", 1): 7})]
@@ -259,7 +259,7 @@ def produced(state: State, base: int, records: int = 3, epoch: int = 0) -> Decis
     return decide_append(state, request(item(records, producer_id=7, producer_epoch=epoch, base_sequence=base)))
 
 
-def test_a_repeated_sequence_is_answered_with_its_first_offset() -> None:
+def test_a_repeated_sequence_returns_its_first_offset() -> None:
     state = with_topic()
     state = after(state, produced(state, 0))
     state = after(state, produced(state, 3))
@@ -287,7 +287,7 @@ def test_a_higher_epoch_starts_at_sequence_0_and_fences_the_lower_one() -> None:
         produced(state, 3, epoch=0)
 
 
-def test_initialising_a_transactional_id_again_fences_the_older_instance_everywhere() -> None:
+def test_reinitialising_a_transactional_id_fences_the_older_instance() -> None:
     state = with_topic()
     first = init_producer(state, "tx")
     state = after(state, first)
@@ -299,7 +299,7 @@ def test_initialising_a_transactional_id_again_fences_the_older_instance_everywh
         decide_append(state, request(old))
 
 
-def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_one() -> None:
+def test_a_producer_id_with_exhausted_epochs_is_fenced_and_replaced() -> None:
     state = after(with_topic(), init_producer(with_topic(), "tx"))
     number = next(iter(state.producers))
     last = MAX_PRODUCER_EPOCH - 1
@@ -313,12 +313,12 @@ def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
-def test_an_offset_that_none_can_be_is_refused(offset: int) -> None:
+def test_an_invalid_offset_is_refused(offset: int) -> None:
     with pytest.raises(InvalidRequestError, match="invalid offset"):
         commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 0): offset}))
 
 
-def test_producer_ids_are_never_given_out_twice() -> None:
+def test_producer_ids_are_never_reused() -> None:
     state = with_topic()
     seen = set()
     for _ in range(5):
@@ -328,14 +328,14 @@ def test_producer_ids_are_never_given_out_twice() -> None:
     assert len(seen) == 5
 
 
-def test_sequences_wrap_after_the_largest_32_bit_number() -> None:
+def test_sequences_wrap_after_the_largest_32_bit_integer() -> None:
     state = with_topic()
     state = after(state, produced(state, 2**31 - 2, records=3))
     state = after(state, produced(state, 1))
     assert state.topics["orders"].partitions[0].log_end_offset == 6
 
 
-# -- the fold refuses what does not follow
+# -- the fold refuses contradicting commits
 
 
 def valid_append(state: State) -> Commit:
@@ -358,7 +358,7 @@ def valid_append(state: State) -> Commit:
     "change",
     [{"version": 9}, {"previous": "f" * 64}, {"timestamp": 0}, {"checksum": "1" * 32}],
 )
-def test_a_commit_that_does_not_follow_from_the_state_is_refused(change: dict[str, object]) -> None:
+def test_a_commit_that_contradicts_the_state_is_refused(change: dict[str, object]) -> None:
 
     state = with_topic()
     good = valid_append(state)
@@ -367,7 +367,7 @@ def test_a_commit_that_does_not_follow_from_the_state_is_refused(change: dict[st
         apply(state, replace(good, **change), "0" * 64)
 
 
-def test_a_commit_that_appends_at_another_offset_is_refused() -> None:
+def test_a_commit_that_appends_at_a_wrong_offset_is_refused() -> None:
     state = with_topic()
     append = decide_append(state, request(item())).actions
     state = commit(state, append)
@@ -375,7 +375,7 @@ def test_a_commit_that_appends_at_another_offset_is_refused() -> None:
         commit(state, append)
 
 
-def test_a_state_handed_out_does_not_change_when_commits_follow() -> None:
+def test_a_returned_state_is_not_changed_by_later_commits() -> None:
     state = with_topic()
     before = repr(state)
     later = after(state, decide_append(state, request(item())))
@@ -384,7 +384,7 @@ def test_a_state_handed_out_does_not_change_when_commits_follow() -> None:
     assert repr(state) == before
 
 
-def test_appended_names_every_run_of_the_request_in_order() -> None:
+def test_the_result_lists_every_run_of_the_request_in_order() -> None:
     decision = decide_append(with_topic(), request(item(1, partition=1), item(2, partition=0)))
     assert decision.result.appended == [Appended("orders", "t1", 1, 0, 1), Appended("orders", "t1", 0, 0, 2)]
 
@@ -392,7 +392,7 @@ def test_appended_names_every_run_of_the_request_in_order() -> None:
 # -- the fold of an append
 
 
-def test_an_append_changes_the_end_the_producers_and_the_isr_of_a_partition_and_nothing_else() -> None:
+def test_an_append_changes_only_the_end_producers_and_isr_of_a_partition() -> None:
     before = PartitionState(
         replicas=(1, 2, 3),
         isr=(1, 2),

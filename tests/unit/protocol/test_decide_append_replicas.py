@@ -1,4 +1,4 @@
-"""Which brokers have to hold what is appended: ISR, acks, min.insync.replicas, leaders; files begun too long ago."""
+"""Which brokers must hold appended records: ISR, acks, min.insync.replicas, leaders, and files that are too old."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replicated(brokers: int = 3, factor: int = 3, partitions: int = 1, **configs
 
 
 def on(brokers: Sequence[int], records: int = 3, path: str = "orders-0/x.log", **more: Any) -> PartitionAppend:
-    """A run that these brokers hold."""
+    """A run stored by these brokers."""
     run = Run(
         path=path,
         broker=brokers[0],
@@ -61,7 +61,7 @@ def led(state: State, partition: int = 0) -> PartitionState:
 
 
 def without_leader(state: State) -> State:
-    """The last replica in sync has gone offline, as the controller records it."""
+    """A partition whose last in-sync replica went offline, as recorded by the controller."""
     now = led(state)
     return commit(
         state,
@@ -80,36 +80,36 @@ def without_leader(state: State) -> State:
     )
 
 
-# -- where records are to go
+# -- the brokers to write to
 
 
-def test_records_go_to_every_replica_in_sync_with_acks_all_and_to_the_leader_alone_otherwise() -> None:
+def test_acks_all_writes_to_all_in_sync_replicas_and_other_acks_to_the_leader_only() -> None:
     state = replicated()
     assert brokers_to_write(state, "orders", 0) == (0, 1, 2)
     assert brokers_to_write(state, "orders", 0, acks=1) == (0,)
     assert brokers_to_write(state, "orders", 0, acks=0) == (0,)
 
 
-def test_a_replica_out_of_sync_comes_last_so_that_it_can_catch_up() -> None:
+def test_out_of_sync_replicas_are_written_last_to_catch_up() -> None:
     state = appended(replicated(), on([0, 2]))
     assert brokers_to_write(state, "orders", 0) == (0, 2, 1)
     assert brokers_to_write(state, "orders", 0, acks=1) == (0,)
 
 
-def test_a_replica_out_of_sync_that_is_offline_or_failed_just_now_gets_nothing() -> None:
+def test_out_of_sync_replicas_that_are_offline_or_just_failed_are_not_written() -> None:
     state = appended(replicated(), on([0, 2]))
     assert brokers_to_write(state, "orders", 0, resting={1, 2}) == (0, 2)
     state = commit(state, [ChangeBroker(broker=1, online=False)])
     assert brokers_to_write(state, "orders", 0) == (0, 2)
 
 
-def test_the_leader_comes_first_whatever_the_order_of_the_replicas() -> None:
+def test_the_leader_is_written_first_for_any_order_of_replicas() -> None:
     state = appended(replicated(), on([2, 1]))
     assert led(state).leader == 1
     assert brokers_to_write(state, "orders", 0) == (1, 2, 0)
 
 
-def test_too_few_replicas_in_sync_are_told_before_anything_is_written() -> None:
+def test_too_few_in_sync_replicas_are_refused_before_anything_is_written() -> None:
     state = appended(replicated(min_insync_replicas="2"), on([1]), acks=LEADER_ONLY)
     with pytest.raises(NotEnoughReplicasError, match=r"orders-0 has 1 of its replicas .* needs 2") as raised:
         brokers_to_write(state, "orders", 0)
@@ -117,8 +117,8 @@ def test_too_few_replicas_in_sync_are_told_before_anything_is_written() -> None:
     assert brokers_to_write(state, "orders", 0, acks=1) == (1,)
 
 
-def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_it_has() -> None:
-    """Kafka's effective minimum: else such a topic could never be written to."""
+def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_of_them() -> None:
+    """Kafka's effective minimum; otherwise such a topic could never be written."""
     state = replicated(factor=2, min_insync_replicas="3")
     assert brokers_to_write(state, "orders", 0) == (0, 1)
     assert led(appended(state, on([0, 1]))).log_end_offset == 3
@@ -126,18 +126,18 @@ def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_it_has()
         decide_append(state, request(on([0])))
 
 
-def test_a_partition_without_a_leader_takes_nothing() -> None:
+def test_a_partition_without_a_leader_accepts_no_appends() -> None:
     state = without_leader(appended(replicated(factor=2), on([0])))
     with pytest.raises(NotLeaderOrFollowerError, match="has no leader"):
         brokers_to_write(state, "orders", 0, acks=0)
 
 
-def test_a_topic_that_does_not_exist_is_named() -> None:
+def test_the_error_names_a_topic_that_does_not_exist() -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         brokers_to_write(replicated(), "others", 0)
 
 
-def test_a_file_that_too_few_brokers_took_is_told_before_it_is_to_be_appended() -> None:
+def test_a_file_on_too_few_brokers_is_refused_before_the_append() -> None:
     state = replicated(min_insync_replicas="2")
     needed = needs(state, "orders", 0)
     check_copies(needed, "orders", 0, on([2, 1]).run)
@@ -151,22 +151,22 @@ def test_a_file_that_too_few_brokers_took_is_told_before_it_is_to_be_appended() 
         check_copies(behind, "orders", 0, on([0, 2]).run)
 
 
-# -- what becomes of leader and ISR
+# -- leader and ISR after an append
 
 
-def test_in_sync_stays_who_holds_what_is_appended() -> None:
+def test_brokers_that_hold_the_run_stay_in_sync() -> None:
     state = appended(replicated(), on([0, 1]))
     assert (led(state).isr, led(state).leader, led(state).leader_epoch) == ((0, 1), 0, 0)
     state = appended(state, on([0]))
     assert (led(state).isr, led(state).replicas) == ((0,), (0, 1, 2))
 
 
-def test_a_copy_on_a_broker_that_was_not_in_sync_does_not_bring_it_back() -> None:
+def test_holding_a_run_does_not_return_a_broker_to_the_isr() -> None:
     state = appended(replicated(), on([0, 1]))
     assert led(appended(state, on([0, 1, 2]))).isr == (0, 1)
 
 
-def test_without_the_leaders_copy_the_first_replica_that_has_one_leads_from_this_append_on() -> None:
+def test_the_first_replica_that_holds_the_run_leads_if_the_leader_lacks_it() -> None:
     decision = decide_append(replicated(), request(on([2, 1])))
     change, added = decision.actions
     assert isinstance(change, ChangePartition)
@@ -177,11 +177,11 @@ def test_without_the_leaders_copy_the_first_replica_that_has_one_leads_from_this
     assert (led(state).leader, led(state).leader_epoch, led(state).isr) == (1, 1, (1, 2))
 
 
-def test_an_append_that_all_in_sync_hold_changes_nothing_but_the_log() -> None:
+def test_an_append_held_by_all_in_sync_replicas_keeps_leader_and_isr() -> None:
     assert [type(action) for action in decide_append(replicated(), request(on([0, 1, 2]))).actions] == [Append]
 
 
-def test_runs_of_one_request_add_up() -> None:
+def test_runs_of_one_request_shrink_the_isr_together() -> None:
     decision = decide_append(replicated(), request(on([0, 1]), on([1, 2]), on([1])))
     assert [type(action) for action in decision.actions] == [Append, ChangePartition, Append, Append]
     epochs = [action.leader_epoch for action in decision.actions if isinstance(action, Append)]
@@ -190,7 +190,7 @@ def test_runs_of_one_request_add_up() -> None:
     assert (led(state).isr, led(state).leader, led(state).log_end_offset) == ((1,), 1, 9)
 
 
-def test_a_run_that_nobody_in_sync_holds_is_refused_whole() -> None:
+def test_a_run_held_by_no_in_sync_replica_fails_the_whole_request() -> None:
     state = appended(replicated(), on([0]))
     with pytest.raises(NotLeaderOrFollowerError, match=r"is on brokers \[1, 2\]") as raised:
         decide_append(state, request(on([1, 2])))
@@ -200,20 +200,20 @@ def test_a_run_that_nobody_in_sync_holds_is_refused_whole() -> None:
         decide_append(state, request(on([0]), on([1])))
 
 
-def test_a_broker_that_is_offline_is_not_elected() -> None:
+def test_an_offline_broker_is_not_elected() -> None:
     state = commit(replicated(), [ChangeBroker(broker=1, online=False)])
     assert led(appended(state, on([1, 2]))).leader == 2
     with pytest.raises(NotLeaderOrFollowerError):
         decide_append(state, request(on([1])))
 
 
-def test_a_partition_without_a_leader_is_not_appended_to_by_who_began_before() -> None:
+def test_a_file_begun_before_the_leader_was_lost_is_not_appended() -> None:
     state = without_leader(appended(replicated(), on([0])))
     with pytest.raises(NotLeaderOrFollowerError):
         decide_append(state, request(on([0])))
 
 
-def test_the_single_replica_of_a_partition_has_to_hold_the_run() -> None:
+def test_the_only_replica_of_a_partition_must_hold_the_run() -> None:
     state = replicated(brokers=2, factor=1)
     assert led(appended(state, on([0]))).log_end_offset == 3
     with pytest.raises(NotLeaderOrFollowerError):
@@ -223,19 +223,19 @@ def test_the_single_replica_of_a_partition_has_to_hold_the_run() -> None:
 # -- acks
 
 
-def test_with_acks_all_min_insync_replicas_have_to_hold_the_run() -> None:
+def test_acks_all_requires_min_insync_replicas_to_hold_the_run() -> None:
     state = replicated(min_insync_replicas="2")
     assert led(appended(state, on([0, 1]))).isr == (0, 1)
     with pytest.raises(NotEnoughReplicasError):
         decide_append(state, request(on([0])))
 
 
-def test_with_acks_of_1_or_0_the_leaders_copy_is_enough() -> None:
+def test_acks_1_and_0_require_only_the_leader() -> None:
     for acks in (0, 1):
         assert led(appended(replicated(min_insync_replicas="2"), on([0]), acks=acks)).isr == (0,)
 
 
-def test_the_clusters_min_insync_replicas_holds_where_the_topic_has_none() -> None:
+def test_min_insync_replicas_of_the_cluster_is_the_default_of_topics() -> None:
     state = replicated()
     state = after(state, alter_configs(state, "", {"min.insync.replicas": "3"}, []))
     with pytest.raises(NotEnoughReplicasError):
@@ -245,7 +245,7 @@ def test_the_clusters_min_insync_replicas_holds_where_the_topic_has_none() -> No
 # -- repetitions
 
 
-def test_a_repetition_is_answered_as_before_whoever_is_in_sync_now() -> None:
+def test_a_repetition_returns_the_first_result_for_any_isr() -> None:
     first = on([0, 1, 2], producer_id=7, producer_epoch=0, base_sequence=0)
     state = appended(replicated(min_insync_replicas="2"), first)
     state = appended(state, on([1]), acks=LEADER_ONLY)
@@ -253,7 +253,7 @@ def test_a_repetition_is_answered_as_before_whoever_is_in_sync_now() -> None:
     assert (again.actions, again.result.duplicate, again.result.appended[0].base_offset) == ([], True, 0)
 
 
-def test_a_repetition_is_answered_as_before_however_old_its_file_is() -> None:
+def test_a_repetition_returns_the_first_result_for_a_file_of_any_age() -> None:
     path = f"orders-0/{file_name(0, 1, 'w')}"
     first = on([0], path=path, producer_id=7, producer_epoch=0, base_sequence=0)
     state = appended(replicated(factor=1), first)
@@ -261,10 +261,10 @@ def test_a_repetition_is_answered_as_before_however_old_its_file_is() -> None:
     assert decide_append(state, request(first)).result.duplicate
 
 
-# -- files begun too long ago
+# -- files that are too old
 
 
-def test_a_file_begun_at_the_fence_or_before_is_refused_and_a_later_one_is_not() -> None:
+def test_files_begun_up_to_the_fence_are_refused_and_later_ones_accepted() -> None:
     state = replicated(factor=1)
     fence = state.version
     state = commit(state, [FenceWriters(version=fence)])
@@ -277,17 +277,17 @@ def test_a_file_begun_at_the_fence_or_before_is_refused_and_a_later_one_is_not()
     assert led(appended(state, on([0], path=later))).log_end_offset == 3
 
 
-def test_a_file_whose_name_tells_no_version_is_refused_once_there_is_a_fence() -> None:
+def test_a_file_name_without_a_version_is_refused_once_a_fence_is_set() -> None:
     state = replicated(factor=1)
     assert decide_append(state, request(on([0]))).actions
     with pytest.raises(StaleWriteError):
         decide_append(commit(state, [FenceWriters(version=0)]), request(on([0])))
 
 
-# -- topics that the append creates
+# -- topics created by the append
 
 
-def test_a_topic_created_with_the_append_has_the_brokers_that_its_writer_was_told() -> None:
+def test_a_topic_created_with_the_append_gets_the_replicas_its_writer_chose() -> None:
     state = new_cluster(3)
     new = choose_replicas(state, NewTopic(name="orders", topic_id="t1", partitions=2, replication_factor=2))
     assert new.assignment is not None
@@ -298,14 +298,14 @@ def test_a_topic_created_with_the_append_has_the_brokers_that_its_writer_was_tol
     assert led(state).log_end_offset == 3
 
 
-def test_a_topic_created_with_an_append_that_its_leader_missed_begins_with_another_leader() -> None:
+def test_a_topic_created_with_an_append_is_led_by_a_replica_that_holds_it() -> None:
     state = new_cluster(2)
     new = NewTopic(name="orders", topic_id="t1", assignment=[[0, 1]])
     state = after(state, decide_append(state, request(on([1]), new_topics=[new])))
     assert (led(state).leader, led(state).leader_epoch, led(state).isr) == (1, 1, (1,))
 
 
-def test_min_insync_replicas_holds_for_a_topic_created_with_the_append() -> None:
+def test_min_insync_replicas_applies_to_a_topic_created_with_the_append() -> None:
     state = new_cluster(2)
     new = NewTopic(name="orders", topic_id="t1", assignment=[[0, 1]], configs={"min.insync.replicas": "2"})
     with pytest.raises(NotEnoughReplicasError):

@@ -1,4 +1,4 @@
-"""Brokers come, go and are left out; who the controller is; and what follows for leaders when locations fail."""
+"""Decisions on brokers, the controller, elections, the ISR and reassignments."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run_on(brokers: Sequence[int], records: int = 2, path: str = "orders-0/x.log
 
 
 def appended(state: State, brokers: Sequence[int], records: int = 2, number: int = 0) -> State:
-    """A run on these brokers, as a decision that elects nobody commits it."""
+    """A run on these brokers, committed without an election."""
     end = state.partition("orders", number).log_end_offset
     run = run_on(brokers, records, f"orders-{number}/{end:020d}-v1-x.log")
     return commit(state, [Append(topic="orders", topic_id="t1", partition=number, base_offset=end, run=run)])
@@ -79,7 +79,7 @@ def orders(state: State, number: int = 0) -> PartitionState:
 # -- brokers
 
 
-def test_a_broker_is_registered_under_the_next_free_id_or_the_one_asked_for() -> None:
+def test_a_broker_is_registered_under_the_requested_or_the_next_free_id() -> None:
     state = new_cluster()
     decision = decide_brokers.register_broker(state, None, "/disk1", ROOT)
     assert decision.result == 1
@@ -89,13 +89,13 @@ def test_a_broker_is_registered_under_the_next_free_id_or_the_one_asked_for() ->
 
 
 @pytest.mark.parametrize("url", [ROOT, "/disk1", f"{ROOT}/disk", "/disk1/inner", "/data", "/"])
-def test_a_location_that_is_in_use_or_overlaps_with_one_is_refused(url: str) -> None:
+def test_a_location_that_is_used_or_overlaps_a_used_one_is_refused(url: str) -> None:
     state = commit(new_cluster(), [RegisterBroker(broker=1, url="/disk1")])
     with pytest.raises(DuplicateBrokerRegistrationError):
         decide_brokers.register_broker(state, None, url.rstrip("/"), ROOT)
 
 
-def test_names_that_only_begin_alike_are_apart() -> None:
+def test_locations_with_a_common_name_prefix_do_not_overlap() -> None:
     state = commit(new_cluster(), [RegisterBroker(broker=1, url="/disk1")])
     assert decide_brokers.register_broker(state, None, "/disk10", ROOT).result == 2
 
@@ -111,7 +111,7 @@ def test_a_broker_id_that_is_taken_is_refused() -> None:
         decide_brokers.register_broker(new_cluster(), 0, "/disk1", ROOT)
 
 
-def test_a_broker_leaves_only_without_replicas_and_the_root_never() -> None:
+def test_only_brokers_without_replicas_are_removed_and_never_the_root() -> None:
     state = commit(with_replicas([[1]], 1 + 1), [RegisterBroker(broker=5, url="/disk5")])
     state = commit(state, [ChangeBroker(broker=1, url="/disk1")])
     with pytest.raises(PolicyViolationError, match="orders-0"):
@@ -132,7 +132,7 @@ def test_a_cordoned_broker_keeps_its_replicas() -> None:
     assert not after(state, decide_brokers.cordon(state, 1, False)).brokers[1].cordoned
 
 
-def test_a_location_moves_to_an_address_that_is_free() -> None:
+def test_a_location_can_move_to_an_unused_address() -> None:
     state = commit(new_cluster(), [RegisterBroker(broker=1, url="/a"), RegisterBroker(broker=2, url="/b")])
     assert after(state, decide_brokers.move_broker(state, 1, "/c", ROOT)).brokers[1].url == "/c"
     with pytest.raises(DuplicateBrokerRegistrationError):
@@ -142,7 +142,7 @@ def test_a_location_moves_to_an_address_that_is_free() -> None:
 # -- the controller
 
 
-def test_of_two_that_take_over_from_the_same_controller_one_is_elected() -> None:
+def test_only_one_of_two_candidates_takes_over_from_a_controller() -> None:
     state = new_cluster()
     decision = decide_brokers.elect_controller(state, "a", 0)
     assert decision.result == 1
@@ -151,17 +151,17 @@ def test_of_two_that_take_over_from_the_same_controller_one_is_elected() -> None
         decide_brokers.elect_controller(state, "b", 0)
 
 
-def test_a_controller_that_was_replaced_changes_nothing() -> None:
+def test_a_replaced_controller_is_fenced() -> None:
     state = with_replicas()
     state = after(state, decide_brokers.elect_controller(state, "d", 1))
     with pytest.raises(ControllerMovedError):
         elections.broker_checks(state, 1, Checked(offline=[0]))
 
 
-# -- brokers that fail and come back
+# -- brokers that fail and return
 
 
-def test_a_leader_that_fails_gives_way_to_the_next_in_sync_replica_in_one_commit() -> None:
+def test_a_failed_leader_is_replaced_by_the_next_in_sync_replica_in_one_commit() -> None:
     state = with_replicas([[0, 1, 2], [1, 2, 0]])
     state = checked(state, offline=[0])
     assert (orders(state).leader, orders(state).leader_epoch, orders(state).isr) == (1, 1, (1, 2))
@@ -170,37 +170,37 @@ def test_a_leader_that_fails_gives_way_to_the_next_in_sync_replica_in_one_commit
     assert orders(state).replicas == (0, 1, 2)
 
 
-def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_again_once_it_is_back() -> None:
+def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_when_it_returns() -> None:
     state = checked(appended(with_replicas([[0, 1]]), [0]), offline=[0])
     assert (orders(state).leader, orders(state).isr, orders(state).leader_epoch) == (-1, (0,), 1)
     state = checked(state, online=[0])
     assert (orders(state).leader, orders(state).isr, orders(state).leader_epoch) == (0, (0,), 2)
 
 
-def test_a_broker_that_is_back_is_not_in_sync_before_it_has_caught_up() -> None:
+def test_a_returned_broker_is_out_of_sync_until_it_has_caught_up() -> None:
     state = checked(checked(with_replicas(), offline=[0]), online=[0])
     assert state.brokers[0].online
     assert orders(state).isr == (1, 2)
 
 
-def test_a_location_that_lost_files_leaves_the_isr_although_it_answers() -> None:
+def test_an_online_location_that_lost_files_leaves_the_isr() -> None:
     state = checked(with_replicas(), online=[0, 1, 2], went_back=[0])
     assert (orders(state).leader, orders(state).isr) == (1, (1, 2))
     assert state.brokers[0].online
 
 
-def test_a_location_that_lost_files_does_not_lead_where_one_that_did_not_is_offline() -> None:
+def test_a_location_that_lost_files_does_not_lead_while_an_intact_one_is_offline() -> None:
     state = appended(with_replicas([[0, 1]]), [0, 1])
     state = checked(state, offline=[1], went_back=[0])
     assert (orders(state).leader, orders(state).isr) == (-1, (1,))
 
 
-def test_checks_that_find_nothing_new_write_nothing() -> None:
+def test_checks_without_changes_write_nothing() -> None:
     state = checked(with_replicas(), offline=[0])
     assert elections.broker_checks(state, 1, Checked(online=[1, 2, 3], offline=[0])).actions == []
 
 
-def test_more_changes_than_fit_a_commit_are_made_by_the_next_ones() -> None:
+def test_changes_beyond_the_limit_of_a_commit_are_made_by_the_next_ones() -> None:
     state = with_replicas([[0, 1]] * 5)
     decision = elections.broker_checks(state, 1, Checked(offline=[0]), limit=2)
     assert (len(decision.result.partitions), decision.result.more) == (2, True)
@@ -212,7 +212,7 @@ def test_more_changes_than_fit_a_commit_are_made_by_the_next_ones() -> None:
     assert {orders(state, number).leader for number in range(5)} == {1}
 
 
-# -- elections that are asked for
+# -- requested elections
 
 
 def test_the_preferred_leader_leads_again() -> None:
@@ -232,7 +232,7 @@ def test_the_preferred_leader_leads_again() -> None:
     )
 
 
-def test_imbalance_is_the_share_of_a_brokers_partitions_that_others_lead() -> None:
+def test_imbalance_is_the_share_of_preferred_partitions_led_by_other_brokers() -> None:
     state = with_replicas([[0, 1], [0, 1], [1, 0]])
     assert elections.imbalance(state) == {0: 0.0, 1: 0.0}
     assert elections.imbalance(checked(state, offline=[0])) == {0: 1.0, 1: 0.0}
@@ -243,12 +243,12 @@ def segment(state: State, base: int, end: int, broker: int = 0) -> Segment:
     return Segment(0, base, end, end - base, path, broker, 0, 1, 0, 10, 1, 5, NO_APPEND_TIME, 0, state.version)
 
 
-def test_an_unclean_leader_takes_over_without_what_it_lacks_and_offsets_are_not_used_again() -> None:
+def test_an_unclean_leader_drops_the_records_it_lacks_and_offsets_are_not_reused() -> None:
     state = appended(appended(with_replicas([[0, 1]]), [0, 1]), [0])
     state = checked(state, offline=[0])
     assert elections.needs_unclean_election(state, "orders", 0) == [1]
-    gone = removed("t1", [segment(state, 2, 4)])
-    lost = Replacement(topic="orders", topic_id="t1", partition=0, start_offset=2, end_offset=4, removed=gone)
+    dropped = removed("t1", [segment(state, 2, 4)])
+    lost = Replacement(topic="orders", topic_id="t1", partition=0, start_offset=2, end_offset=4, removed=dropped)
     asked = UncleanElection("orders", "t1", 0, 1, 4, state.version, [lost])
     decision = elections.elect_unclean(state, [asked], epoch=1)
     assert decision.result == {("orders", 0): None}
@@ -258,33 +258,33 @@ def test_an_unclean_leader_takes_over_without_what_it_lacks_and_offsets_are_not_
     assert isinstance(elections.elect_unclean(state, [asked]).result[ORDERS_0], ElectionNotNeededError)
 
 
-def test_an_unclean_leader_that_was_looked_at_before_a_change_is_not_taken() -> None:
+def test_an_unclean_election_planned_before_a_change_is_refused() -> None:
     state = checked(appended(with_replicas([[0, 1]]), [0]), offline=[0])
     asked = UncleanElection("orders", "t1", 0, 1, 1, state.version, [])
     outcome = elections.elect_unclean(state, [asked]).result
     assert isinstance(outcome[ORDERS_0], EligibleLeadersNotAvailableError)
 
 
-def test_nobody_takes_over_uncleanly_while_an_in_sync_replica_is_online() -> None:
+def test_no_unclean_election_while_an_in_sync_replica_is_online() -> None:
     state = appended(with_replicas([[0, 1]]), [0])
     assert elections.needs_unclean_election(state, "orders", 0) == []
 
 
-# -- into the ISR
+# -- joining the ISR
 
 
 def caught_up(state: State, broker: int, number: int = 0) -> CaughtUp:
     return CaughtUp("orders", "t1", number, broker, orders(state, number).log_end_offset, state.version)
 
 
-def test_a_replica_that_holds_everything_comes_into_the_isr_in_the_order_of_the_replicas() -> None:
+def test_a_caught_up_replica_joins_the_isr_in_replica_order() -> None:
     state = appended(with_replicas(), [2])
     assert orders(state).isr == (2,)
     state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 1), caught_up(state, 0)]))
     assert orders(state).isr == (0, 1, 2)
 
 
-def test_records_appended_meanwhile_keep_a_replica_out_unless_they_went_to_it_too() -> None:
+def test_a_replica_that_misses_concurrent_appends_does_not_join_the_isr() -> None:
     state = appended(with_replicas([[0, 1]]), [0])
     looked_at = caught_up(state, 1)
     followed = appended(appended(state, [0, 1]), [0, 1])
@@ -299,7 +299,7 @@ def test_records_appended_meanwhile_keep_a_replica_out_unless_they_went_to_it_to
     assert "offset 2" in result.left_out[0][1]
 
 
-def test_who_was_moved_away_is_offline_or_has_lost_its_topic_stays_out() -> None:
+def test_a_removed_or_offline_replica_does_not_join_the_isr() -> None:
     state = appended(with_replicas([[0, 1]]), [0])
     looked_at = caught_up(state, 1)
     for changed in (
@@ -310,7 +310,7 @@ def test_who_was_moved_away_is_offline_or_has_lost_its_topic_stays_out() -> None
         assert decide_replicas.expand_isr(changed, [looked_at]).result.joined == []
 
 
-def test_a_replica_that_has_caught_up_leads_where_nobody_does() -> None:
+def test_a_caught_up_replica_leads_a_partition_without_a_leader() -> None:
     state = checked(appended(with_replicas([[0, 1]]), [0]), offline=[0])
     state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 1)]))
     assert (orders(state).leader, orders(state).isr) == (1, (0, 1))
@@ -319,7 +319,7 @@ def test_a_replica_that_has_caught_up_leads_where_nobody_does() -> None:
 # -- reassignment
 
 
-def test_replicas_move_once_the_new_ones_are_in_sync_and_the_leader_moves_in() -> None:
+def test_replicas_move_once_the_new_ones_are_in_sync_and_lead() -> None:
     state = with_replicas([[0, 1]])
     state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [2, 3]}))
     partition = orders(state)
@@ -336,13 +336,13 @@ def test_replicas_move_once_the_new_ones_are_in_sync_and_the_leader_moves_in() -
     assert decide_replicas.reassignments(state) == {}
 
 
-def test_fewer_replicas_or_another_order_need_no_copying() -> None:
+def test_removing_or_reordering_replicas_completes_without_copying() -> None:
     state = with_replicas([[0, 1, 2]])
     state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [2, 1]}))
     assert (orders(state).replicas, orders(state).isr, orders(state).leader) == ((2, 1), (1, 2), 2)
 
 
-def test_a_reassignment_is_cancelled_back_to_what_it_was() -> None:
+def test_a_cancelled_reassignment_restores_the_original_replicas() -> None:
     state = with_replicas([[0, 1]])
     state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [2, 1]}))
     state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): None}))
@@ -352,7 +352,7 @@ def test_a_reassignment_is_cancelled_back_to_what_it_was() -> None:
     assert isinstance(again[ORDERS_0], NoReassignmentInProgressError)
 
 
-def test_a_reassignment_under_way_is_changed_to_a_new_target() -> None:
+def test_a_running_reassignment_can_be_retargeted() -> None:
     state = with_replicas([[0, 1]])
     state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [0, 2]}))
     state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [0, 3]}))
@@ -361,7 +361,7 @@ def test_a_reassignment_under_way_is_changed_to_a_new_target() -> None:
 
 
 @pytest.mark.parametrize("target", [[], [1, 1], [9], [3]])
-def test_a_target_that_cannot_be_is_refused_and_the_others_are_not(target: list[int]) -> None:
+def test_an_invalid_target_is_refused_and_the_others_are_started(target: list[int]) -> None:
     state = commit(with_replicas([[0, 1], [0, 1]]), [ChangeBroker(broker=3, cordoned=True)])
     decision = decide_replicas.alter_reassignments(state, {("orders", 0): target, ("orders", 1): [1]})
     assert isinstance(decision.result[ORDERS_0], InvalidReplicaAssignmentError)
@@ -375,15 +375,16 @@ def test_a_change_of_the_replication_factor_is_refused_where_it_is_not_allowed()
     assert isinstance(result[ORDERS_0], InvalidReplicaAssignmentError)
 
 
-# -- whatever happens
+# -- invariants
 
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_whatever_happens_the_leader_is_online_and_in_sync_and_holds_every_segment(data: st.DataObject) -> None:
-    """Checks, appends, catching up and reassignments in any order: who is in the ISR has all runs that are live."""
+def test_the_leader_is_always_online_and_in_sync_and_holds_every_segment(data: st.DataObject) -> None:
+    """Invariant under checks, appends, catching up and reassignments in any order: every member of the ISR has all live
+    runs."""
     state = with_replicas([[0, 1, 2]])
-    held: dict[int, set[int]] = {broker: set() for broker in range(4)}
+    runs_of: dict[int, set[int]] = {broker: set() for broker in range(4)}
     epochs = [0]
     for _ in range(data.draw(st.integers(1, 12))):
         step = data.draw(st.sampled_from(["check", "append", "catch up", "reassign", "cancel", "prefer"]))
@@ -395,12 +396,12 @@ def test_whatever_happens_the_leader_is_online_and_in_sync_and_holds_every_segme
             others = data.draw(st.sets(st.sampled_from(partition.replicas)))
             copies = [partition.leader, *sorted(others - {partition.leader})]
             for broker in copies:
-                held[broker].add(partition.log_end_offset)
+                runs_of[broker].add(partition.log_end_offset)
             state = appended(state, copies)
         elif step == "catch up":
             broker = data.draw(st.sampled_from(partition.replicas))
             seen = caught_up(state, broker)
-            held[broker] |= set(range(0, partition.log_end_offset, 2))
+            runs_of[broker] |= set(range(0, partition.log_end_offset, 2))
             state = after(state, decide_replicas.expand_isr(state, [seen]))
         elif step == "reassign":
             target = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True))
@@ -413,7 +414,7 @@ def test_whatever_happens_the_leader_is_online_and_in_sync_and_holds_every_segme
         assert partition.isr
         assert set(partition.isr) <= set(partition.replicas)
         for broker in partition.isr:
-            assert held[broker] >= set(range(0, partition.log_end_offset, 2))
+            assert runs_of[broker] >= set(range(0, partition.log_end_offset, 2))
         if partition.leader >= 0:
             assert partition.leader in partition.isr
         epochs.append(partition.leader_epoch)

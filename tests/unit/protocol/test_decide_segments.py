@@ -1,4 +1,4 @@
-"""Jobs that replace and delete segments: what still holds when they ask, and what somebody else changed meanwhile."""
+"""Decisions that replace and delete segments, and how they treat concurrent changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = "0" * 32
 
 
 def with_records(appends: int = 10) -> State:
-    """Offsets 0 to 3 * appends of orders-0, three in a segment."""
+    """Offsets 0 to 3 * appends of orders-0, with three records in each segment."""
     state = with_topic()
     for _ in range(appends):
         state = after(state, decide_append(state, request(item(3))))
@@ -57,7 +57,7 @@ def asked(state: State, version: int, *changes: Replacement | Deletion) -> tuple
     return (after(state, decision) if decision.actions else state), decision.result
 
 
-def test_appends_do_not_stand_in_the_way_of_a_replacement() -> None:
+def test_concurrent_appends_do_not_prevent_a_replacement() -> None:
     planned = with_records()
     newer = after(planned, decide_append(planned, request(item(3))))
     state, result = asked(newer, planned.version, merged(0, 9))
@@ -67,7 +67,7 @@ def test_appends_do_not_stand_in_the_way_of_a_replacement() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 3), (6, 12), (0, 30)])
-def test_the_second_of_two_jobs_at_the_same_offsets_is_left_out(start: int, end: int) -> None:
+def test_the_second_of_two_overlapping_changes_is_skipped(start: int, end: int) -> None:
     planned = with_records()
     first, _ = asked(planned, planned.version, merged(0, 9))
     state, result = asked(first, planned.version, merged(start, end))
@@ -75,14 +75,14 @@ def test_the_second_of_two_jobs_at_the_same_offsets_is_left_out(start: int, end:
     assert "have changed since version" in result.left_out[0].why
 
 
-def test_two_jobs_at_other_offsets_both_have_their_way() -> None:
+def test_changes_of_disjoint_offsets_are_both_made() -> None:
     planned = with_records()
     first, _ = asked(planned, planned.version, merged(9, 18))
     _, result = asked(first, planned.version, merged(0, 9), merged(18, 30))
     assert len(result.done) == 2
 
 
-def test_a_deletion_at_the_front_leaves_a_replacement_behind_it_alone() -> None:
+def test_a_deletion_does_not_prevent_a_replacement_behind_it() -> None:
     planned = with_records()
     first, _ = asked(planned, planned.version, deletion(9))
     assert first.partition("orders", 0).log_start_offset == 9
@@ -92,24 +92,24 @@ def test_a_deletion_at_the_front_leaves_a_replacement_behind_it_alone() -> None:
     assert result.left_out
 
 
-def test_a_change_that_may_be_forgotten_counts_as_one() -> None:
+def test_a_change_too_old_to_be_remembered_counts_as_a_conflict() -> None:
     planned = state = with_records(limits.SEGMENT_CHANGES_KEPT + 2)
     for number in range(limits.SEGMENT_CHANGES_KEPT):
         state, result = asked(state, state.version, merged(3 * number, 3 * number + 3))
         assert not result.left_out
     _, result = asked(state, planned.version, merged(51, 54))
-    assert result.left_out, "as many as are remembered: there may have been more"
+    assert result.left_out, "the limit of remembered changes is reached: there may have been more"
     _, result = asked(state, planned.version + 1, merged(51, 54))
-    assert result.done, "the oldest that is remembered was there when the job planned"
+    assert result.done, "the oldest remembered change was already known when the job planned"
 
 
-def test_the_same_offsets_twice_in_one_request_are_changed_once() -> None:
+def test_repeated_changes_in_one_request_are_made_once() -> None:
     state = with_records()
     _, result = asked(state, state.version, merged(0, 9), merged(6, 12))
     assert len(result.done) == len(result.left_out) == 1
 
 
-def test_changes_that_belong_together_are_made_all_or_none() -> None:
+def test_grouped_changes_are_made_all_or_none() -> None:
     planned = with_records()
     first, _ = asked(planned, planned.version, merged(0, 3))
     pair = [replace(merged(start, start + 9), together=True) for start in (0, 12)]
@@ -120,13 +120,13 @@ def test_changes_that_belong_together_are_made_all_or_none() -> None:
     assert result.done == pair
 
 
-def test_files_begun_before_a_vacuum_are_not_taken_in() -> None:
+def test_replacements_with_files_begun_before_a_vacuum_are_refused() -> None:
     state = commit(with_records(), [FenceWriters(version=5)])
     _, result = asked(state, state.version, merged(0, 9, version=5), merged(9, 18, version=6))
     assert [one.change.start_offset for one in result.left_out if isinstance(one.change, Replacement)] == [0]
 
 
-def test_a_topic_created_again_is_not_touched() -> None:
+def test_changes_planned_for_a_deleted_topic_do_not_touch_a_recreated_one() -> None:
     state = with_records()
     again = after(state, delete_topic(state, "orders"))
     again = after(again, create_topic(again, NewTopic(name="orders", topic_id="t2", partitions=2)))
@@ -134,7 +134,7 @@ def test_a_topic_created_again_is_not_touched() -> None:
     assert result.left_out[0].why == "the topic was deleted"
 
 
-def test_the_listing_of_removed_files_is_only_named_where_something_was_removed() -> None:
+def test_a_commit_names_a_listing_only_if_it_retires_files() -> None:
     state = with_records()
     files = RemoveFiles(listing="meta/removed/x", files=1, size_bytes=1, delay_ms=60_000)
     decision = decide_segments.change_segments(
@@ -149,7 +149,7 @@ def test_the_listing_of_removed_files_is_only_named_where_something_was_removed(
 
 
 @pytest.mark.parametrize("action", [merged(0, 99), merged(9, 9)])
-def test_a_commit_whose_segments_do_not_fit_is_refused_by_the_fold(action: Replacement) -> None:
+def test_the_fold_refuses_a_commit_with_mismatching_segments(action: Replacement) -> None:
     state = with_records()
     with pytest.raises(CorruptMetadataError, match="do not fit"):
         commit(
@@ -181,12 +181,12 @@ def test_records_are_deleted_up_to_an_offset_or_to_the_high_watermark() -> None:
     assert decide_segments.delete_records(state, {("orders", 0): -1}).result == {("orders", 0): 30}
 
 
-def test_records_that_are_not_there_cannot_be_deleted() -> None:
+def test_deleting_beyond_the_log_end_is_refused() -> None:
     with pytest.raises(OffsetOutOfRangeError, match="orders-0 cannot start at offset 31"):
         decide_segments.delete_records(with_records(), {("orders", 0): 31})
 
 
-def test_records_of_a_compacted_topic_are_not_deleted() -> None:
+def test_deleting_records_of_a_compacted_topic_is_refused() -> None:
     state = with_records()
     state = after(state, alter_configs(state, "orders", {"cleanup.policy": "compact"}, []))
     with pytest.raises(PolicyViolationError, match="does not contain delete"):

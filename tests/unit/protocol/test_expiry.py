@@ -1,4 +1,4 @@
-"""What producers and applications are remembered for, and who forgets them: explicit actions, never a commit's time."""
+"""Producers, transactional ids and applications expire by explicit actions, never by the time of a commit."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def produced(state: State, sequence: int, producer: int = 7) -> Decision[AppendR
 
 
 def advanced(state: State, ms: int) -> State:
-    """Some commit so much later, by its writer's clock."""
+    """A commit that much later by the clock of its writer."""
     return commit(state, [], timestamp=state.timestamp_ms + ms)
 
 
-def test_a_commit_with_a_time_far_ahead_makes_no_partition_forget_a_producer() -> None:
+def test_a_commit_with_a_time_far_ahead_expires_no_producer() -> None:
     state = with_topic()
     state = after(state, produced(state, 0))
     other = produced(state, 0, producer=8).actions
@@ -45,7 +45,7 @@ def test_a_commit_with_a_time_far_ahead_makes_no_partition_forget_a_producer() -
     assert produced(state, 0).actions == []
 
 
-def test_a_commit_with_a_time_far_ahead_makes_nobody_forget_a_transactional_id() -> None:
+def test_a_commit_with_a_time_far_ahead_expires_no_transactional_id() -> None:
     state = with_topic()
     decision = init_producer(state, "tx")
     state = after(state, decision)
@@ -53,7 +53,7 @@ def test_a_commit_with_a_time_far_ahead_makes_nobody_forget_a_transactional_id()
     assert init_producer(state, "tx").result == (decision.result.producer_id, 1)
 
 
-def test_a_partition_forgets_a_producer_that_was_silent_for_a_day_when_the_maintenance_says_so() -> None:
+def test_maintenance_expires_a_producer_idle_for_a_day() -> None:
     state = with_topic()
     state = after(state, produced(state, 0))
     state = advanced(state, DAY_MS)
@@ -65,7 +65,7 @@ def test_a_partition_forgets_a_producer_that_was_silent_for_a_day_when_the_maint
     assert expire_partition_producers(state, state.timestamp_ms).actions == []
 
 
-def test_a_transactional_id_that_was_silent_for_a_week_is_forgotten_when_the_maintenance_says_so() -> None:
+def test_maintenance_expires_a_transactional_id_idle_for_a_week() -> None:
     state = with_topic()
     state = advanced(after(state, init_producer(state, "tx")), 7 * DAY_MS)
     state = after(state, init_producer(state, "fresh"))
@@ -74,7 +74,7 @@ def test_a_transactional_id_that_was_silent_for_a_week_is_forgotten_when_the_mai
     assert init_producer(state, "tx").result == (state.next_producer_id, 0)
 
 
-def test_a_maintainer_whose_clock_is_ahead_expires_nothing_early() -> None:
+def test_a_fast_clock_of_the_maintenance_expires_nothing_early() -> None:
     state = with_topic()
     state = after(state, produced(state, 0))
     state = after(state, init_producer(state, "tx"))
@@ -84,14 +84,14 @@ def test_a_maintainer_whose_clock_is_ahead_expires_nothing_early() -> None:
     assert decide_expiry.expiry_now_ms(state, ahead) == state.timestamp_ms
 
 
-def test_a_maintainer_whose_log_is_ahead_goes_by_its_own_clock() -> None:
+def test_maintenance_uses_its_own_clock_when_the_log_time_is_ahead() -> None:
     state = with_topic()
     state = after(state, produced(state, 0))
     now_ms = state.timestamp_ms
     assert expire_partition_producers(advanced(state, 365 * DAY_MS), now_ms).actions == []
 
 
-def test_the_times_are_settings_of_the_cluster() -> None:
+def test_expiration_times_are_cluster_settings() -> None:
     state = with_topic()
     changes = {"transactional.id.expiration.ms": "1000", "producer.id.expiration.ms": "2000"}
     state = after(state, alter_configs(state, "", changes, []))
@@ -102,19 +102,19 @@ def test_the_times_are_settings_of_the_cluster() -> None:
     assert expire_partition_producers(state, state.timestamp_ms).result == 0
 
 
-def test_one_decision_forgets_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_decision_expires_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_FORGOTTEN_PER_COMMIT", 2)
     state = with_topic()
     state = commit(state, [InitProducer(producer_id=n, producer_epoch=0, transactional_id=f"t{n}") for n in range(5)])
     state = advanced(state, 8 * DAY_MS)
-    found = []
+    expired = []
     while (decision := expire_transactional_ids(state, state.timestamp_ms)).actions:
-        found.append(decision.result)
+        expired.append(decision.result)
         state = after(state, decision)
-    assert found == [2, 2, 1]
+    assert expired == [2, 2, 1]
 
 
-def test_an_application_is_forgotten_by_the_version_of_its_newest_write() -> None:
+def test_an_application_expires_by_the_version_of_its_newest_write() -> None:
     state = with_topic()
     for name in ("a", "b"):
         state = after(state, decide_append(state, request(item(), application=name, application_version=1)))
@@ -123,7 +123,7 @@ def test_an_application_is_forgotten_by_the_version_of_its_newest_write() -> Non
     assert set(state.applications) == {"b"}
 
 
-def test_a_forgotten_application_may_write_the_same_number_again() -> None:
+def test_an_expired_application_may_reuse_a_write_number() -> None:
     state = with_topic()
     write = request(item(), application="a", application_version=1)
     state = after(state, decide_append(state, write))
@@ -132,7 +132,7 @@ def test_a_forgotten_application_may_write_the_same_number_again() -> None:
     assert decide_append(state, write).actions != []
 
 
-def test_forgetting_what_is_not_known_is_an_error() -> None:
+def test_expiring_an_unknown_entry_is_an_error() -> None:
     state = with_topic()
     with pytest.raises(NotFoundError, match="'nobody'"):
         forget_applications(state, ["nobody"])
@@ -140,11 +140,11 @@ def test_forgetting_what_is_not_known_is_an_error() -> None:
         forget_transactional_ids(state, ["nobody"])
 
 
-# -- an append whose first try may have been forgotten
+# -- an append whose first attempt may have been forgotten
 
 
 def file_of(state: State) -> str:
-    """The path of a file that is begun now."""
+    """The path of a file begun now."""
     return f"t1/{file_name(0, state.version, 'w')}"
 
 
@@ -161,7 +161,7 @@ def forgotten(state: State) -> State:
 
 
 @pytest.mark.parametrize("sequence", [0, 3])
-def test_an_append_that_may_have_been_forgotten_is_not_stored_again(sequence: int) -> None:
+def test_a_retried_append_of_an_expired_producer_is_refused(sequence: int) -> None:
     state = with_topic()
     if sequence:
         state = after(state, sent(state, file_of(state)))
@@ -174,7 +174,7 @@ def test_an_append_that_may_have_been_forgotten_is_not_stored_again(sequence: in
     assert (refused.value.topic, refused.value.partition, refused.value.path) == ("orders", 0, path)
 
 
-def test_an_append_that_may_have_been_forgotten_is_refused_after_appends_of_others_too() -> None:
+def test_a_retried_append_of_an_expired_producer_is_refused_after_other_appends() -> None:
     state = with_topic()
     path = file_of(state)
     state = forgotten(after(state, sent(state, path)))
@@ -183,7 +183,7 @@ def test_an_append_that_may_have_been_forgotten_is_refused_after_appends_of_othe
         sent(state, path)
 
 
-def test_a_producer_that_was_forgotten_goes_on_with_files_it_begins_since() -> None:
+def test_an_expired_producer_can_append_files_begun_later() -> None:
     state = with_topic()
     state = forgotten(after(state, sent(state, file_of(state))))
     assert state.partition("orders", 0).producers_forgotten_at == state.version
@@ -191,7 +191,7 @@ def test_a_producer_that_was_forgotten_goes_on_with_files_it_begins_since() -> N
     assert sent(state, file_of(state), sequence=3).actions
 
 
-def test_what_a_partition_still_knows_of_a_producer_counts_whatever_it_forgot_of_others() -> None:
+def test_a_remembered_producer_can_append_after_others_expired() -> None:
     state = with_topic()
     state = after(state, sent(state, file_of(state), producer=8))
     state = advanced(state, DAY_MS)
@@ -204,7 +204,7 @@ def test_what_a_partition_still_knows_of_a_producer_counts_whatever_it_forgot_of
     assert sent(state, path, sequence=3).actions
 
 
-def test_a_transaction_may_take_longer_than_its_producer_is_remembered() -> None:
+def test_a_transaction_may_outlast_the_expiry_of_its_producer() -> None:
     state = with_topic()
     state = after(state, init_producer(state, "tx"))
     path = file_of(state)

@@ -1,4 +1,4 @@
-"""Where a consumer starts, and which committed offsets of a group count."""
+"""Where a consumer starts, and which committed offsets of a group are valid."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sparklog.types import TopicPartition
 
 @pytest.mark.parametrize("committed", [3, 5, 9])
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
-def test_a_committed_offset_in_the_log_is_the_start_whatever_the_reset_policy(reset: str, committed: int) -> None:
+def test_a_committed_offset_within_the_log_overrides_the_reset_policy(reset: str, committed: int) -> None:
     assert find_start(reset, 3, 9, committed) == committed
 
 
 @pytest.mark.parametrize("committed", [None, 2, 10])
 @pytest.mark.parametrize(("reset", "start"), [("earliest", 3), ("latest", 9), ("none", None)])
-def test_without_a_committed_offset_in_the_log_the_reset_policy_decides(
+def test_the_reset_policy_applies_without_a_committed_offset_within_the_log(
     reset: str, start: int | None, committed: int | None
 ) -> None:
     assert find_start(reset, 3, 9, committed) == start
 
 
-def test_offsets_of_a_topic_that_was_recreated_or_deleted_do_not_count() -> None:
+def test_offsets_of_a_recreated_or_deleted_topic_are_ignored() -> None:
     def offset(topic: str, topic_id: str) -> GroupOffset:
         return GroupOffset(
             topic=topic, topic_id=topic_id, partition=0, offset=7, leader_epoch=0, metadata="", timestamp_ms=0

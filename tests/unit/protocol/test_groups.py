@@ -60,13 +60,13 @@ def owned(state: State, member: str) -> list[int]:
     return list(state.groups["g"].members[member].assigned.get("orders", ()))
 
 
-def test_the_first_member_gets_everything_with_its_join() -> None:
+def test_the_first_member_gets_all_partitions_on_joining() -> None:
     state = joined(with_topic(partitions=4), "a")
     assert (state.groups["g"].generation, owned(state, "a")) == (1, [0, 1, 2, 3])
     assert state.groups["g"].name_of_state == "Stable"
 
 
-def test_a_second_member_gets_its_share_only_once_the_owner_has_let_go() -> None:
+def test_a_second_member_gets_its_share_once_the_owner_has_revoked_it() -> None:
     state = joined(joined(with_topic(partitions=4), "a"), "b")
     assert (owned(state, "a"), owned(state, "b")) == ([0, 1], [])
     assert state.groups["g"].members["a"].revoking == {"orders": (2, 3)}
@@ -77,30 +77,30 @@ def test_a_second_member_gets_its_share_only_once_the_owner_has_let_go() -> None
     assert (state.groups["g"].generation, state.groups["g"].name_of_state) == (2, "Stable")
 
 
-def test_what_an_expired_member_held_goes_to_the_others_in_one_commit() -> None:
+def test_partitions_of_an_expired_member_are_reassigned_in_the_same_commit() -> None:
     state = joined(joined(with_topic(partitions=4), "a"), "b")
     state = left(state, "a")
     assert owned(state, "b") == [0, 1, 2, 3]
 
 
-def test_an_expiry_decided_in_an_older_generation_takes_nobody_out() -> None:
+def test_an_expiry_decided_in_an_older_generation_removes_no_member() -> None:
     state = joined(joined(with_topic(), "a"), "b")
     assert leave_group(state, "g", ["a"], "expired", generation=1).actions == []
     assert leave_group(state, "g", ["a"], "expired", generation=2).result == ["a"]
 
 
-def test_joining_again_with_the_same_subscription_changes_nothing() -> None:
+def test_rejoining_with_the_same_subscription_changes_nothing() -> None:
     state = joined(with_topic(), "a")
     assert join_group(state, JoinRequest(group="g", member="a", topics=("orders",))).actions == []
 
 
-def test_a_changed_subscription_begins_a_generation() -> None:
+def test_a_changed_subscription_starts_a_generation() -> None:
     state = joined(joined(with_topic(), "a"), "a", topics=("orders", "later"))
     assert state.groups["g"].generation == 2
     assert state.groups["g"].members["a"].topics == ("later", "orders")
 
 
-def test_a_topic_that_comes_grows_or_goes_begins_a_generation_of_its_subscribers() -> None:
+def test_creating_growing_or_deleting_a_topic_starts_a_generation_of_its_subscribers() -> None:
     state = joined(with_topic(partitions=1), "a", topics=("orders", "later"))
     state = after(state, create_topic(state, NewTopic(name="later", topic_id="t2", partitions=2)))
     assert state.groups["g"].members["a"].assigned == {"later": (0, 1), "orders": (0,)}
@@ -111,7 +111,7 @@ def test_a_topic_that_comes_grows_or_goes_begins_a_generation_of_its_subscribers
     assert (member.assigned, member.revoking, state.groups["g"].generation) == ({"later": (0, 1)}, {}, 4)
 
 
-def test_a_topic_nobody_subscribes_to_disturbs_no_group() -> None:
+def test_a_topic_without_subscribers_starts_no_generation() -> None:
     state = joined(with_topic(), "a")
     state = after(state, create_topic(state, NewTopic(name="other", topic_id="t2")))
     assert state.groups["g"].generation == 1
@@ -139,7 +139,7 @@ def test_a_member_without_a_common_assignor_is_refused() -> None:
         joined(state, "b", assignors=("by-moon",))
 
 
-def test_a_full_group_takes_no_newcomer_but_its_own_members() -> None:
+def test_a_full_group_refuses_new_members_but_not_its_own() -> None:
     state = with_topic()
     state = after(state, alter_configs(state, "", {"group.max.size": "1"}, []))
     state = joined(state, "a")
@@ -164,7 +164,7 @@ def test_offsets_of_an_older_generation_or_an_unknown_member_are_refused() -> No
     assert state.groups["g"].offsets["t1:0"].offset == 1
 
 
-def test_what_a_member_has_let_go_of_it_cannot_commit_any_more() -> None:
+def test_a_member_cannot_commit_offsets_of_revoked_partitions() -> None:
     state = joined(joined(with_topic(partitions=4), "a"), "b")
     late = GroupCommit(group="g", offsets={("orders", 2): 7}, member="a", generation=2)
     assert commit_group_offsets(state, late).actions
@@ -180,7 +180,7 @@ def test_an_offset_keeps_its_metadata_and_leader_epoch() -> None:
     assert (kept.offset, kept.metadata, kept.leader_epoch, kept.topic_id) == (5, "half way", 3, "t1")
 
 
-def test_offsets_of_what_does_not_exist_are_refused() -> None:
+def test_offsets_of_partitions_that_do_not_exist_are_refused() -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 9): 5}))
     long = OffsetAndMetadata(5, "x" * 5000)
@@ -188,14 +188,14 @@ def test_offsets_of_what_does_not_exist_are_refused() -> None:
         commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 0): long}))
 
 
-def test_a_groups_offsets_go_with_the_topic() -> None:
+def test_deleting_a_topic_deletes_its_committed_offsets() -> None:
     state = with_topic()
     state = after(state, commit_group_offsets(state, GroupCommit(group="g", offsets={("orders", 0): 1})))
     state = after(state, delete_topic(state, "orders"))
     assert not state.groups["g"].offsets
 
 
-def test_a_group_with_members_cannot_be_deleted_nor_lose_offsets_of_what_they_subscribe_to() -> None:
+def test_a_group_with_members_keeps_itself_and_the_offsets_of_subscribed_topics() -> None:
     state = joined(with_topic(), "a")
     state = after(
         state, commit_group_offsets(state, GroupCommit(group="g", offsets={("orders", 0): 1}, member="a", generation=1))
@@ -211,7 +211,7 @@ def test_a_group_with_members_cannot_be_deleted_nor_lose_offsets_of_what_they_su
     assert not after(state, delete_group(state, "g")).groups
 
 
-def test_offsets_of_a_group_without_members_expire_and_the_group_with_the_last_one() -> None:
+def test_offsets_of_an_empty_group_expire_and_then_the_group() -> None:
     state = joined(with_topic(), "a")
     at = GroupCommit(group="g", offsets={("orders", 0): 1}, member="a", generation=1)
     state = after(state, commit_group_offsets(state, at))
@@ -232,7 +232,7 @@ def test_records_and_the_offsets_of_a_fenced_member_are_refused_together() -> No
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["join", "leave", "ack"])), max_size=40))
-def test_whatever_happens_no_partition_has_two_owners_and_none_stays_alone(steps: list[tuple[str, str]]) -> None:
+def test_every_partition_always_ends_up_with_exactly_one_owner(steps: list[tuple[str, str]]) -> None:
     state = with_topic(partitions=5)
     for member, step in steps:
         group = state.groups.get("g")
@@ -244,13 +244,13 @@ def test_whatever_happens_no_partition_has_two_owners_and_none_stays_alone(steps
         elif step == "ack" and inside:
             state = acknowledged(state, member)
         members = state.groups["g"].members if "g" in state.groups else {}
-        holders = [place for one in members.values() for place in held_partitions(one)]
+        holders = [partition for one in members.values() for partition in held_partitions(one)]
         assert len(holders) == len(set(holders))
     if not state.groups.get("g") or not state.groups["g"].members:
         return
     for member in state.groups["g"].members:
         state = acknowledged(state, member)
     group = state.groups["g"]
-    everything = {place for one in group.members.values() for place in held_partitions(one)}
+    everything = {partition for one in group.members.values() for partition in held_partitions(one)}
     assert everything == {TopicPartition("orders", number) for number in range(5)}
     assert group.name_of_state == "Stable"

@@ -1,4 +1,4 @@
-"""The log's time grows, but for the one action that sets it back to the present; the state has no later times then."""
+"""The log's time never decreases, except by the action that resets it; no time in the state is later than the reset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY_MS = 60_000
 
 
 def driven_ahead() -> State:
-    """A cluster with something of every kind that has a time: once from before the clock was wrong, once after."""
+    """A cluster with one of every kind of entry that has a time, from before the clock was wrong and from after."""
     state = commit(with_topic(), [], NOW_MS - 1000)
     for at in (NOW_MS - 900, NOW_MS + AHEAD_MS):
         group = "late" if at > NOW_MS else "early"
@@ -43,17 +43,17 @@ def driven_ahead() -> State:
 
 
 def times(state: State) -> list[int]:
-    """All times of a state that something is decided by."""
-    found = [state.timestamp_ms, *(topic.created_ms for topic in state.topics.values())]
-    found += [known.timestamp_ms for known in state.producers.values()]
+    """All times of a state that decisions depend on."""
+    stamps = [state.timestamp_ms, *(topic.created_ms for topic in state.topics.values())]
+    stamps += [producer.timestamp_ms for producer in state.producers.values()]
     for group in state.groups.values():
-        found += [group.empty_since_ms, *(offset.timestamp_ms for offset in group.offsets.values())]
+        stamps += [group.empty_since_ms, *(offset.timestamp_ms for offset in group.offsets.values())]
     for topic in state.topics.values():
-        found += [known.timestamp_ms for held in topic.partitions for known in held.producers.values()]
-    return found
+        stamps += [producer.timestamp_ms for partition in topic.partitions for producer in partition.producers.values()]
+    return stamps
 
 
-def test_a_reset_leaves_nothing_after_the_present_and_nothing_else_changed() -> None:
+def test_a_reset_lowers_all_later_times_and_changes_nothing_else() -> None:
     before = driven_ahead()
     assert max(times(before)) >= NOW_MS + AHEAD_MS
     decision = decide_reset(before, NOW_MS)
@@ -65,21 +65,21 @@ def test_a_reset_leaves_nothing_after_the_present_and_nothing_else_changed() -> 
     assert set(state.groups) == set(before.groups)
 
 
-def test_files_that_left_the_log_keep_the_time_they_have_left() -> None:
+def test_retired_files_keep_their_remaining_time() -> None:
     before = driven_ahead()
     state = commit(before, [ResetTime(time_ms=NOW_MS)], NOW_MS)
     kept = {key.rsplit("/", 1)[1]: files.delete_at_ms for key, files in state.removed_files.items()}
     assert kept == {"early": NOW_MS - 900 + DELAY_MS, "late": NOW_MS + LEFT_AT_LEAST_MS}
 
 
-def test_a_repetition_is_recognised_across_a_reset() -> None:
+def test_a_repetition_is_recognized_across_a_reset() -> None:
     before = driven_ahead()
     state = commit(before, [ResetTime(time_ms=NOW_MS)], NOW_MS)
     repeated = decide_append(state, request(item(partition=1, **PRODUCER)))
     assert repeated.actions == []
 
 
-def test_time_grows_again_after_a_reset() -> None:
+def test_time_increases_again_after_a_reset() -> None:
     state = commit(driven_ahead(), [ResetTime(time_ms=NOW_MS)], NOW_MS)
     with pytest.raises(CorruptMetadataError, match="its time"):
         commit(state, [], NOW_MS)
@@ -95,12 +95,12 @@ def test_only_a_reset_to_its_own_time_may_go_back() -> None:
 
 
 @pytest.mark.parametrize("ahead_ms", [-AHEAD_MS, 0, limits.MAX_CLOCK_SKEW_MS])
-def test_an_ordinary_difference_is_no_reason_for_a_reset(ahead_ms: int) -> None:
+def test_a_small_clock_difference_does_not_cause_a_reset(ahead_ms: int) -> None:
     state = commit(with_topic(), [], NOW_MS + ahead_ms)
     assert decide_reset(state, NOW_MS) == Decision([], 0)
 
 
-def test_requests_of_the_same_commit_are_kept() -> None:
+def test_requests_in_the_commit_of_a_reset_are_kept() -> None:
     before = driven_ahead()
     next_id = before.next_producer_id
     actions = [

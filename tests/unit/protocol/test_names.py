@@ -1,4 +1,4 @@
-"""Names that Kafka accepts are accepted, and nothing else gets near a path, a terminal or a commit."""
+"""Names that Kafka accepts are accepted; all others are refused before they reach a path, a terminal or a commit."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ topic_names = st.text("abcXYZ019._-", min_size=1, max_size=249).filter(lambda na
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "a" * 249, "...", "-", "__consumer_offsets", "0"])
-def test_kafkas_topic_names_are_accepted(name: str) -> None:
+def test_topic_names_of_kafka_are_accepted(name: str) -> None:
     assert validate_topic_name(name) == name
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, None, 7, b"orders", ["a"], True])
-def test_other_topic_names_are_refused_in_ascii_and_with_the_rule(name: object) -> None:
+def test_invalid_topic_names_are_refused_with_an_ascii_message_that_states_the_rule(name: object) -> None:
     with pytest.raises(InvalidTopicError, match="1 to 249 of the characters") as caught:
         validate_topic_name(name)
     assert str(caught.value).isascii()
@@ -63,13 +63,13 @@ def test_other_topic_names_are_refused_in_ascii_and_with_the_rule(name: object) 
     assert len(str(caught.value)) < 400
 
 
-def test_a_refused_topic_name_is_answered_with_the_character_and_where_it_is() -> None:
+def test_the_error_names_the_invalid_character_and_its_position() -> None:
     with pytest.raises(InvalidTopicError, match=re.escape("the character '/' at position 2")):
         validate_topic_name("../x")
 
 
 @given(st.text(max_size=300))
-def test_a_name_is_accepted_exactly_if_kafkas_pattern_takes_it(name: str) -> None:
+def test_a_name_is_accepted_exactly_if_it_matches_the_pattern_of_kafka(name: str) -> None:
     fits = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None and name not in (".", "..")
     if fits:
         assert validate_topic_name(name) == name
@@ -79,7 +79,7 @@ def test_a_name_is_accepted_exactly_if_kafkas_pattern_takes_it(name: str) -> Non
 
 
 @pytest.mark.parametrize(("first", "second"), [("a.b", "a_b"), ("a", "a"), ("._", "_."), ("a.b_c", "a_b.c")])
-def test_names_collide_when_dot_and_underscore_are_taken_for_equal(first: str, second: str) -> None:
+def test_names_that_differ_in_dot_and_underscore_only_collide(first: str, second: str) -> None:
     assert collides(first, second)
 
 
@@ -95,7 +95,7 @@ def test_names_collide_exactly_when_their_keys_are_equal(first: str, second: str
     assert has_collision_characters(first) == ("." in first or "_" in first)
 
 
-def test_kafkas_internal_topics_are_internal() -> None:
+def test_internal_topics_of_kafka_are_internal() -> None:
     assert all(map(is_internal_topic, ["__consumer_offsets", "__transaction_state", "__share_group_state"]))
     assert not any(map(is_internal_topic, ["__mine", "consumer_offsets", ""]))
 
@@ -107,14 +107,14 @@ def test_a_group_id_may_be_any_printable_text(group_id: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["", "  ", "a\n", "a\0b", "\x1b[2J", "a\u2028b", "\ud800", None, 5, b"g"])
 @pytest.mark.parametrize("validate", [validate_group_id, validate_application_id])
-def test_other_ids_are_refused_in_ascii(validate: object, wrong: object) -> None:
+def test_invalid_ids_are_refused_with_an_ascii_message(validate: object, wrong: object) -> None:
     assert callable(validate)
     with pytest.raises(InvalidRequestError, match="text without control characters") as caught:
         validate(wrong)
     assert str(caught.value).isascii()
 
 
-def test_ids_have_a_greatest_length() -> None:
+def test_ids_have_a_maximum_length() -> None:
     assert validate_application_id("a" * MAX_APPLICATION_ID_LENGTH)
     with pytest.raises(InvalidRequestError, match="513 characters"):
         validate_application_id("a" * (MAX_APPLICATION_ID_LENGTH + 1))
@@ -128,12 +128,12 @@ def test_partition_counts_up_to_the_limit_are_accepted(partitions: int) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, -1, MAX_PARTITIONS_PER_TOPIC + 1, 10**30, True, 1.0, "3", None])
-def test_other_partition_counts_are_refused_with_what_is_allowed(partitions: object) -> None:
+def test_the_error_for_an_invalid_partition_count_names_the_allowed_range(partitions: object) -> None:
     with pytest.raises(InvalidPartitionsError, match=r"of topic 'orders' is .* a topic has 1 to"):
         validate_partition_count(partitions, "orders")
 
 
-def test_partitions_are_only_added() -> None:
+def test_partition_counts_only_grow() -> None:
     assert validate_partition_increase("orders", 3, 4) == 4
     with pytest.raises(InvalidPartitionsError, match=r"already has 3 partition\(s\)"):
         validate_partition_increase("orders", 3, 3)

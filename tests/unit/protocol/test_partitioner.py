@@ -1,4 +1,4 @@
-"""Keys land where Kafka's Java client puts them, one by one and in bulk."""
+"""Keys are partitioned as by Kafka's Java client, one at a time and in bulk."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ keys = st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=50)
         (b"abc", 479470107),
     ],
 )
-def test_murmur2_gives_the_numbers_of_kafkas_own_tests(key: bytes, expected: int) -> None:
+def test_murmur2_matches_the_values_of_kafkas_tests(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected
 
 
 @given(keys, st.integers(1, 1000), st.integers(0, 5))
-def test_keys_in_bulk_go_where_each_goes_alone(items: list[bytes | None], partitions: int, cut: int) -> None:
+def test_bulk_partitioning_of_keys_matches_single_keys(items: list[bytes | None], partitions: int, cut: int) -> None:
     array = pa.array(items, pa.binary()).slice(cut)
     expected = [None if key is None else partition_for_key(key, partitions) for key in items[cut:]]
     assert partition_keys(array, partitions).to_pylist() == expected
 
 
-def test_without_numpy_the_same_partitions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_are_the_same_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     array = pa.array([b"a", None, b"", b"longer key", b"12", b"-7"], pa.binary())
     bulk = partition_keys(array, 7), partition_integer_keys(array, 7)
     monkeypatch.setattr(partitioner, "_numpy", lambda: None)
@@ -68,23 +68,23 @@ mixed = st.lists(
 
 
 @given(mixed, st.integers(1, 100))
-def test_integer_keys_in_bulk_go_where_each_goes_alone(items: list[bytes | None], partitions: int) -> None:
+def test_bulk_partitioning_of_integer_keys_matches_single_keys(items: list[bytes | None], partitions: int) -> None:
     expected = [None if key is None else partition_for_integer_key(key, partitions) for key in items]
     assert partition_integer_keys(pa.array(items, pa.binary()), partitions).to_pylist() == expected
 
 
 @pytest.mark.parametrize(("key", "expected"), [(b"13", 5), (b"-1", 7), (b"+9", 1), (b"007", 7)])
-def test_a_key_that_is_a_number_goes_to_it_modulo_the_partitions(key: bytes, expected: int) -> None:
+def test_a_numeric_key_goes_to_its_value_modulo_the_partition_count(key: bytes, expected: int) -> None:
     assert partition_for_integer_key(key, 8) == expected
 
 
 @pytest.mark.parametrize("key", [b"", b"1_0", b"1 ", b"12a", b"1\n", "١".encode()])
-def test_a_key_that_is_no_ascii_number_goes_where_default_puts_it(key: bytes) -> None:
+def test_a_key_that_is_not_an_ascii_number_uses_the_default_partitioner(key: bytes) -> None:
     assert partition_for_integer_key(key, 8) == partition_for_key(key, 8)
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=200), st.integers(1, 9), st.integers(0, 20))
-def test_records_without_a_key_are_spread_evenly_by_rows(batches: list[int], partitions: int, first: int) -> None:
+def test_records_without_a_key_are_spread_evenly(batches: list[int], partitions: int, first: int) -> None:
     sticky = StickyPartitions(partitions, first)
     rows = [0] * partitions
     for number, size in enumerate(batches):
@@ -95,35 +95,35 @@ def test_records_without_a_key_are_spread_evenly_by_rows(batches: list[int], par
     assert max(rows) - min(rows) <= max(batches)
 
 
-def test_many_keys_of_any_length_go_where_each_goes_alone() -> None:
-    # More than one round of rows, lengths from none to many words, and one key that is far longer than the others.
+def test_bulk_partitioning_of_keys_of_any_length_matches_single_keys() -> None:
+    # More than one round of rows, lengths from zero to many words, and one key far longer than the others.
     items = [bytes([number % 251]) * (number % 70) for number in range(40_000)]
     items[35_000] = b"x" * 300_001
-    found = partition_keys(pa.array(items, pa.binary()), 31).to_pylist()
+    partitions = partition_keys(pa.array(items, pa.binary()), 31).to_pylist()
     samples = [*range(0, 40_000, 37), 35_000]
-    assert [found[row] for row in samples] == [partition_for_key(items[row], 31) for row in samples]
+    assert [partitions[row] for row in samples] == [partition_for_key(items[row], 31) for row in samples]
 
 
 @given(st.lists(st.binary(max_size=12), min_size=20, max_size=60), st.integers(1, 50))
-def test_keys_of_like_length_in_bulk_go_where_each_goes_alone(items: list[bytes], partitions: int) -> None:
+def test_bulk_partitioning_of_keys_of_similar_length_matches_single_keys(items: list[bytes], partitions: int) -> None:
     expected = [partition_for_key(key, partitions) for key in items]
     assert partition_keys(pa.array(items, pa.large_binary()), partitions).to_pylist() == expected
 
 
 @pytest.mark.parametrize("sign", [b"", b"-", b"+"])
-def test_an_integer_of_any_length_goes_to_it_modulo_the_partitions(sign: bytes) -> None:
+def test_an_integer_key_of_any_length_goes_to_its_value_modulo_the_partition_count(sign: bytes) -> None:
     key = sign + b"1" + b"0" * 9_999 + b"3"  # 10 to the power of 10,000 is 1 modulo 9
     expected = -13 % 9 if sign == b"-" else 13 % 9
     assert partition_for_integer_key(key, 9) == expected
     assert partition_integer_keys(pa.array([key, b"4"], pa.binary()), 9).to_pylist() == [expected, 4]
 
 
-def test_dictionary_keys_go_where_plain_ones_go() -> None:
+def test_dictionary_encoded_keys_are_partitioned_like_plain_ones() -> None:
     plain = pa.array([b"a", b"b", None, b"a"], pa.binary())
     assert partition_keys(plain.dictionary_encode(), 5).equals(partition_keys(plain, 5))
 
 
-def test_an_empty_array_has_no_partitions() -> None:
+def test_an_empty_array_yields_no_partitions() -> None:
     assert partition_keys(pa.array([], pa.binary()), 5).equals(pa.array([], pa.int32()))
     assert partition_integer_keys(pa.array([], pa.binary()), 5).equals(pa.array([], pa.int32()))
 
@@ -140,6 +140,6 @@ def test_splitting_keeps_the_order_of_rows_within_a_partition(numpy: bool, chose
 
 
 @pytest.mark.parametrize("chosen", [[0, 3], [-1], [None, 1]])
-def test_splitting_refuses_partitions_that_are_not_there(chosen: list[int | None]) -> None:
+def test_splitting_refuses_partitions_that_do_not_exist(chosen: list[int | None]) -> None:
     with pytest.raises(InvalidRecordError, match="0 to 2"):
         split_by_partition(pa.array(chosen, pa.int32()), 3)

@@ -1,4 +1,4 @@
-"""Replicas of new partitions go where Kafka's round-robin with a shift puts them."""
+"""Replicas of new partitions are placed by Kafka's round-robin with a shift."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sparklog.protocol.plan.placement import available_brokers, first_places, sp
 from tests.unit.protocol.states import after, commit, new_cluster
 
 
-def test_the_example_of_kafka_holds() -> None:
-    found = spread([0, 1, 2, 3, 4], 10, 3, start=0, shift=0)
-    assert found[:5] == [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 0], [4, 0, 1]]
-    assert found[5:] == [[0, 2, 3], [1, 3, 4], [2, 4, 0], [3, 0, 1], [4, 1, 2]]
+def test_placement_matches_the_example_of_kafka() -> None:
+    assignment = spread([0, 1, 2, 3, 4], 10, 3, start=0, shift=0)
+    assert assignment[:5] == [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 0], [4, 0, 1]]
+    assert assignment[5:] == [[0, 2, 3], [1, 3, 4], [2, 4, 0], [3, 0, 1], [4, 1, 2]]
 
 
 @given(
@@ -32,21 +32,21 @@ def test_leaders_and_replicas_are_spread_evenly(
 ) -> None:
     factor = data.draw(st.integers(1, len(brokers)))
     start, shift = first_places(topic_id, len(brokers))
-    found = spread(brokers, partitions, factor, start=start, shift=shift)
-    assert all(len(set(replicas)) == factor for replicas in found)
-    leaders = Counter(replicas[0] for replicas in found)
+    assignment = spread(brokers, partitions, factor, start=start, shift=shift)
+    assert all(len(set(replicas)) == factor for replicas in assignment)
+    leaders = Counter(replicas[0] for replicas in assignment)
     assert max(leaders.values()) - min(leaders.get(broker, 0) for broker in brokers) <= 1
-    assert found == spread(brokers, 1, factor, start=start, shift=shift) + (
+    assert assignment == spread(brokers, 1, factor, start=start, shift=shift) + (
         spread(brokers, partitions - 1, factor, start=start, shift=shift, first=1)
     )
 
 
-def test_topics_of_one_partition_are_not_all_led_by_the_first_broker() -> None:
+def test_leaders_of_single_partition_topics_are_spread_over_brokers() -> None:
     leaders = {first_places(f"topic-{number}", 4)[0] for number in range(64)}
     assert leaders == {0, 1, 2, 3}
 
 
-def test_partitions_that_are_added_go_on_from_the_topics_first_broker() -> None:
+def test_added_partitions_continue_from_the_first_broker_of_the_topic() -> None:
     state = new_cluster(brokers=3)
     state = after(state, create_topic(state, NewTopic(name="a", topic_id="t", assignment=[[1], [2]])))
     state = after(state, create_partitions(state, "a", 4))

@@ -1,4 +1,4 @@
-"""Requests that are repeated late, and odd ones: what they are answered, and that they hurt nobody else."""
+"""Regressions: requests repeated late, and unusual requests."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def committed_transaction() -> tuple[State, AppendRequest, ProducerIdentity]:
     return after(state, decide_append(state, transaction)), transaction, producer
 
 
-@pytest.mark.parametrize("again", [[], [1], [2]], ids=["deleted", "made again smaller", "made again"])
-def test_a_transaction_is_answered_as_committed_also_where_its_topic_was_deleted_since(again: list[int]) -> None:
+@pytest.mark.parametrize("again", [[], [1], [2]], ids=["deleted", "recreated smaller", "recreated"])
+def test_a_repeated_transaction_is_committed_although_its_topic_was_deleted(again: list[int]) -> None:
     state, transaction, _ = committed_transaction()
     state = after(state, delete_topic(state, "orders"))
     for partitions in again:
@@ -40,7 +40,7 @@ def test_a_transaction_is_answered_as_committed_also_where_its_topic_was_deleted
     assert [one.base_offset for one in answer.result.appended] == [UNKNOWN_OFFSET]
 
 
-def test_a_transaction_is_answered_as_committed_also_where_its_partition_has_forgotten_the_producer() -> None:
+def test_a_repeated_transaction_is_committed_although_its_producer_expired() -> None:
     state, transaction, _ = committed_transaction()
     state = commit(state, [], timestamp=state.timestamp_ms + DAY_MS + 1)
     state = after(state, expire_partition_producers(state, state.timestamp_ms))
@@ -48,7 +48,7 @@ def test_a_transaction_is_answered_as_committed_also_where_its_partition_has_for
     assert (answer.actions, answer.result.appended[0].base_offset) == ([], UNKNOWN_OFFSET)
 
 
-def test_an_instance_at_work_gets_its_next_epoch_but_does_not_fence_one_that_has_taken_over() -> None:
+def test_bumping_an_epoch_does_not_fence_a_newer_instance() -> None:
     state, _, producer = committed_transaction()
     assert init_producer(state, "tx", producer).result.producer_epoch == producer.producer_epoch + 2
     replaced = after(state, init_producer(state, "tx"))
@@ -57,7 +57,7 @@ def test_an_instance_at_work_gets_its_next_epoch_but_does_not_fence_one_that_has
             init_producer(replaced, "tx", present)
 
 
-def test_offsets_of_a_topic_that_was_made_again_since_it_was_read_are_refused() -> None:
+def test_offsets_of_a_topic_recreated_after_reading_are_refused() -> None:
     state = with_topic()
     state = after(state, decide_groups.join_group(state, JoinRequest(group="g", member="m", topics=["orders"])))
     state = after(state, delete_topic(state, "orders"))
@@ -72,7 +72,7 @@ def test_offsets_of_a_topic_that_was_made_again_since_it_was_read_are_refused() 
     assert decide_groups.commit_group_offsets(state, fresh).actions
 
 
-def test_a_member_cannot_take_the_instance_id_of_another_one_under_its_own_name() -> None:
+def test_a_member_cannot_take_over_the_instance_id_of_another_member() -> None:
     state = with_topic()
     for member, instance in (("a", ""), ("b", "i")):
         joins = JoinRequest(group="g", member=member, instance_id=instance, topics=["orders"])
@@ -82,7 +82,7 @@ def test_a_member_cannot_take_the_instance_id_of_another_one_under_its_own_name(
         decide_groups.join_group(state, other)
 
 
-def test_a_topic_that_one_request_creates_twice_is_that_requests_mistake() -> None:
+def test_a_request_that_creates_a_topic_twice_is_refused() -> None:
     new = NewTopic(name="new", topic_id="n", partitions=1)
     with pytest.raises(InvalidTopicError, match="twice"):
         decide_append(with_topic(), AppendRequest(appends=[], new_topics=[new, new]))

@@ -1,4 +1,4 @@
-"""Retention, case by case as in Kafka's UnifiedLogTest (see docs/log-semantics.md), and what holds for every log."""
+"""Retention, case by case as in Kafka's UnifiedLogTest (see docs/log-semantics.md), and properties for any log."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def partition_of(segments: Sequence[Segment], log_start_offset: int = 0) -> Part
     )
 
 
-def gone(found: Deletable | None) -> list[int]:
-    """The numbers of the segments that go."""
-    return [one.base_offset // RECORDS for one in found.segments] if found else []
+def deleted(deletion: Deletable | None) -> list[int]:
+    """The numbers of the deleted segments."""
+    return [one.base_offset // RECORDS for one in deletion.segments] if deletion else []
 
 
 BY_AGE = Retention(True, retention_ms=1000)
@@ -78,28 +78,28 @@ BY_AGE = Retention(True, retention_ms=1000)
 # -- by age
 
 
-def test_a_segment_goes_once_its_newest_record_is_older_than_retention_ms() -> None:
+def test_a_segment_is_deleted_once_its_newest_record_exceeds_retention_ms() -> None:
     groups, partition = log([3000, 1001, 1000, 0])
-    found = deletable(groups, partition, BY_AGE, NOW)
-    assert found is not None
-    assert gone(found) == [0, 1]
-    assert found.end_offset == 2 * RECORDS
-    assert found.reasons == {RETENTION_MS: 2}
+    deletion = deletable(groups, partition, BY_AGE, NOW)
+    assert deletion is not None
+    assert deleted(deletion) == [0, 1]
+    assert deletion.end_offset == 2 * RECORDS
+    assert deletion.reasons == {RETENTION_MS: 2}
 
 
-def test_no_segment_goes_while_none_is_old_enough() -> None:
+def test_segments_younger_than_retention_ms_are_kept() -> None:
     groups, partition = log([1000, 10, 0])
     assert deletable(groups, partition, BY_AGE, NOW) is None
 
 
-def test_age_stops_at_the_first_segment_that_stays_whatever_comes_after_it() -> None:
+def test_deletion_by_age_stops_at_the_first_retained_segment() -> None:
     groups, partition = log([3000, 0, 3000, 3000])
-    assert gone(deletable(groups, partition, BY_AGE, NOW)) == [0]
+    assert deleted(deletable(groups, partition, BY_AGE, NOW)) == [0]
 
 
-def test_a_timestamp_in_the_future_keeps_its_segment_and_all_after_it() -> None:
+def test_a_timestamp_in_the_future_keeps_its_segment_and_all_later_ones() -> None:
     groups, partition = log([3000, -10_000_000, 3000])
-    assert gone(deletable(groups, partition, BY_AGE, NOW)) == [0]
+    assert deleted(deletable(groups, partition, BY_AGE, NOW)) == [0]
 
 
 def test_a_retention_of_minus_one_keeps_everything_for_ever() -> None:
@@ -107,12 +107,12 @@ def test_a_retention_of_minus_one_keeps_everything_for_ever() -> None:
     assert deletable(groups, partition, Retention(True, -1, -1), NOW) is None
 
 
-def test_the_active_segment_goes_as_a_whole_when_all_of_it_is_too_old() -> None:
+def test_the_active_segment_is_deleted_as_a_whole_when_all_of_it_expired() -> None:
     segments = [segment(number, NOW - 5000) for number in range(4)]
-    found = deletable([Group(segments)], partition_of(segments), BY_AGE, NOW)
-    assert found is not None
-    assert gone(found) == [0, 1, 2, 3]
-    assert found.end_offset == 4 * RECORDS
+    deletion = deletable([Group(segments)], partition_of(segments), BY_AGE, NOW)
+    assert deletion is not None
+    assert deleted(deletion) == [0, 1, 2, 3]
+    assert deletion.end_offset == 4 * RECORDS
 
 
 def test_one_young_record_keeps_the_whole_active_segment() -> None:
@@ -120,98 +120,98 @@ def test_one_young_record_keeps_the_whole_active_segment() -> None:
     assert deletable([Group(segments)], partition_of(segments), BY_AGE, NOW) is None
 
 
-def test_a_retention_of_0_ms_keeps_only_what_has_this_very_time_or_a_later_one() -> None:
+def test_a_retention_of_0_ms_keeps_only_records_of_the_present_or_later() -> None:
     groups, partition = log([2, 1, 0])
-    assert gone(deletable(groups, partition, Retention(True, 0), NOW)) == [0, 1]
+    assert deleted(deletable(groups, partition, Retention(True, 0), NOW)) == [0, 1]
 
 
 # -- by size
 
 
-def test_size_retention_deletes_as_many_segments_as_leave_at_least_retention_bytes() -> None:
+def test_size_retention_leaves_at_least_retention_bytes() -> None:
     groups, partition = log([0] * 5)
-    found = deletable(groups, partition, Retention(True, -1, 250), NOW)
-    assert found is not None
-    assert gone(found) == [0, 1]
-    assert found.reasons == {RETENTION_BYTES: 2}
-    assert partition.size_bytes - found.size_bytes >= 250
+    deletion = deletable(groups, partition, Retention(True, -1, 250), NOW)
+    assert deletion is not None
+    assert deleted(deletion) == [0, 1]
+    assert deletion.reasons == {RETENTION_BYTES: 2}
+    assert partition.size_bytes - deletion.size_bytes >= 250
 
 
-def test_size_retention_deletes_a_segment_that_leaves_exactly_retention_bytes() -> None:
+def test_size_retention_may_leave_exactly_retention_bytes() -> None:
     groups, partition = log([0] * 5)
-    assert gone(deletable(groups, partition, Retention(True, -1, 300), NOW)) == [0, 1]
+    assert deleted(deletable(groups, partition, Retention(True, -1, 300), NOW)) == [0, 1]
 
 
-def test_nothing_goes_by_size_while_the_log_is_not_larger_than_retention_bytes() -> None:
+def test_size_retention_keeps_a_log_within_retention_bytes() -> None:
     groups, partition = log([0] * 5)
     for size in (401, 500, 501):
         assert deletable(groups, partition, Retention(True, -1, size), NOW) is None
 
 
-def test_size_retention_stops_at_a_segment_too_large_to_go_even_if_smaller_ones_follow() -> None:
+def test_size_retention_stops_at_a_segment_too_large_to_delete() -> None:
     segments = [segment(0, size=100), segment(1, size=1000), segment(2, size=10)]
     groups = [Group([one]) for one in segments]
-    assert gone(deletable(groups, partition_of(segments), Retention(True, -1, 500), NOW)) == [0]
+    assert deleted(deletable(groups, partition_of(segments), Retention(True, -1, 500), NOW)) == [0]
 
 
 def test_a_size_of_0_deletes_the_active_segment_too() -> None:
     groups, partition = log([0] * 3)
-    found = deletable(groups, partition, Retention(True, -1, 0), NOW)
-    assert found is not None
-    assert gone(found) == [0, 1, 2]
-    assert found.end_offset == partition.log_end_offset
+    deletion = deletable(groups, partition, Retention(True, -1, 0), NOW)
+    assert deletion is not None
+    assert deleted(deletion) == [0, 1, 2]
+    assert deletion.end_offset == partition.log_end_offset
 
 
-def test_small_files_of_one_segment_go_by_size_together_or_not_at_all() -> None:
+def test_size_retention_deletes_the_files_of_a_segment_together_or_not_at_all() -> None:
     segments = [segment(number) for number in range(6)]
     groups = [Group(segments[:4]), Group(segments[4:])]
     assert deletable(groups, partition_of(segments), Retention(True, -1, 201), NOW) is None
-    assert gone(deletable(groups, partition_of(segments), Retention(True, -1, 200), NOW)) == [0, 1, 2, 3]
+    assert deleted(deletable(groups, partition_of(segments), Retention(True, -1, 200), NOW)) == [0, 1, 2, 3]
 
 
-def test_age_goes_on_where_size_has_stopped() -> None:
+def test_age_retention_deletes_beyond_size_retention() -> None:
     groups, partition = log([5000, 5000, 5000, 0, 0])
-    found = deletable(groups, partition, Retention(True, 1000, 400), NOW)
-    assert found is not None
-    assert found.reasons == {RETENTION_BYTES: 1, RETENTION_MS: 2}
+    deletion = deletable(groups, partition, Retention(True, 1000, 400), NOW)
+    assert deletion is not None
+    assert deletion.reasons == {RETENTION_BYTES: 1, RETENTION_MS: 2}
 
 
 # -- by log start offset
 
 
-def test_segments_below_the_log_start_offset_go() -> None:
+def test_segments_below_the_log_start_offset_are_deleted() -> None:
     groups, partition = log([0] * 5, log_start_offset=2 * RECORDS)
-    found = deletable(groups, partition, Retention(True), NOW)
-    assert found is not None
-    assert gone(found) == [0, 1]
-    assert found.reasons == {LOG_START_OFFSET: 2}
+    deletion = deletable(groups, partition, Retention(True), NOW)
+    assert deletion is not None
+    assert deleted(deletion) == [0, 1]
+    assert deletion.reasons == {LOG_START_OFFSET: 2}
 
 
-def test_a_segment_that_the_log_start_offset_is_in_the_middle_of_stays() -> None:
+def test_a_segment_that_contains_the_log_start_offset_is_kept() -> None:
     groups, partition = log([0] * 5, log_start_offset=2 * RECORDS - 1)
-    assert gone(deletable(groups, partition, Retention(True), NOW)) == [0]
+    assert deleted(deletable(groups, partition, Retention(True), NOW)) == [0]
 
 
-def test_files_of_the_active_segment_below_the_log_start_offset_go_before_it_rolls() -> None:
+def test_files_of_the_active_segment_below_the_log_start_offset_are_deleted_unrolled() -> None:
     segments = [segment(number) for number in range(4)]
-    found = deletable([Group(segments)], partition_of(segments, 3 * RECORDS), Retention(True), NOW)
-    assert found is not None
-    assert gone(found) == [0, 1, 2]
-    assert found.end_offset == 3 * RECORDS
+    deletion = deletable([Group(segments)], partition_of(segments, 3 * RECORDS), Retention(True), NOW)
+    assert deletion is not None
+    assert deleted(deletion) == [0, 1, 2]
+    assert deletion.end_offset == 3 * RECORDS
 
 
-def test_everything_goes_when_the_log_starts_at_its_end() -> None:
+def test_all_segments_are_deleted_when_the_log_starts_at_its_end() -> None:
     groups, partition = log([0] * 3, log_start_offset=3 * RECORDS)
-    found = deletable(groups, partition, Retention(False), NOW)
-    assert found is not None
-    assert gone(found) == [0, 1, 2]
-    assert found.end_offset == 3 * RECORDS
+    deletion = deletable(groups, partition, Retention(False), NOW)
+    assert deletion is not None
+    assert deleted(deletion) == [0, 1, 2]
+    assert deletion.end_offset == 3 * RECORDS
 
 
-def test_size_counts_only_what_the_log_start_offset_left() -> None:
+def test_size_retention_ignores_segments_below_the_log_start_offset() -> None:
     groups, partition = log([0] * 5, log_start_offset=2 * RECORDS)
-    assert gone(deletable(groups, partition, Retention(True, -1, 300), NOW)) == [0, 1]
-    assert gone(deletable(groups, partition, Retention(True, -1, 200), NOW)) == [0, 1, 2]
+    assert deleted(deletable(groups, partition, Retention(True, -1, 300), NOW)) == [0, 1]
+    assert deleted(deletable(groups, partition, Retention(True, -1, 200), NOW)) == [0, 1, 2]
 
 
 # -- by policy and high watermark
@@ -220,28 +220,28 @@ def test_size_counts_only_what_the_log_start_offset_left() -> None:
 @pytest.mark.parametrize(
     ("policy", "goes"), [("delete", [0, 1]), ("compact,delete", [0, 1]), ("compact", []), ("", [])]
 )
-def test_only_a_policy_with_delete_lets_records_go_by_age_or_size(policy: str, goes: list[int]) -> None:
+def test_age_and_size_apply_only_with_the_delete_policy(policy: str, goes: list[int]) -> None:
     groups, partition = log([5000, 5000, 0])
     configs = {"cleanup.policy": policy, "retention.ms": "1000", "retention.bytes": "0"}
     for name in ("retention.ms", "retention.bytes"):
         own = {key: value for key, value in configs.items() if key in (name, "cleanup.policy")}
         topic = TopicState(name="t", topic_id="i", created_ms=0, partitions=(partition,), configs=own)
         retention = retention_of(State(cluster_id="c", topics=Map({"t": topic})), topic)
-        found = gone(deletable(groups, partition, retention, NOW))
-        assert found == (goes if name == "retention.ms" or not goes else [0, 1, 2])
+        deletion = deleted(deletable(groups, partition, retention, NOW))
+        assert deletion == (goes if name == "retention.ms" or not goes else [0, 1, 2])
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "compact", ""])
-def test_every_policy_lets_segments_below_the_log_start_offset_go(policy: str) -> None:
+def test_segments_below_the_log_start_offset_are_deleted_under_any_policy(policy: str) -> None:
     groups, partition = log([0] * 3, log_start_offset=RECORDS)
     topic = TopicState(
         name="t", topic_id="i", created_ms=0, partitions=(partition,), configs={"cleanup.policy": policy}
     )
     retention = retention_of(State(cluster_id="c", topics=Map({"t": topic})), topic)
-    assert gone(deletable(groups, partition, retention, NOW)) == [0]
+    assert deleted(deletable(groups, partition, retention, NOW)) == [0]
 
 
-def test_the_defaults_of_the_cluster_hold_for_a_topic_without_configs_of_its_own() -> None:
+def test_cluster_defaults_apply_to_a_topic_without_own_configs() -> None:
     topic = TopicState(name="t", topic_id="i", created_ms=0, partitions=())
     state = State(
         cluster_id="c", topics=Map({"t": topic}), configs={"log.retention.hours": "1", "log.retention.bytes": "7"}
@@ -250,24 +250,24 @@ def test_the_defaults_of_the_cluster_hold_for_a_topic_without_configs_of_its_own
     assert retention_of(State(cluster_id="c"), topic) == Retention(True, 604_800_000, -1)
 
 
-def test_nothing_at_or_above_the_high_watermark_goes() -> None:
+def test_segments_at_or_above_the_high_watermark_are_kept() -> None:
     groups, partition = log([5000] * 4)
     for end, goes in ((0, []), (2 * RECORDS - 1, [0]), (2 * RECORDS, [0, 1])):
         shorter = PartitionState(
             replicas=(0,), isr=(0,), leader=0, log_end_offset=end, segments=4, size_bytes=partition.size_bytes
         )
-        assert gone(deletable(groups, shorter, BY_AGE, NOW)) == goes
-        assert gone(deletable(groups, shorter, Retention(True, -1, 0), NOW)) == goes
+        assert deleted(deletable(groups, shorter, BY_AGE, NOW)) == goes
+        assert deleted(deletable(groups, shorter, Retention(True, -1, 0), NOW)) == goes
 
 
-def test_the_log_starts_at_the_next_record_there_is_where_compaction_left_a_gap() -> None:
+def test_the_log_starts_at_the_next_existing_record_after_a_compaction_gap() -> None:
     first, last = segment(0, NOW - 5000), segment(7)
-    found = deletable([Group([first]), Group([last])], partition_of([first, last]), BY_AGE, NOW)
-    assert found is not None
-    assert found.end_offset == 7 * RECORDS
+    deletion = deletable([Group([first]), Group([last])], partition_of([first, last]), BY_AGE, NOW)
+    assert deletion is not None
+    assert deletion.end_offset == 7 * RECORDS
 
 
-# -- what holds always
+# -- properties
 
 
 @st.composite
@@ -288,27 +288,29 @@ retentions = st.builds(Retention, st.booleans(), st.integers(-1, 3000), st.integ
 
 
 @given(logs(), retentions)
-def test_what_goes_is_the_oldest_part_and_never_more_than_each_rule_needs(
+def test_retention_deletes_the_oldest_part_and_no_more_than_each_rule_requires(
     log: tuple[list[Group], PartitionState], retention: Retention
 ) -> None:
     groups, partition = log
     segments = [one for group in groups for one in group.segments]
-    found = deletable(groups, partition, retention, NOW)
-    count = len(found.segments) if found else 0
-    assert not found or segments[:count] == found.segments
-    assert not found or may_delete(partition, retention)
+    deletion = deletable(groups, partition, retention, NOW)
+    count = len(deletion.segments) if deletion else 0
+    assert not deletion or segments[:count] == deletion.segments
+    assert not deletion or may_delete(partition, retention)
     below = sum(one.end_offset <= partition.log_start_offset for one in segments)
     assert count >= below
     if not retention.delete:
         assert count == below
-    left = partition.size_bytes - (found.size_bytes if found else 0)
-    by_size = found.reasons.get(RETENTION_BYTES, 0) if found else 0
+    left = partition.size_bytes - (deletion.size_bytes if deletion else 0)
+    by_size = deletion.reasons.get(RETENTION_BYTES, 0) if deletion else 0
     if by_size:
         assert left + sum(one.size_bytes for one in segments[below + by_size : count]) >= retention.retention_bytes
     kept = segments[count:]
-    if found and kept:
-        assert found.end_offset == kept[0].base_offset
-    assert deletable(_cut(groups, count), _after(partition, found), retention, NOW) is None, "a second run finds more"
+    if deletion and kept:
+        assert deletion.end_offset == kept[0].base_offset
+    assert deletable(_cut(groups, count), _after(partition, deletion), retention, NOW) is None, (
+        "a second run finds more"
+    )
 
 
 def _cut(groups: list[Group], count: int) -> Iterator[Group]:
@@ -319,15 +321,15 @@ def _cut(groups: list[Group], count: int) -> Iterator[Group]:
             yield Group(group.segments[skipped:])
 
 
-def _after(partition: PartitionState, found: Deletable | None) -> PartitionState:
-    if found is None:
+def _after(partition: PartitionState, deletion: Deletable | None) -> PartitionState:
+    if deletion is None:
         return partition
     return PartitionState(
         replicas=(0,),
         isr=(0,),
         leader=0,
-        log_start_offset=max(partition.log_start_offset, found.end_offset),
+        log_start_offset=max(partition.log_start_offset, deletion.end_offset),
         log_end_offset=partition.log_end_offset,
-        segments=partition.segments - len(found.segments),
-        size_bytes=partition.size_bytes - found.size_bytes,
+        segments=partition.segments - len(deletion.segments),
+        size_bytes=partition.size_bytes - deletion.size_bytes,
     )

@@ -1,4 +1,4 @@
-"""Transactions: one commit each, once, and by one instance."""
+"""Transactions: each is one commit, made once, by one instance."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def run_of(producer: ProducerIdentity, records: int = 3, partition: int = 0) -> 
 
 
 @pytest.mark.parametrize("forged", [1, 2**40, MAX_PRODUCER_ID])
-def test_an_id_that_was_not_the_next_one_cannot_use_up_the_ids(forged: int) -> None:
+def test_an_id_out_of_order_cannot_exhaust_the_ids(forged: int) -> None:
     state = with_topic()
     with pytest.raises(CorruptMetadataError, match="the next one is 0"):
         commit(state, [InitProducer(producer_id=forged, producer_epoch=0)])
     assert init_producer(state).result == ProducerIdentity(0, 0)
 
 
-def test_a_transaction_is_one_commit_of_records_and_offsets_and_raises_the_epoch() -> None:
+def test_a_transaction_commits_records_and_offsets_at_once_and_raises_the_epoch() -> None:
     state, producer = begun()
     offsets = GroupCommit(group="g", offsets={("orders", 1): 4})
     decision = decide_append(state, request(run_of(producer), groups=[offsets], transaction=producer))
@@ -49,7 +49,7 @@ def test_a_transaction_is_one_commit_of_records_and_offsets_and_raises_the_epoch
     assert state.producers[producer.producer_id].committed_epoch == 0
 
 
-def test_a_transaction_that_is_repeated_is_answered_with_what_it_got() -> None:
+def test_a_repeated_transaction_returns_its_first_result() -> None:
     state, producer = begun()
     transaction = request(run_of(producer), run_of(producer, 2, 1), transaction=producer)
     first = decide_append(state, transaction)
@@ -59,7 +59,7 @@ def test_a_transaction_that_is_repeated_is_answered_with_what_it_got() -> None:
     assert (again.result.duplicate, again.result.producer) == (True, first.result.producer)
 
 
-def test_a_transaction_of_many_runs_for_one_partition_is_repeated_too() -> None:
+def test_a_repeated_transaction_of_many_runs_of_one_partition_returns_its_first_result() -> None:
     state, producer = begun()
     state = after(state, decide_append(state, request(item(7))))
     runs = [
@@ -72,14 +72,14 @@ def test_a_transaction_of_many_runs_for_one_partition_is_repeated_too() -> None:
     assert again.result.appended == first.result.appended
 
 
-def test_a_transaction_of_offsets_alone_is_repeated_without_effect_too() -> None:
+def test_a_repeated_transaction_of_offsets_only_has_no_effect() -> None:
     state, producer = begun()
     transaction = request(groups=[GroupCommit(group="g", offsets={("orders", 1): 4})], transaction=producer)
     state = after(state, decide_append(state, transaction))
     assert decide_append(state, transaction).actions == []
 
 
-def test_a_transaction_of_runs_without_sequences_is_repeated_without_effect_too() -> None:
+def test_a_repeated_transaction_of_runs_without_sequences_has_no_effect() -> None:
     state, producer = begun()
     transaction = request(item(), transaction=producer)
     state = after(state, decide_append(state, transaction))
@@ -87,14 +87,14 @@ def test_a_transaction_of_runs_without_sequences_is_repeated_without_effect_too(
     assert (again.actions, again.result.appended, again.result.duplicate) == ([], [], True)
 
 
-def test_an_instance_that_was_replaced_cannot_commit() -> None:
+def test_a_fenced_instance_cannot_commit() -> None:
     state, producer = begun()
     state = after(state, init_producer(state, "tx"))
     with pytest.raises(ProducerFencedError, match="taken over"):
         decide_append(state, request(run_of(producer), transaction=producer))
 
 
-def test_an_instance_that_was_replaced_learns_that_its_last_transaction_was_committed_before() -> None:
+def test_a_fenced_instance_is_told_that_its_last_transaction_was_committed() -> None:
     state, producer = begun()
     transaction = request(run_of(producer), transaction=producer)
     state = after(state, decide_append(state, transaction))
@@ -107,7 +107,7 @@ def test_an_instance_that_was_replaced_learns_that_its_last_transaction_was_comm
         decide_append(state, request(run_of(following), transaction=following))
 
 
-def test_the_next_transaction_numbers_its_records_from_0_again() -> None:
+def test_sequences_restart_at_0_in_the_next_transaction() -> None:
     state, producer = begun()
     decision = decide_append(state, request(run_of(producer), transaction=producer))
     state, following = after(state, decision), decision.result.producer
@@ -116,11 +116,11 @@ def test_the_next_transaction_numbers_its_records_from_0_again() -> None:
     assert state.topics["orders"].partitions[0].log_end_offset == 5
 
 
-def test_a_producer_whose_epochs_are_used_up_is_to_be_initialised_anew_and_the_old_one_is_fenced() -> None:
+def test_a_producer_with_exhausted_epochs_must_be_reinitialised_and_the_old_one_is_fenced() -> None:
     state, producer = begun()
     last = ProducerIdentity(producer.producer_id, MAX_PRODUCER_EPOCH - 1)
-    known = replace(state.producers[producer.producer_id], epoch=last.producer_epoch)
-    state = with_indexes(replace(state, producers=Map({producer.producer_id: known})))
+    exhausted = replace(state.producers[producer.producer_id], epoch=last.producer_epoch)
+    state = with_indexes(replace(state, producers=Map({producer.producer_id: exhausted})))
     transaction = request(run_of(last), transaction=last)
     decision = decide_append(state, transaction)
     assert decision.result.producer is None
@@ -132,7 +132,7 @@ def test_a_producer_whose_epochs_are_used_up_is_to_be_initialised_anew_and_the_o
     assert init_producer(state, "tx").result == ProducerIdentity(producer.producer_id + 1, 1)
 
 
-def test_a_transactional_id_that_is_forgotten_commits_no_more() -> None:
+def test_an_expired_transactional_id_cannot_commit() -> None:
     state, producer = begun()
     state = after(state, forget_transactional_ids(state, ["tx"]))
     assert producer.producer_id not in state.producers
@@ -140,7 +140,7 @@ def test_a_transactional_id_that_is_forgotten_commits_no_more() -> None:
         decide_append(state, request(run_of(producer), transaction=producer))
 
 
-def test_producers_without_a_transactional_id_leave_nothing_in_the_state() -> None:
+def test_producers_without_a_transactional_id_add_nothing_to_the_state() -> None:
     state = with_topic()
     for expected in range(3):
         decision = init_producer(state)

@@ -1,4 +1,4 @@
-"""Checks by column refuse what the checks of single records refuse, and name the row."""
+"""Checks by column refuse the same records as checks of single records, and name the row."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ Rows = st.lists(
 @example(
     rows=[(None, b"x" * 40, [], 0), (b"k", b"x" * 40, [], 0)], limit=52, request=41, append_time=True, codec="zstd"
 )
-def test_rows_are_refused_where_one_of_them_would_be(
+def test_checks_by_column_match_checks_of_single_records(
     rows: list[Row], limit: int, request: int, append_time: bool, codec: str
 ) -> None:
     kind = "LogAppendTime" if append_time else "CreateTime"
@@ -116,17 +116,17 @@ def test_a_row_without_a_key_for_a_compacted_topic_is_named() -> None:
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_a_timestamp_before_1970_is_refused_whatever_the_topic_stores(kind: str) -> None:
+def test_a_timestamp_before_1970_is_refused_for_any_timestamp_type(kind: str) -> None:
     with pytest.raises(InvalidTimestampError, match="since 1970"):
         check_rows(batch([(None, b"v", [], -1)]), rules(message_timestamp_type=kind), NOW_MS)
 
 
-def test_timestamps_that_are_not_the_rows_own_are_not_checked() -> None:
+def test_timestamps_not_given_by_rows_are_not_checked() -> None:
     check_rows(batch([(None, b"v", [], -1)]), rules(), NOW_MS, stamped=False)
 
 
 @pytest.mark.parametrize(("named", "wrong"), [([None, 3, 1], 3), ([0, -1], -1), ([2, 1, 0], None), ([None], None)])
-def test_a_partition_that_the_topic_does_not_have_is_refused(named: list[int | None], wrong: int | None) -> None:
+def test_a_partition_that_does_not_exist_is_refused(named: list[int | None], wrong: int | None) -> None:
     column = pa.array(named, pa.int32())
     if wrong is None:
         return check_partitions(column, "t", 3)

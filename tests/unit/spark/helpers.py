@@ -1,4 +1,4 @@
-"""A cluster in a folder, and jobs that write to it and read from it as Spark would run them, without Spark."""
+"""A cluster in a folder, and write and read jobs as Spark would run them, but without Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 
 
 def cluster(folder: Path, **topics: int) -> Coordinator:
-    """A new cluster with topics of so many partitions."""
+    """A new cluster with topics of these numbers of partitions."""
     coordinator = create_cluster(str(folder))
     for name, partitions in topics.items():
         coordinator.create_topic(name, partitions)
@@ -61,7 +61,8 @@ TYPES: dict[str, DataType] = {
 
 
 def schema_of(ddl: str) -> StructType:
-    """``key string, value binary not null``: Spark's own parser wants a session. ``headers`` is a type of its own."""
+    """``key string, value binary not null``: Spark's own parser needs a session. ``headers`` stands for its whole
+    type."""
     fields = []
     for column in ddl.split(","):
         name, kind, *rest = column.split()
@@ -70,12 +71,12 @@ def schema_of(ddl: str) -> StructType:
 
 
 def across(sent: Any) -> Any:
-    """What arrives of an object that Spark sends to another process."""
+    """An object as it arrives in another process of Spark."""
     return pickle.loads(dumps(sent))
 
 
 def batches(ddl: str, rows: Sequence[Row], size: int = 10_000) -> list[pa.RecordBatch]:
-    """Rows as Spark hands them to a writer."""
+    """Rows as Spark passes them to a writer."""
     schema = to_arrow_schema(schema_of(ddl), timezone="UTC")
     return [
         pa.RecordBatch.from_pylist([dict(row) for row in rows[start : start + size]], schema=schema)
@@ -103,14 +104,14 @@ def write_rows(folder: Path, ddl: str, rows: Sequence[Row], **options: str) -> l
 
 def reader(folder: Path, ddl: str = "", filters: Sequence[Any] = (), **options: str) -> SparklogReader:
     checked = source_options({"path": str(folder), **options})
-    found = SparklogReader(checked, schema_of(ddl) if ddl else read_schema(checked.include_headers))
+    created = SparklogReader(checked, schema_of(ddl) if ddl else read_schema(checked.include_headers))
     if filters:
-        found.pruned = prune(filters)
-    return found
+        created.pruned = prune(filters)
+    return created
 
 
 def read_rows(folder: Path, ddl: str = "", **options: str) -> list[dict[str, Any]]:
-    """All rows that a read gives, task by task."""
+    """All rows of a read, in the order of its tasks."""
     job = reader(folder, ddl, **options)
     return [row for part in job.partitions() for batch in across(job).read(across(part)) for row in batch.to_pylist()]
 

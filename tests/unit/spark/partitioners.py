@@ -1,4 +1,4 @@
-"""Partitioners of a user's own, for tests."""
+"""Custom partitioners for tests."""
 
 from __future__ import annotations
 

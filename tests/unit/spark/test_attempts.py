@@ -1,4 +1,4 @@
-"""Who may run a job again, and what numbers its write so that it happens once all the same."""
+"""Which settings allow a job to be rerun, and how its write is numbered so that it happens once."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def setting(given: dict[str, str]) -> Settings:
         ({}, ""),
     ],
 )
-def test_who_may_run_a_program_again_is_told_by_its_settings(given: dict[str, str], who: str) -> None:
-    found = find_rerunner(setting(given))
-    assert (who in found) if who else not found
+def test_settings_tell_what_may_rerun_a_program(given: dict[str, str], who: str) -> None:
+    rerunner = find_rerunner(setting(given))
+    assert (who in rerunner) if who else not rerunner
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,9 @@ def test_who_may_run_a_program_again_is_told_by_its_settings(given: dict[str, st
         (LOCAL, ""),
     ],
 )
-def test_attempts_share_an_application_where_the_manager_keeps_its_id(given: dict[str, str], application: str) -> None:
+def test_attempts_share_an_application_id_if_the_cluster_manager_keeps_it(
+    given: dict[str, str], application: str
+) -> None:
     assert shared_application(setting(given)) == application
 
 
@@ -76,7 +78,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
         ([], LOCAL, (None, None)),
     ],
 )
-def test_a_write_is_numbered_by_its_options_else_by_what_its_attempts_share(
+def test_a_write_is_numbered_by_its_options_or_else_by_its_shared_application(
     arguments: list[str], given: dict[str, str], number: tuple[str | None, int | None]
 ) -> None:
     assert write_number(parsed(*arguments), setting(given)) == number
@@ -92,12 +94,12 @@ def test_a_write_is_numbered_by_its_options_else_by_what_its_attempts_share(
         ["--txn-app-id", "daily", "--run-date", "today"],
     ],
 )
-def test_half_a_number_is_a_wrong_command_line(arguments: list[str]) -> None:
+def test_an_application_without_a_version_is_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises((SystemExit, argparse.ArgumentError)):
         parsed(*arguments)
 
 
-def test_a_write_without_a_number_is_warned_of_once(
+def test_an_unnumbered_write_is_warned_about_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "_warned", threading.Event())

@@ -1,4 +1,4 @@
-"""Tasks that read while segments are rolled, compacted and deleted, and where replicas fail."""
+"""Tasks that read while segments are rolled, compacted or deleted, and while replicas fail."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def numbered(*offsets: int) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("ddl", ["", "value binary, offset bigint", "offset bigint", "offset bigint, topic string"])
-def test_rows_have_their_own_offsets(tmp_path: Path, ddl: str) -> None:
+def test_rows_keep_their_offsets_across_gaps(tmp_path: Path, ddl: str) -> None:
     rewrite(twelve(tmp_path), 1, 3, keep={4, 8, 9}.__contains__)
-    found = read_rows(tmp_path, ddl, subscribe="t")
-    assert [row["offset"] for row in found] == [0, 1, 2, 4, 8, 9]
-    if "value" in found[0]:
-        assert [row["value"] for row in found] == [b"0", b"1", b"2", b"4", b"8", b"9"]
+    read = read_rows(tmp_path, ddl, subscribe="t")
+    assert [row["offset"] for row in read] == [0, 1, 2, 4, 8, 9]
+    if "value" in read[0]:
+        assert [row["value"] for row in read] == [b"0", b"1", b"2", b"4", b"8", b"9"]
 
 
-def test_a_part_of_a_log_with_gaps_is_counted_without_a_column(tmp_path: Path) -> None:
+def test_counting_without_columns_respects_gaps(tmp_path: Path) -> None:
     rewrite(twelve(tmp_path), 1, 3, keep={4, 8, 9}.__contains__)
 
     def count(**options: str) -> tuple[int, int]:
@@ -73,8 +73,8 @@ def test_a_part_of_a_log_with_gaps_is_counted_without_a_column(tmp_path: Path) -
 def test_ranges_of_a_log_with_gaps_are_split_without_losing_or_repeating_a_row(tmp_path: Path) -> None:
     rewrite(twelve(tmp_path), keep={0, 3, 4, 9, 11}.__contains__)
     for parts in ("1", "3", "5", "12"):
-        found = read_rows(tmp_path, "offset bigint", subscribe="t", minPartitions=parts)
-        assert [row["offset"] for row in found] == [0, 3, 4, 9, 11]
+        read = read_rows(tmp_path, "offset bigint", subscribe="t", minPartitions=parts)
+        assert [row["offset"] for row in read] == [0, 3, 4, 9, 11]
 
 
 def stream(folder: Path, **options: str) -> SparklogStreamReader:
@@ -82,7 +82,7 @@ def stream(folder: Path, **options: str) -> SparklogStreamReader:
     return SparklogStreamReader(checked, read_schema(False))
 
 
-def test_a_stream_passes_over_gaps_and_reaches_the_end(tmp_path: Path) -> None:
+def test_a_stream_skips_gaps_and_reaches_the_end(tmp_path: Path) -> None:
     rewrite(twelve(tmp_path), keep={1, 5}.__contains__)
     job = stream(tmp_path, maxOffsetsPerTrigger="4")
     start, seen, ends = job.initialOffset(), [], []
@@ -94,10 +94,10 @@ def test_a_stream_passes_over_gaps_and_reaches_the_end(tmp_path: Path) -> None:
     assert (seen, ends) == (numbered(1, 5), [4, 8, 12])
 
 
-# -- files that go
+# -- deleted and replaced files
 
 
-def test_a_task_goes_on_in_the_files_that_took_the_old_ones_place(tmp_path: Path) -> None:
+def test_a_task_continues_in_the_files_that_replaced_its_own(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     job = reader(tmp_path, subscribe="t")
     (part,) = job.partitions()
@@ -106,7 +106,7 @@ def test_a_task_goes_on_in_the_files_that_took_the_old_ones_place(tmp_path: Path
     assert rows_of(job, part) == numbered(0, 1, 2, 3, 4, 5, 6, 10)
 
 
-def test_a_streams_task_goes_on_in_new_files_too(tmp_path: Path) -> None:
+def test_a_task_of_a_stream_continues_in_replacing_files(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     job = stream(tmp_path)
     start = job.initialOffset()
@@ -115,7 +115,7 @@ def test_a_streams_task_goes_on_in_new_files_too(tmp_path: Path) -> None:
     assert rows_of(job, part) == numbered(*range(12))
 
 
-def test_only_the_tasks_own_range_is_read_from_a_larger_file(tmp_path: Path) -> None:
+def test_a_task_reads_only_its_own_range_of_a_larger_file(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     job = reader(tmp_path, subscribe="t", maxRecordsPerPartition="3")
     parts = job.partitions()
@@ -123,7 +123,7 @@ def test_only_the_tasks_own_range_is_read_from_a_larger_file(tmp_path: Path) -> 
     assert [rows_of(job, part) for part in parts] == [numbered(n, n + 1, n + 2) for n in (0, 3, 6, 9)]
 
 
-def test_records_that_retention_removes_before_their_task_are_data_loss(tmp_path: Path) -> None:
+def test_records_deleted_by_retention_before_their_task_are_data_loss(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     job, lenient = reader(tmp_path, subscribe="t"), reader(tmp_path, subscribe="t", failOnDataLoss="false")
     (part,) = job.partitions()
@@ -133,7 +133,7 @@ def test_records_that_retention_removes_before_their_task_are_data_loss(tmp_path
     assert rows_of(lenient, part) == numbered(*range(6, 12))
 
 
-def test_a_file_that_the_log_still_names_is_data_loss_and_can_be_passed_over(tmp_path: Path) -> None:
+def test_a_missing_live_file_is_data_loss_that_can_be_skipped(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     job, lenient = reader(tmp_path, subscribe="t"), reader(tmp_path, subscribe="t", failOnDataLoss="false")
     (part,) = job.partitions()
@@ -144,7 +144,7 @@ def test_a_file_that_the_log_still_names_is_data_loss_and_can_be_passed_over(tmp
     assert rows_of(lenient, part) == numbered(0, 1, 2, *range(6, 12))
 
 
-def test_a_topic_that_was_made_again_is_not_read_in_the_olds_place(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_not_read_instead_of_the_old_one(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     job = reader(tmp_path, subscribe="t")
     (part,) = job.partitions()
@@ -156,7 +156,7 @@ def test_a_topic_that_was_made_again_is_not_read_in_the_olds_place(tmp_path: Pat
         rows_of(job, part)
 
 
-def test_a_search_by_time_is_planned_on_what_there_is_now(tmp_path: Path) -> None:
+def test_a_search_by_time_uses_the_current_segments(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     shared_cluster(str(tmp_path))
     delete_files(admin.store, rewrite(admin, keep={4, 8}.__contains__))
@@ -166,7 +166,7 @@ def test_a_search_by_time_is_planned_on_what_there_is_now(tmp_path: Path) -> Non
 # -- replicas
 
 
-def test_a_task_reads_from_a_follower_what_the_leader_does_not_give(tmp_path: Path) -> None:
+def test_a_task_reads_from_a_follower_if_the_leader_fails(tmp_path: Path) -> None:
     admin = replicated_cluster(tmp_path)
     first, second = append_copies(admin, [0, 1]), append_copies(admin, [2])
     job = reader(tmp_path / "root", subscribe="t")
@@ -181,7 +181,7 @@ def test_a_task_reads_from_a_follower_what_the_leader_does_not_give(tmp_path: Pa
         rows_of(job, part)
 
 
-def test_a_task_whose_planned_replicas_are_gone_asks_who_has_the_records_now(tmp_path: Path) -> None:
+def test_a_task_without_its_planned_replicas_looks_up_the_current_ones(tmp_path: Path) -> None:
     admin = replicated_cluster(tmp_path)
     append_copies(admin, [0, 1, 2])
     job = reader(tmp_path / "root", subscribe="t")
@@ -205,38 +205,38 @@ def committed(log: Coordinator) -> int:
 
 
 @pytest.mark.parametrize("kept", [{1, 5, 6, 7}, {11}, set()])
-def test_a_group_reads_what_is_left_and_is_done_at_the_end(tmp_path: Path, kept: set[int]) -> None:
+def test_a_group_reads_the_remaining_records_and_finishes_at_the_end(tmp_path: Path, kept: set[int]) -> None:
     rewrite(twelve(tmp_path), keep=kept.__contains__)
     log = shared_cluster(str(tmp_path))
-    found: list[int] = []
+    processed: list[int] = []
 
     def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
         assert context.start_offset <= records.column("offset")[0].as_py()
         assert records.column("offset")[-1].as_py() < context.end_offset
-        found.extend(records.column("offset").to_pylist())
+        processed.extend(records.column("offset").to_pylist())
 
     consume(tmp_path, log, process, max_records=2)
-    assert (found, committed(log)) == (sorted(kept), 12)
+    assert (processed, committed(log)) == (sorted(kept), 12)
 
 
-def test_a_group_goes_on_when_files_are_rolled_or_deleted_between_its_calls(tmp_path: Path) -> None:
+def test_a_group_continues_when_files_are_rolled_or_deleted_between_calls(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     log = shared_cluster(str(tmp_path))
-    found: list[int] = []
+    processed: list[int] = []
 
     def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
-        found.extend(records.column("offset").to_pylist())
-        if len(found) == 2:
+        processed.extend(records.column("offset").to_pylist())
+        if len(processed) == 2:
             delete_files(admin.store, rewrite(admin, 0, 2))
             delete_files(admin.store, rewrite(admin, 1, 2))
-        if len(found) == 4:
+        if len(processed) == 4:
             delete_files(admin.store, drop_segments(admin, 1))
 
     consume(tmp_path, log, process, max_records=2)
-    assert (found, committed(log)) == ([0, 1, 2, 3, *range(6, 12)], 12)
+    assert (processed, committed(log)) == ([0, 1, 2, 3, *range(6, 12)], 12)
 
 
-def test_a_group_whose_records_are_all_deleted_is_done(tmp_path: Path) -> None:
+def test_a_group_finishes_when_all_its_records_are_deleted(tmp_path: Path) -> None:
     admin = twelve(tmp_path)
     log = shared_cluster(str(tmp_path))
 
@@ -247,35 +247,35 @@ def test_a_group_whose_records_are_all_deleted_is_done(tmp_path: Path) -> None:
     assert committed(log) == 12
 
 
-# -- announcements
+# -- reader leases
 
 
-def announcements(folder: Path) -> list[tuple[int, int]]:
-    """The version and the end by the reader's own clock of what is announced."""
+def leases(folder: Path) -> list[tuple[int, int]]:
+    """The version of each reader lease, and its end by the reader's own clock."""
     store = open_store(str(folder))
     stored = [read_reader_lease(store, one.key) for one in list_reader_leases(store, SystemClock().now_ms())]
     return [(found.version, found.until_ms) for found in stored if found is not None]
 
 
-def test_a_read_announces_the_version_it_was_planned_at_once_for_many(tmp_path: Path) -> None:
+def test_tasks_of_a_read_share_one_lease_on_its_version(tmp_path: Path) -> None:
     twelve(tmp_path)
     version = shared_cluster(str(tmp_path)).state.version
     for _ in range(3):
         assert len(read_rows(tmp_path, subscribe="t", readerLeaseMs="50000")) == 12
-    assert [found for found, _ in announcements(tmp_path)] == [version]
+    assert [found for found, _ in leases(tmp_path)] == [version]
 
 
-def test_a_read_that_has_nothing_to_read_or_is_told_not_to_announces_nothing(tmp_path: Path) -> None:
+def test_a_read_that_is_empty_or_opted_out_takes_no_lease(tmp_path: Path) -> None:
     twelve(tmp_path)
     read_rows(tmp_path, subscribe="t", readerLeaseMs="0")
     assert read_rows(tmp_path, subscribe="t", startingOffsets='{"t":{"0":12}}', readerLeaseMs="60000") == []
     job = stream(tmp_path, startingOffsets="latest")
     start = job.initialOffset()
     assert job.partitions(start, job.latestOffset(start, ReadAllAvailable())) == []
-    assert announcements(tmp_path) == []
+    assert leases(tmp_path) == []
 
 
-def test_a_streams_batches_share_an_announcement(tmp_path: Path) -> None:
+def test_batches_of_a_stream_share_a_lease(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = stream(tmp_path, maxOffsetsPerTrigger="2", readerLeaseMs="70000")
     start = job.initialOffset()
@@ -283,21 +283,21 @@ def test_a_streams_batches_share_an_announcement(tmp_path: Path) -> None:
         end = job.latestOffset(start, job.getDefaultReadLimit())
         assert len(job.partitions(start, end)) == 1
         start = end
-    assert len(announcements(tmp_path)) == 1
+    assert len(leases(tmp_path)) == 1
 
 
-def test_a_task_that_takes_long_renews_the_announcement(tmp_path: Path) -> None:
+def test_a_long_task_renews_the_lease(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t", readerLeaseMs="600000")
     part: Any = job.partitions()[0]
-    ((version, until_ms),) = announcements(tmp_path)
+    ((version, until_ms),) = leases(tmp_path)
     clock = ManualClock(until_ms - 299_000)
     reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
     assert sum(records.batch.num_rows for records in reading.records(["value"])) == 12
-    assert announcements(tmp_path) == [(version, clock.now_ms() + 600_000)]
+    assert leases(tmp_path) == [(version, clock.now_ms() + 600_000)]
 
 
-def test_a_task_that_cannot_renew_reads_on(tmp_path: Path) -> None:
+def test_a_task_that_cannot_renew_its_lease_continues(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t")
     part: Any = job.partitions()[0]
@@ -313,10 +313,10 @@ def test_a_lease_that_is_too_short_or_too_long_is_refused(tmp_path: Path, text: 
         reader(tmp_path, subscribe="t", readerLeaseMs=text)
 
 
-def test_records_are_not_skipped_as_lost_while_the_root_does_not_answer(
+def test_records_are_not_skipped_as_lost_while_the_root_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files were merged into others, and it is not known where the records are now."""
+    """Files were merged into others, and the new location of the records is unknown."""
     admin = twelve(tmp_path)
     job = reader(tmp_path, subscribe="t", failOnDataLoss="false")
     (part,) = job.partitions()

@@ -1,4 +1,4 @@
-"""What filters leave of a log. The filter classes are Spark's, which need no session."""
+"""Pruning by filters. The filter classes are Spark's and need no session."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def test_no_filters_leave_everything() -> None:
 
 
 def test_topics_are_kept_by_equality_and_by_list() -> None:
-    found = prune([In(("topic",), ("a", "b")), EqualTo(("topic",), "b")])
-    assert found.admits("b", 0)
-    assert not found.admits("a", 0)
+    pruned = prune([In(("topic",), ("a", "b")), EqualTo(("topic",), "b")])
+    assert pruned.admits("b", 0)
+    assert not pruned.admits("a", 0)
 
 
 def test_partitions_are_kept_by_list_and_by_comparison() -> None:
-    found = prune([In(("partition",), (1, 2, 3)), GreaterThan(("partition",), 1), LessThanOrEqual(("partition",), 2)])
-    assert [number for number in range(5) if found.admits("a", number)] == [2]
+    pruned = prune([In(("partition",), (1, 2, 3)), GreaterThan(("partition",), 1), LessThanOrEqual(("partition",), 2)])
+    assert [number for number in range(5) if pruned.admits("a", number)] == [2]
 
 
-def test_offsets_become_a_span() -> None:
-    found = prune([GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9)])
-    assert found.offsets == Span(5, 8)
+def test_filters_on_offsets_become_a_span() -> None:
+    pruned = prune([GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9)])
+    assert pruned.offsets == Span(5, 8)
 
 
-def test_a_list_of_offsets_becomes_the_span_around_it() -> None:
+def test_a_list_of_offsets_becomes_its_enclosing_span() -> None:
     assert prune([In(("offset",), (9, 4, None, 7))]).offsets == Span(4, 9)
 
 
@@ -61,7 +61,7 @@ def test_a_time_in_another_zone_is_the_same_instant() -> None:
     assert prune([EqualTo(("timestamp",), time)]).timestamps_us == Span(0, 0)
 
 
-def test_what_is_not_understood_prunes_nothing() -> None:
+def test_unsupported_filters_prune_nothing() -> None:
     filters: list[Filter] = [
         Not(EqualTo(("partition",), 1)),
         IsNotNull(("topic",)),
@@ -74,17 +74,17 @@ def test_what_is_not_understood_prunes_nothing() -> None:
         GreaterThan(("timestamp",), datetime(2020, 1, 1)),
         In(("offset",), ()),
     ]
-    found = prune(filters)
-    assert found == Pruning()
+    pruned = prune(filters)
+    assert pruned == Pruning()
 
 
-def test_equality_with_null_admits_nothing() -> None:
+def test_equality_with_null_matches_nothing() -> None:
     assert not prune([EqualNullSafe(("topic",), None)]).admits("a", 0)
 
 
-def test_contradicting_filters_admit_nothing() -> None:
-    found = prune([EqualTo(("partition",), 1), EqualTo(("partition",), 2)])
-    assert not any(found.admits("a", number) for number in range(4))
+def test_contradicting_filters_match_nothing() -> None:
+    pruned = prune([EqualTo(("partition",), 1), EqualTo(("partition",), 2)])
+    assert not any(pruned.admits("a", number) for number in range(4))
 
 
 KINDS = {
@@ -103,13 +103,13 @@ KINDS = {
     )
 )
 def test_pruning_never_loses_a_record_that_passes(filters: list[tuple[type[Filter], str, int]]) -> None:
-    found = prune([kind((column,), value) for kind, column, value in filters])  # type: ignore[call-arg]
+    pruned = prune([kind((column,), value) for kind, column, value in filters])  # type: ignore[call-arg]
     for offset in range(10):
         for partition in range(10):
             row = {"offset": offset, "partition": partition}
             if all(KINDS[kind](row[column], value) for kind, column, value in filters):
-                assert offset in found.offsets
-                assert found.admits("any", partition)
+                assert offset in pruned.offsets
+                assert pruned.admits("any", partition)
 
 
 def test_a_span_without_bounds_overlaps_everything() -> None:

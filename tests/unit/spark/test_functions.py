@@ -1,4 +1,4 @@
-"""Functions that a command line names."""
+"""Functions named on a command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparklog.errors import InvalidOptionError
 from sparklog.spark.jobs.functions import load_function
 
 
-def test_a_function_of_a_file_works_where_the_file_is_not(tmp_path: Path) -> None:
+def test_a_function_from_a_file_works_where_the_file_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "totals.py"
     file.write_text("FACTOR = 3\ndef times(number):\n    return FACTOR * number\n")
     sent = tmp_path / "sent"
@@ -40,7 +40,7 @@ def test_a_function_of_a_module_is_imported() -> None:
         ("{folder}/broken.py:process", "cannot be loaded: SyntaxError"),
     ],
 )
-def test_what_names_no_function_is_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_an_invalid_function_name_is_refused(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "broken.py").write_text("def process(:\n")
     with pytest.raises(InvalidOptionError, match=why):
         load_function(text.format(folder=tmp_path))

@@ -1,4 +1,4 @@
-"""What ``sparklog.spark.consume`` refuses before Spark does anything."""
+"""What ``sparklog.spark.consume`` refuses before Spark starts anything."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_wrong_arguments_are_refused_before_a_task_starts(tmp_path: Path) -> Non
     ("wrong", "error"),
     [({"topics": "gone"}, UnknownTopicOrPartitionError), ({"root": "nowhere"}, ClusterNotFoundError)],
 )
-def test_what_does_not_exist_is_named(
+def test_the_error_names_what_does_not_exist(
     tmp_path: Path, wrong: dict[str, Any], error: type[SparklogError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -47,7 +47,7 @@ def test_what_does_not_exist_is_named(
         sparklog.spark.consume(NO_SPARK, **{**good, **wrong})
 
 
-def test_where_nothing_is_to_be_read_no_task_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_task_is_started_without_records_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster(tmp_path, orders=2)
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", str(tmp_path))
     assert sparklog.spark.consume(NO_SPARK, group="g", topics="orders", process=print) == []

@@ -52,7 +52,7 @@ def committed(log: Coordinator) -> dict[int, int]:
     return {one.partition: one.offset for one in log.refresh().groups["g"].offsets.values()}
 
 
-def test_every_record_is_handed_over_once_in_order_and_its_offset_committed(tmp_path: Path) -> None:
+def test_every_record_is_processed_once_in_order_and_its_offset_committed(tmp_path: Path) -> None:
     log = filled(tmp_path)
     seen: dict[int, list[bytes]] = {0: [], 1: []}
 
@@ -67,14 +67,14 @@ def test_every_record_is_handed_over_once_in_order_and_its_offset_committed(tmp_
     assert log.state.groups["g"].members == {}
 
 
-def test_frames_are_of_pandas_where_wanted(tmp_path: Path) -> None:
+def test_batches_are_pandas_frames_on_request(tmp_path: Path) -> None:
     log = filled(tmp_path)
     found: list[int] = []
     run(tmp_path, log, lambda frame, _: found.extend(frame["offset"].tolist()), frames=True)
     assert sorted(found) == sorted([*range(10), *range(10)])
 
 
-def test_what_is_sent_is_in_the_commit_that_moves_the_offset(tmp_path: Path) -> None:
+def test_records_sent_by_the_function_are_in_the_commit_of_the_offset(tmp_path: Path) -> None:
     log = filled(tmp_path)
     run(tmp_path, log, copy, max_records=4)
     assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(20))
@@ -84,7 +84,7 @@ def test_what_is_sent_is_in_the_commit_that_moves_the_offset(tmp_path: Path) -> 
     assert all({"CommitOffsets", "Append"} <= {type(one).__name__ for one in actions} for actions in with_records[1:])
 
 
-def test_a_call_that_fails_leaves_nothing_and_the_next_run_reads_its_records_again(tmp_path: Path) -> None:
+def test_a_failed_call_publishes_nothing_and_its_records_are_read_again(tmp_path: Path) -> None:
     log = filled(tmp_path)
 
     def fails(records: pa.RecordBatch, context: ConsumeContext) -> None:
@@ -99,7 +99,7 @@ def test_a_call_that_fails_leaves_nothing_and_the_next_run_reads_its_records_aga
     assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(20))
 
 
-def test_a_member_that_is_taken_out_while_it_works_publishes_nothing_of_it(tmp_path: Path) -> None:
+def test_a_member_removed_during_a_call_publishes_nothing(tmp_path: Path) -> None:
     log = filled(tmp_path)
     files = lambda: len(list((tmp_path / "out-0").glob("*.log"))) if (tmp_path / "out-0").exists() else 0  # noqa: E731
     taken: list[str] = []
@@ -115,7 +115,7 @@ def test_a_member_that_is_taken_out_while_it_works_publishes_nothing_of_it(tmp_p
     assert files() == 2
 
 
-def test_a_second_member_takes_its_share_and_the_records_stay_once(tmp_path: Path) -> None:
+def test_a_second_member_takes_its_share_without_repeating_records(tmp_path: Path) -> None:
     log = filled(tmp_path, 400)
     both = threading.Barrier(2, timeout=30)
     waited = threading.Event()
@@ -136,18 +136,18 @@ def test_a_second_member_takes_its_share_and_the_records_stay_once(tmp_path: Pat
             joined.set()
             return super().run()
 
-    told = settings(tmp_path, log, max_records=20)
+    configured = settings(tmp_path, log, max_records=20)
     reports: list[MemberReport] = []
-    second = threading.Thread(target=lambda: reports.append(Second(told, copy, 1).run()))
+    second = threading.Thread(target=lambda: reports.append(Second(configured, copy, 1).run()))
     second.start()
-    reports.append(ConsumeTask(told, together, 0).run())
+    reports.append(ConsumeTask(configured, together, 0).run())
     second.join(60)
     assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(400))
     assert sum(report.records for report in reports) == 400
     assert all(report.records for report in reports)
 
 
-def test_a_group_goes_on_where_it_stood_and_one_without_offsets_by_its_reset(tmp_path: Path) -> None:
+def test_a_group_resumes_at_its_offsets_or_else_by_its_reset_policy(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.commit_offsets("g", {("orders", 0): 8})
     assert run(tmp_path, log, copy).records == 2 + 10
@@ -157,7 +157,7 @@ def test_a_group_goes_on_where_it_stood_and_one_without_offsets_by_its_reset(tmp
     assert {one.offset for one in log.state.groups["other"].offsets.values()} == {10}
 
 
-def test_a_member_that_waits_for_what_comes_ends_when_it_is_told(tmp_path: Path) -> None:
+def test_a_continuous_member_stops_on_request(tmp_path: Path) -> None:
     log = filled(tmp_path)
 
     def stops(records: pa.RecordBatch, context: ConsumeContext) -> None:
@@ -172,7 +172,7 @@ def test_a_member_that_waits_for_what_comes_ends_when_it_is_told(tmp_path: Path)
     assert committed(log) == {0: 11, 1: 10}
 
 
-def test_partitions_that_come_while_it_reads_are_read_too(tmp_path: Path) -> None:
+def test_partitions_added_during_a_run_are_read(tmp_path: Path) -> None:
     log = filled(tmp_path)
     grown = threading.Event()
 
@@ -190,7 +190,7 @@ def test_partitions_that_come_while_it_reads_are_read_too(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("rows", [[b"v"], "text", {"value": [b"v"]}, None])
-def test_what_are_no_rows_is_refused(tmp_path: Path, rows: object) -> None:
+def test_invalid_rows_from_the_function_are_refused(tmp_path: Path, rows: object) -> None:
     log = filled(tmp_path)
     send: Callable[[pa.RecordBatch, ConsumeContext], None] = lambda _, context: context.send("out", rows)  # noqa: E731
     with pytest.raises(InvalidRecordError, match=r"pa\.Table"):
@@ -198,14 +198,14 @@ def test_what_are_no_rows_is_refused(tmp_path: Path, rows: object) -> None:
     assert log.refresh().topics["out"].partitions[0].log_end_offset == 0
 
 
-def test_ends_of_a_partition_that_is_gone_are_reached() -> None:
+def test_ends_of_a_deleted_partition_count_as_reached() -> None:
     from sparklog.protocol.state import State
     from sparklog.spark.group.task import find_unfinished
 
     assert find_unfinished(State(cluster_id="c"), "g", {TopicPartition("gone", 0): 5}) == []
 
 
-def test_a_member_of_another_kind_has_its_share_of_the_same_group(tmp_path: Path) -> None:
+def test_a_consumer_client_shares_the_group_with_a_task(tmp_path: Path) -> None:
     log = filled(tmp_path)
     came: list[str] = []
 
@@ -227,11 +227,11 @@ def test_a_member_of_another_kind_has_its_share_of_the_same_group(tmp_path: Path
     assert committed(log) == {0: 10, 1: 10}
 
 
-def test_a_root_that_is_restored_makes_a_task_publish_as_another_producer(tmp_path: Path) -> None:
-    """Else its transaction could be taken for one of the producer that has its id there, and be left out."""
+def test_a_task_uses_a_new_producer_after_a_restore_of_the_root(tmp_path: Path) -> None:
+    """Otherwise its transaction could be mistaken for one of the producer that has its id there, and be skipped."""
     log = filled(tmp_path)
     store = open_store(str(tmp_path))
-    log.create_topic("t")  # whose configs the others change
+    log.create_topic("t")  # its configs are changed by the other tests
     log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
     snapshots: list[dict[str, bytes]] = []
 
@@ -252,6 +252,6 @@ def test_a_root_that_is_restored_makes_a_task_publish_as_another_producer(tmp_pa
         copy(records, context)
 
     run(tmp_path, log, restored_once, max_records=5)
-    found = values(tmp_path, subscribe="out")
-    assert found.count(b"another's") == 2
-    assert len(found) == 2 + 15, "all but the call that the copy did not have"
+    published = values(tmp_path, subscribe="out")
+    assert published.count(b"another's") == 2
+    assert len(published) == 2 + 15, "all but the call that is missing in the copy"

@@ -1,4 +1,4 @@
-"""A member of a group that is a Spark task, interrupted or overtaken at the worst moments."""
+"""Regressions: a Spark task as a member of a group, interrupted or overtaken at the worst moments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.spark.helpers import values, write_rows
 from tests.unit.spark.test_group_task import DDL, committed, copy, filled, run, settings
 
 
-def test_a_task_that_is_interrupted_after_its_commit_leaves_what_it_has_published(
+def test_a_task_interrupted_after_its_commit_keeps_the_published_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = filled(tmp_path)
@@ -36,30 +36,28 @@ def test_a_task_that_is_interrupted_after_its_commit_leaves_what_it_has_publishe
 
 
 @pytest.mark.parametrize("sends", [True, False])
-def test_records_of_a_topic_that_was_made_again_during_a_call_are_read_from_its_first_one(
-    tmp_path: Path, sends: bool
-) -> None:
+def test_a_topic_recreated_during_a_call_is_read_from_its_first_record(tmp_path: Path, sends: bool) -> None:
     log = filled(tmp_path)
     seen: list[bytes] = []
-    made: list[str] = []
+    recreated: list[str] = []
 
     def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
         if sends:
             copy(records, context)
-        if not made:
+        if not recreated:
             delete_topic(log, "orders")
-            made.append(log.create_topic("orders", 2))
+            recreated.append(log.create_topic("orders", 2))
             new = [{"value": str(n), "partition": n % 2} for n in range(100, 140)]
             write_rows(tmp_path, DDL, new, topic="orders")
             return
         seen.extend(records.column("value").to_pylist())
 
     run(tmp_path, log, process)
-    assert sorted(map(int, seen)) == list(range(100, 120))  # up to the ends that there were when it began
+    assert sorted(map(int, seen)) == list(range(100, 120))  # up to the ends at the start of the run
     assert committed(log) == {0: 10, 1: 10}
 
 
-def test_ends_that_a_topic_that_was_made_again_may_never_reach_do_not_keep_a_job_running(tmp_path: Path) -> None:
+def test_a_job_does_not_wait_for_ends_that_a_recreated_topic_may_never_reach(tmp_path: Path) -> None:
     log = filled(tmp_path)
     ends = {TopicPartition("orders", 0): 10}
     delete_topic(log, "orders")

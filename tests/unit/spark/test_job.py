@@ -1,4 +1,4 @@
-"""What the programs of jobs/ say when they fail: one line, the one that helps."""
+"""How the programs in jobs/ report failures: one helpful line."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Driver stacktrace:
 """
 
 
-def test_an_error_of_sparklog_is_its_message() -> None:
+def test_a_sparklog_error_is_reported_by_its_message() -> None:
     assert reason(InvalidOptionError("invalid value '' for option topic")) == "invalid value '' for option topic"
 
 
-def test_an_error_of_sparklog_is_found_in_what_spark_wraps_around_it() -> None:
+def test_a_sparklog_error_wrapped_by_spark_is_reported_by_its_message() -> None:
     text = IN_A_TASK.format(raised="sparklog.errors.MessageSizeTooLargeError: topic t, partition 3: 2 MB are too many")
     assert reason(RuntimeError(text)) == "topic t, partition 3: 2 MB are too many"
 
 
-def test_another_error_of_python_is_named_with_its_kind() -> None:
+def test_other_python_errors_are_reported_with_their_type() -> None:
     text = IN_A_TASK.format(raised="KeyError: 'a'\n\nDuring handling of it, another:\n\nmypackage.MyError: not so")
     assert reason(Exception(text)) == "MyError: not so"
 
 
-def test_an_executor_without_the_package_is_said_as_it_says_it() -> None:
+def test_an_executor_without_the_package_is_reported_in_its_own_words() -> None:
     text = IN_A_TASK.format(raised="RuntimeError: the Spark executor on h lacks sparklog")
     assert reason(Exception(text)) == "the Spark executor on h lacks sparklog"
 
@@ -59,12 +59,12 @@ def test_an_executor_without_the_package_is_said_as_it_says_it() -> None:
         ("", "Exception"),
     ],
 )
-def test_an_error_of_spark_is_its_first_line_that_tells_something(text: str, said: str) -> None:
+def test_a_spark_error_is_reported_by_its_first_informative_line(text: str, said: str) -> None:
     assert reason(Exception(text)).startswith(said)
     assert "\n" not in reason(Exception(text))
 
 
-def test_a_reason_is_one_line_and_no_endless_one() -> None:
+def test_a_reason_is_one_line_of_bounded_length() -> None:
     assert reason(MessageSizeTooLargeError("a\nb\tc")) == "a b c"
     assert len(reason(ValueError("x" * 10_000))) == MAX_REASON_CHARACTERS + 1
 
@@ -80,13 +80,13 @@ def test_exit_codes_tell_success_failure_and_interruption(capsys: pytest.Capture
     assert capsys.readouterr().err.splitlines() == ["p: done", "p: failed: no", "p: interrupted"]
 
 
-def test_pairs_keep_equal_signs_in_their_values() -> None:
+def test_key_value_pairs_keep_equal_signs_in_values() -> None:
     assert pair("a=b=c") == ("a", "b=c")
     for text in ("a", "=b", ""):
         with pytest.raises(argparse.ArgumentTypeError):
             pair(text)
 
 
-def test_storage_options_are_text_except_for_what_can_only_be_json() -> None:
+def test_storage_options_are_text_unless_they_can_only_be_json() -> None:
     given = [("key", "123"), ("anon", "true"), ("client_kwargs", '{"region_name": "x"}')]
     assert storage_values(given) == {"key": "123", "anon": True, "client_kwargs": {"region_name": "x"}}

@@ -1,4 +1,4 @@
-"""Offsets, timestamps and partitions as options give them."""
+"""Parsing of offsets, timestamps and partitions in options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHERE = st.builds(TopicPartition, TOPICS, PARTITIONS)
 
 
 @pytest.mark.parametrize("text", ["earliest", "EARLIEST", " earLiEst "])
-def test_words_are_read_in_any_case(text: str) -> None:
+def test_earliest_and_latest_are_case_insensitive(text: str) -> None:
     assert parse_offsets("startingOffsets", text) == EveryPartition(EARLIEST)
 
 
@@ -32,7 +32,7 @@ def test_latest_is_minus_one() -> None:
 
 
 @given(st.dictionaries(WHERE, st.integers(-2, 2**63 - 1), min_size=1))
-def test_offsets_survive_json(offsets: dict[TopicPartition, int]) -> None:
+def test_offsets_round_trip_through_json(offsets: dict[TopicPartition, int]) -> None:
     assert parse_offsets("startingOffsets", format_offsets(offsets)).partitions == offsets  # type: ignore[union-attr]
 
 
@@ -42,15 +42,15 @@ def test_offsets_are_written_sorted_by_topic_and_number() -> None:
 
 
 @given(st.sets(WHERE, min_size=1))
-def test_partitions_survive_json(partitions: set[TopicPartition]) -> None:
+def test_partitions_round_trip_through_json(partitions: set[TopicPartition]) -> None:
     assert parse_partitions("assign", format_partitions(partitions)) == tuple(sorted(partitions))
 
 
-def test_a_topic_may_have_a_word_for_all_its_partitions() -> None:
-    found = parse_offsets("startingOffsets", '{"a":"Earliest","b":{"0":5}}')
-    assert found.get(TopicPartition("a", 7)) == EARLIEST  # type: ignore[union-attr]
-    assert found.get(TopicPartition("b", 0)) == 5  # type: ignore[union-attr]
-    assert found.get(TopicPartition("b", 1)) is None  # type: ignore[union-attr]
+def test_a_topic_may_have_one_word_for_all_its_partitions() -> None:
+    parsed = parse_offsets("startingOffsets", '{"a":"Earliest","b":{"0":5}}')
+    assert parsed.get(TopicPartition("a", 7)) == EARLIEST  # type: ignore[union-attr]
+    assert parsed.get(TopicPartition("b", 0)) == 5  # type: ignore[union-attr]
+    assert parsed.get(TopicPartition("b", 1)) is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_topic_may_have_a_word_for_all_its_partitions() -> None:
         "[" * 100_000,
     ],
 )
-def test_malformed_offsets_are_refused_with_the_options_name(text: str) -> None:
+def test_the_error_for_malformed_offsets_names_the_option(text: str) -> None:
     with pytest.raises(InvalidOptionError, match=r"invalid value .* for option startingOffsets: .* expected"):
         parse_offsets("startingOffsets", text)
 
 
 @pytest.mark.parametrize("text", ['{"a":{"0":-1}}', '{"a":"latest"}', "latest", '{"a":{"0":null}}'])
-def test_timestamps_take_no_words_and_no_special_numbers(text: str) -> None:
+def test_timestamps_accept_no_words_and_no_special_numbers(text: str) -> None:
     with pytest.raises(InvalidOptionError, match="startingOffsetsByTimestamp"):
         parse_timestamps("startingOffsetsByTimestamp", text)
 
@@ -94,7 +94,7 @@ def test_malformed_partitions_are_refused(text: str) -> None:
         parse_partitions("assign", text)
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
+def test_long_values_are_truncated_in_the_message() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         parse_offsets("startingOffsets", "x" * 100_000)
     assert len(str(caught.value)) < 500

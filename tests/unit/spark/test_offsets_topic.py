@@ -19,34 +19,34 @@ def rows(folder: Path, **options: str) -> list[dict[str, Any]]:
     return read_rows(folder, **{"subscribe": TOPIC, **options})
 
 
-def test_a_batch_query_reads_the_commits_of_groups(tmp_path: Path) -> None:
+def test_a_batch_query_reads_committed_offsets(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=2)
     log.commit_offsets("g", {("orders", 0): 3, ("orders", 1): 4})
     first = log.refresh().version
     log.commit_offsets("g", {("orders", 0): 5})
-    found = rows(tmp_path, includeHeaders="true")
+    read = rows(tmp_path, includeHeaders="true")
     keys = [offset_key("g", "orders", 0), offset_key("g", "orders", 1), offset_key("g", "orders", 0)]
-    assert [row["key"] for row in found] == keys
+    assert [row["key"] for row in read] == keys
     base = first * RECORDS_PER_COMMIT
-    assert [row["offset"] for row in found] == [base, base + 1, base + RECORDS_PER_COMMIT]
-    assert {(row["topic"], row["partition"], row["headers"]) for row in found} == {(TOPIC, partition_of("g"), None)}
-    times = [row["timestamp"] for row in found]
+    assert [row["offset"] for row in read] == [base, base + 1, base + RECORDS_PER_COMMIT]
+    assert {(row["topic"], row["partition"], row["headers"]) for row in read} == {(TOPIC, partition_of("g"), None)}
+    times = [row["timestamp"] for row in read]
     assert times == sorted(times)
 
 
-def test_offsets_times_and_partitions_choose_among_them_as_of_any_topic(tmp_path: Path) -> None:
+def test_offsets_timestamps_and_partitions_select_records_as_for_any_topic(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     log.commit_offsets("g", {("orders", 0): 3})
     log.commit_offsets("h", {("orders", 0): 4})
     number = partition_of("h")
     assert number != partition_of("g")
-    found = rows(tmp_path)
-    last = max(row["offset"] for row in found)
+    read = rows(tmp_path)
+    last = max(row["offset"] for row in read)
     assigned = {"assign": f'{{"{TOPIC}":[{number}]}}'}
     assert [row["offset"] for row in read_rows(tmp_path, **assigned)] == [last]
     limit = {"endingOffsets": f'{{"{TOPIC}":{{"{number}":{last}}}}}'}
     assert read_rows(tmp_path, **assigned, **limit) == []
-    after = str(int(found[-1]["timestamp"].timestamp() * 1000) + 60_000)
+    after = str(int(read[-1]["timestamp"].timestamp() * 1000) + 60_000)
     later = {"startingTimestamp": after, "startingOffsetsByTimestampStrategy": "latest"}
     assert rows(tmp_path, **later) == []
     assert len(rows(tmp_path, startingTimestamp="0", startingOffsetsByTimestampStrategy="latest")) == 2
@@ -54,14 +54,14 @@ def test_offsets_times_and_partitions_choose_among_them_as_of_any_topic(tmp_path
     assert len(rows(tmp_path, minPartitions="100")) == 2
 
 
-def test_a_deleted_group_is_there_as_kafka_has_it(tmp_path: Path) -> None:
+def test_a_deleted_group_is_shown_by_tombstones_as_in_kafka(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     log.commit_offsets("g", {("orders", 0): 3})
     log.delete_group("g")
     assert (rows(tmp_path)[-1]["key"], rows(tmp_path)[-1]["value"]) == (group_key("g"), None)
 
 
-def test_a_pattern_does_not_find_it_and_a_stream_cannot_read_it(tmp_path: Path) -> None:
+def test_the_topic_is_excluded_from_patterns_and_streams(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     log.commit_offsets("g", {("orders", 0): 3})
     assert read_rows(tmp_path, subscribePattern=".*") == []

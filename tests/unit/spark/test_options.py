@@ -1,4 +1,4 @@
-"""Which options a read and a write take, and what they refuse."""
+"""Options of reads and writes: which are accepted, and which are refused."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ def sink(**options: str) -> SinkOptions:
     return sink_options({"path": "/data/log", **options})
 
 
-def test_a_read_goes_from_earliest_to_latest_and_fails_on_data_loss() -> None:
-    found = source()
-    assert (found.starting, found.ending) == (EveryPartition(EARLIEST), EveryPartition(LATEST))
-    assert found.fail_on_data_loss
-    assert not any([found.include_headers, found.push_down_predicate, found.latest_if_no_match])
+def test_by_default_a_read_is_from_earliest_to_latest_and_fails_on_data_loss() -> None:
+    parsed = source()
+    assert (parsed.starting, parsed.ending) == (EveryPartition(EARLIEST), EveryPartition(LATEST))
+    assert parsed.fail_on_data_loss
+    assert not any([parsed.include_headers, parsed.push_down_predicate, parsed.latest_if_no_match])
 
 
 def test_names_are_case_insensitive() -> None:
-    found = source_options({"PATH": "/x", "SUBSCRIBE": "a", "includeheaders": "TRUE", "MINPARTITIONS": " 3 "})
-    assert found.include_headers
-    assert found.min_partitions == 3
+    parsed = source_options({"PATH": "/x", "SUBSCRIBE": "a", "includeheaders": "TRUE", "MINPARTITIONS": " 3 "})
+    assert parsed.include_headers
+    assert parsed.min_partitions == 3
 
 
 @pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "bootstrap.servers", "path", "Kafka.Bootstrap.Servers"])
-def test_the_address_has_three_names(name: str) -> None:
+def test_the_root_option_has_three_names(name: str) -> None:
     assert source_options({name: "s3://bucket/log/", "subscribe": "a"}).address.root == "s3://bucket/log"
 
 
-def test_without_an_address_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_root_defaults_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", "/data/log/")
     assert source_options({"subscribe": "a"}).address.root == "/data/log"
     assert source_options({"subscribe": "a", "path": "/other"}).address.root == "/other"
 
 
-def test_an_address_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
     with pytest.raises(InvalidOptionError, match=r"no cluster given.*kafka\.bootstrap\.servers"):
         source_options({"subscribe": "a"})
 
 
-def test_two_addresses_must_agree() -> None:
+def test_two_given_roots_must_agree() -> None:
     assert source(**{"bootstrap.servers": "/data/log/"}).address.root == "/data/log"
     with pytest.raises(InvalidOptionError, match="two clusters"):
         source(**{"bootstrap.servers": "/other"})
 
 
-def test_a_tables_own_folder_is_no_address_beside_a_given_one() -> None:
+def test_a_given_root_overrides_the_folder_of_a_table() -> None:
     table = {"provider": "sparklog", "owner": "me", "bootstrap.servers": "/data/log"}
     assert source_options({**table, "subscribe": "a", "path": "file:/warehouse/t"}).address.root == "/data/log"
 
@@ -68,19 +68,19 @@ def test_the_location_of_a_table_is_a_url() -> None:
 
 
 @pytest.mark.parametrize("brokers", ["localhost:9092", "a.example.com:9092, b.example.com:9092"])
-def test_kafka_brokers_are_no_address(brokers: str) -> None:
+def test_kafka_brokers_are_refused_as_a_root(brokers: str) -> None:
     with pytest.raises(InvalidOptionError, match="looks like Kafka brokers"):
         source_options({"kafka.bootstrap.servers": brokers, "subscribe": "a"})
 
 
-def test_memory_is_refused_since_spark_has_several_processes() -> None:
+def test_memory_roots_are_refused() -> None:
     with pytest.raises(InvalidOptionError, match="memory of one process"):
         source_options({"path": "memory://x", "subscribe": "a"})
 
 
 def test_storage_options_reach_the_store_with_their_types() -> None:
-    found = source(**{"storage.endpoint_url": "http://h:1", "storage.anon": "True", "storage.config": '{"a":1}'})
-    assert found.address.storage_options == {"endpoint_url": "http://h:1", "anon": True, "config": {"a": 1}}
+    parsed = source(**{"storage.endpoint_url": "http://h:1", "storage.anon": "True", "storage.config": '{"a":1}'})
+    assert parsed.address.storage_options == {"endpoint_url": "http://h:1", "anon": True, "config": {"a": 1}}
 
 
 def test_broken_json_in_a_storage_option_is_refused() -> None:
@@ -96,8 +96,8 @@ def test_subscribed_topics_are_trimmed_and_blanks_dropped() -> None:
 
 
 def test_assigned_partitions_are_sorted() -> None:
-    found = source_options({"path": "/x", "assign": '{"b":[1,0],"a":[2]}'}).subscription
-    assert found.assign == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
+    parsed = source_options({"path": "/x", "assign": '{"b":[1,0],"a":[2]}'}).subscription
+    assert parsed.assign == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_assigned_partitions_are_sorted() -> None:
         ({"assign": "a"}, "for option assign: "),
     ],
 )
-def test_exactly_one_subscription_is_taken(options: dict[str, str], problem: str) -> None:
+def test_exactly_one_subscription_option_is_required(options: dict[str, str], problem: str) -> None:
     with pytest.raises(InvalidOptionError, match=problem):
         source_options({"path": "/x", **options})
 
 
-# -- where to start and end
+# -- start and end
 
 
-def test_one_time_comes_before_times_per_partition_and_those_before_offsets() -> None:
+def test_precedence_is_timestamp_then_timestamps_by_partition_then_offsets() -> None:
     options = {
         "startingOffsets": "earliest",
         "startingOffsetsByTimestamp": '{"a":{"0":7}}',
@@ -142,13 +142,13 @@ def test_a_read_cannot_end_at_earliest(value: str) -> None:
         source(endingOffsets=value)
 
 
-def test_offsets_at_both_ends_name_the_same_partitions() -> None:
+def test_starting_and_ending_offsets_must_name_the_same_partitions() -> None:
     with pytest.raises(InvalidOptionError, match="a-1 has starting offsets and no ending ones"):
         source(startingOffsets='{"a":{"0":1,"1":1}}', endingOffsets='{"a":{"0":2}}')
     source(startingOffsets='{"a":{"0":1,"1":1}}', endingOffsets='{"a":"latest"}')
 
 
-def test_a_start_is_not_after_its_end() -> None:
+def test_a_start_after_its_end_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="a-0 would start at 3, after its end at 2"):
         source(startingOffsets='{"a":{"0":3}}', endingOffsets='{"a":{"0":2}}')
     with pytest.raises(InvalidOptionError, match="would start at 9"):
@@ -156,8 +156,8 @@ def test_a_start_is_not_after_its_end() -> None:
 
 
 def test_special_offsets_are_not_compared() -> None:
-    found = source(startingOffsets='{"a":{"0":5}}', endingOffsets='{"a":{"0":-1}}')
-    assert isinstance(found.ending, PartitionOffsets)
+    parsed = source(startingOffsets='{"a":{"0":5}}', endingOffsets='{"a":{"0":-1}}')
+    assert isinstance(parsed.ending, PartitionOffsets)
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "1.5", "9223372036854775808"])
@@ -192,9 +192,7 @@ def test_numbers_of_tasks_are_positive(name: str, value: str) -> None:
         ({"kafkaConsumer.pollTimeoutMs": "9223372036854775808"}, "9223372036854775807"),
     ],
 )
-def test_numbers_that_kafkas_source_refuses_are_refused_when_a_read_is_made(
-    options: dict[str, str], largest: str
-) -> None:
+def test_numbers_refused_by_kafkas_source_are_refused(options: dict[str, str], largest: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"expected a whole number from . to {largest}$"):
         SparklogDataSource({"path": "/x", "subscribe": "a", **options}).schema()
 
@@ -207,9 +205,9 @@ def test_a_level_that_the_codec_does_not_have_is_refused(codec: str, level: str,
         sink(**{"kafka.compression.type": codec, f"kafka.compression.{codec}.level": level})
 
 
-def test_level_minus_one_of_gzip_is_its_own() -> None:
-    found = sink(**{"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "-1"})
-    assert found.codec_level is None
+def test_gzip_accepts_its_level_minus_one() -> None:
+    parsed = sink(**{"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "-1"})
+    assert parsed.codec_level is None
 
 
 def test_booleans_are_true_or_false() -> None:
@@ -231,20 +229,20 @@ def test_booleans_are_true_or_false() -> None:
         ("partitoner", "partitioner"),
     ],
 )
-def test_a_misspelt_option_is_refused_with_the_right_name(wrong: str, meant: str) -> None:
+def test_the_error_for_a_misspelt_option_suggests_the_right_name(wrong: str, meant: str) -> None:
     with pytest.raises(InvalidOptionError, match=rf"did you mean {meant}\?"):
         source(**{wrong: "1"})
     with pytest.raises(InvalidOptionError, match=rf"did you mean {meant}\?"):
         sink(**{wrong: "1"})
 
 
-def test_an_unknown_option_that_resembles_none_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_option_unlike_any_known_one_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         source(favouriteColour="blue")
     assert "unknown option favouritecolour" in caplog.text
 
 
-def test_what_spark_adds_to_the_options_of_a_named_query_is_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_that_spark_adds_to_a_named_query_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         sink(queryName="late", checkpointLocation="/data/c", topic="a")
     assert caplog.text == ""
@@ -253,7 +251,7 @@ def test_what_spark_adds_to_the_options_of_a_named_query_is_known(caplog: pytest
 @pytest.mark.parametrize(
     "name", ["kafka.retries", "kafka.max.poll.records", "kafka.security.protocol", "kafka.group.id"]
 )
-def test_options_of_kafkas_clients_are_let_pass(name: str) -> None:
+def test_options_of_kafka_clients_are_accepted(name: str) -> None:
     source(**{name: "1"})
     sink(**{name: "1"})
 
@@ -284,9 +282,9 @@ def test_options_of_streams_are_ignored_in_a_batch_with_a_warning(name: str, cap
 # -- sink
 
 
-def test_a_write_keeps_the_producers_codec_and_level() -> None:
-    found = sink(**{"kafka.compression.type": "ZSTD", "kafka.compression.zstd.level": "3"})
-    assert (found.codec, found.codec_level) == ("zstd", 3)
+def test_a_write_uses_the_codec_and_level_of_the_producer() -> None:
+    parsed = sink(**{"kafka.compression.type": "ZSTD", "kafka.compression.zstd.level": "3"})
+    assert (parsed.codec, parsed.codec_level) == ("zstd", 3)
 
 
 def test_an_unknown_codec_is_refused() -> None:
@@ -295,13 +293,13 @@ def test_an_unknown_codec_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("given", "missing"), [("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")])
-def test_application_and_version_go_together(given: str, missing: str) -> None:
+def test_application_id_and_version_are_required_together(given: str, missing: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"option {given} requires {missing}"):
         sink(**{given: "1"})
     assert sink(txnAppId="job", txnVersion="0").application_version == 0
 
 
-def test_a_java_partitioner_is_refused_unless_it_is_kafkas_own() -> None:
+def test_java_partitioners_other_than_kafkas_are_refused() -> None:
     own = "org.apache.kafka.clients.producer.internals.DefaultPartitioner"
     assert sink(**{"kafka.partitioner.class": own}).partitioner == "default"
     with pytest.raises(InvalidOptionError, match="Java classes cannot run here"):

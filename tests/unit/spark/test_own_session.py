@@ -1,4 +1,4 @@
-"""What a session of one's own is checked for, without one."""
+"""How the Python of a user's own session is checked for sparklog, without a session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_running_python_has_sparklog() -> None:
     assert has_sparklog(sys.executable, is_local=True)
 
 
-def test_another_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_python_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_it = python(tmp_path / "a" / "python3", f'exec {sys.executable} "$@"')
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     assert has_sparklog(with_it, is_local=True)
@@ -29,10 +29,10 @@ def test_another_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not has_sparklog(without, is_local=True)
 
 
-def test_a_python_that_is_not_here_may_be_on_the_executors_of_a_cluster_alone(tmp_path: Path) -> None:
+def test_a_missing_python_is_accepted_only_on_a_cluster(tmp_path: Path) -> None:
     assert not has_sparklog(str(tmp_path / "python3"), is_local=True)
     assert has_sparklog("./env/bin/python", is_local=False)
 
 
-def test_a_python_that_cannot_tell_is_let_pass(tmp_path: Path) -> None:
+def test_a_python_whose_probe_fails_is_accepted(tmp_path: Path) -> None:
     assert has_sparklog(python(tmp_path / "python3", "exit 1"), is_local=True)

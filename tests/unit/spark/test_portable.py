@@ -1,4 +1,4 @@
-"""What Spark sends to executors, and what happens where sparklog is missing there."""
+"""Objects that Spark sends to executors, and executors without sparklog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_object_survives_sparks_pickling() -> None:
     assert found.schema == READER.schema
 
 
-def test_an_executor_without_the_package_says_so_and_what_to_do() -> None:
+def test_an_executor_without_the_package_reports_it_with_a_remedy() -> None:
     state = dumps(READER)
     script = "import pickle, sys\nsys.modules['sparklog'] = None\npickle.loads(sys.stdin.buffer.read())"
     failed = subprocess.run([sys.executable, "-c", script], input=state, capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""How ranges of offsets become tasks."""
+"""Splitting ranges of offsets into tasks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def ranges(*sizes: int) -> list[OffsetRange]:
     return [OffsetRange("t", number, 0, size) for number, size in enumerate(sizes)]
 
 
-def sizes(found: list[OffsetRange]) -> list[tuple[int, int]]:
-    return [(one.partition, one.size) for one in found]
+def sizes(pieces: list[OffsetRange]) -> list[tuple[int, int]]:
+    return [(one.partition, one.size) for one in pieces]
 
 
 def test_a_partition_is_one_task_by_default() -> None:
     assert split_ranges(ranges(5, 1_000_000)) == ranges(5, 1_000_000)
 
 
-def test_an_empty_range_is_no_task() -> None:
+def test_an_empty_range_makes_no_task() -> None:
     assert split_ranges([OffsetRange("t", 0, 7, 7), OffsetRange("t", 1, 8, 7)]) == []
 
 
-def test_fewer_min_partitions_than_partitions_split_nothing() -> None:
+def test_min_partitions_below_the_partition_count_split_nothing() -> None:
     assert split_ranges(ranges(10, 10, 10), min_partitions=2) == ranges(10, 10, 10)
 
 
@@ -35,16 +35,16 @@ def test_large_ranges_are_split_in_proportion_to_their_size() -> None:
     assert sizes(split_ranges(ranges(100, 300), min_partitions=4)) == [(0, 100), (1, 100), (1, 100), (1, 100)]
 
 
-def test_the_last_piece_takes_the_rest_of_the_rounding() -> None:
+def test_the_last_piece_takes_the_rounding_remainder() -> None:
     assert [one.size for one in split_ranges(ranges(10), min_partitions=3)] == [3, 3, 4]
 
 
-def test_small_ranges_do_not_take_tasks_from_the_large_ones() -> None:
-    found = split_ranges(ranges(2, 0, 1000, 1), min_partitions=6)
-    assert sizes(found) == [(0, 2), (2, 250), (2, 250), (2, 250), (2, 250), (3, 1)]
+def test_small_ranges_do_not_take_tasks_from_large_ones() -> None:
+    pieces = split_ranges(ranges(2, 0, 1000, 1), min_partitions=6)
+    assert sizes(pieces) == [(0, 2), (2, 250), (2, 250), (2, 250), (2, 250), (3, 1)]
 
 
-def test_more_tasks_than_records_leave_one_record_each() -> None:
+def test_with_more_tasks_than_records_each_task_has_one_record() -> None:
     assert [one.size for one in split_ranges(ranges(3), min_partitions=10)] == [1, 1, 1]
 
 
@@ -52,23 +52,23 @@ def test_max_records_cut_a_range_into_equal_pieces() -> None:
     assert sizes(split_ranges(ranges(10, 3), max_records_per_partition=4)) == [(0, 3), (0, 3), (0, 4), (1, 3)]
 
 
-def test_max_records_come_first_and_min_partitions_after() -> None:
-    found = split_ranges(ranges(8, 8), min_partitions=8, max_records_per_partition=4)
-    assert [one.size for one in found] == [2] * 8
+def test_max_records_are_applied_before_min_partitions() -> None:
+    pieces = split_ranges(ranges(8, 8), min_partitions=8, max_records_per_partition=4)
+    assert [one.size for one in pieces] == [2] * 8
 
 
-def test_an_absurd_number_of_tasks_is_refused() -> None:
+def test_an_excessive_number_of_tasks_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="maxRecordsPerPartition=1 would split"):
         split_ranges(ranges(2_000_000_000), max_records_per_partition=1)
 
 
-def test_the_largest_number_of_tasks_that_can_be_asked_for_is_answered_at_once() -> None:
+def test_the_maximum_number_of_tasks_is_planned_quickly() -> None:
     assert len(split_ranges(ranges(30, 0, 70), min_partitions=2**31 - 1)) == 100
     with pytest.raises(InvalidOptionError, match="minPartitions=2147483647 would create 5,000,000 tasks"):
         split_ranges(ranges(5_000_000), min_partitions=2**31 - 1)
 
 
-def test_many_ranges_are_split_in_time_in_proportion_to_them() -> None:
+def test_splitting_many_ranges_takes_linear_time() -> None:
     assert len(split_ranges(ranges(*[1] * 50_000), min_partitions=50_001)) == 50_000
 
 
@@ -81,11 +81,11 @@ def test_every_offset_is_read_once_and_in_order(
     starts: list[tuple[int, int]], minimum: int | None, most: int | None
 ) -> None:
     given_ranges = [OffsetRange("t", number, start, start + size) for number, (start, size) in enumerate(starts)]
-    found = split_ranges(given_ranges, minimum, most)
-    assert all(one.size > 0 and (most is None or one.size <= most) for one in found)
+    tasks = split_ranges(given_ranges, minimum, most)
+    assert all(one.size > 0 and (most is None or one.size <= most) for one in tasks)
     for one in given_ranges:
-        pieces = [piece for piece in found if piece.partition == one.partition]
+        pieces = [piece for piece in tasks if piece.partition == one.partition]
         edges = [one.start, *(piece.end for piece in pieces)]
         assert [piece.start for piece in pieces] == edges[:-1]
         assert edges[-1] == one.end
-    assert [one.partition for one in found] == sorted(one.partition for one in found)
+    assert [one.partition for one in tasks] == sorted(one.partition for one in tasks)

@@ -1,4 +1,4 @@
-"""Reads of a log as Spark would run them, without Spark: which columns, which bytes, from where to where."""
+"""Reads as Spark would run them, but without Spark: columns, bytes read, starts and ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def time_of(milliseconds: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.timezone.utc)
 
 
-def test_a_schema_is_the_projection_in_its_own_order(tmp_path: Path) -> None:
+def test_a_schema_selects_columns_in_its_own_order(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     write_rows(tmp_path, "key string, value string", [{"key": "k", "value": "v"}], topic="a")
     found = read_rows(tmp_path, "Offset bigint, topic string not null, key binary", subscribe="a")
@@ -33,7 +33,7 @@ def test_a_schema_is_the_projection_in_its_own_order(tmp_path: Path) -> None:
     ("ddl", "problem"),
     [("nothing int", "unknown column 'nothing'"), ("value string", "value is binary"), ("offset int", "is bigint")],
 )
-def test_a_schema_of_other_columns_is_refused(tmp_path: Path, ddl: str, problem: str) -> None:
+def test_a_schema_with_unknown_columns_is_refused(tmp_path: Path, ddl: str, problem: str) -> None:
     with pytest.raises(InvalidOptionError, match=problem):
         reader(tmp_path, ddl, subscribe="a")
 
@@ -53,7 +53,7 @@ def test_a_projection_reads_only_the_bytes_of_its_columns(tmp_path: Path) -> Non
     assert read["offset bigint, partition int"] == 0
 
 
-def test_filters_on_partition_offset_and_time_prune_what_is_read(tmp_path: Path) -> None:
+def test_filters_on_partition_offset_and_time_prune_reads(tmp_path: Path) -> None:
     cluster(tmp_path, a=4)
     ddl = "key string, value string, partition int, timestamp timestamp"
     for job in range(3):
@@ -91,7 +91,7 @@ def test_small_appends_are_read_in_large_batches(tmp_path: Path) -> None:
     assert batch.column("offset").to_pylist() == list(range(20))
 
 
-def test_the_task_that_spark_makes_up_for_no_partitions_reads_nothing(tmp_path: Path) -> None:
+def test_the_dummy_task_that_spark_runs_without_partitions_reads_nothing(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     job = reader(tmp_path, subscribe="a")
     assert job.partitions() == []
@@ -114,14 +114,14 @@ def test_an_assigned_topic_that_is_misspelt_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
-def test_the_largest_time_is_after_every_record(tmp_path: Path, name: str) -> None:
+def test_the_largest_timestamp_is_after_every_record(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=1)
     write_rows(tmp_path, "value string", [{"value": "v"}], topic="a")
     options = {name: str(2**63 - 1), "startingOffsetsByTimestampStrategy": "latest"}
     assert values(tmp_path, subscribe="a", **options) == ([] if name == "startingTimestamp" else [b"v"])
 
 
-def test_a_pattern_finds_any_part_of_a_name(tmp_path: Path) -> None:
+def test_a_pattern_matches_any_part_of_a_name(tmp_path: Path) -> None:
     cluster(tmp_path, orders_eu=1, orders_us=1, clicks=1)
     for name in ("orders_eu", "orders_us", "clicks"):
         write_rows(tmp_path, "value string", [{"value": name}], topic=name)
@@ -145,7 +145,7 @@ def test_a_pattern_finds_any_part_of_a_name(tmp_path: Path) -> None:
         ({"startingTimestamp": "9999", "startingOffsetsByTimestampStrategy": "latest"}, range(0)),
     ],
 )
-def test_a_read_starts_and_ends_where_its_options_say(tmp_path: Path, options: dict[str, str], expected: range) -> None:
+def test_a_read_starts_and_ends_as_its_options_say(tmp_path: Path, options: dict[str, str], expected: range) -> None:
     cluster(tmp_path, a=1)
     rows = [{"value": str(number), "timestamp": time_of(1000 + number)} for number in range(10)]
     for part in (rows[:3], rows[3:]):
@@ -160,7 +160,7 @@ def test_a_start_time_without_records_is_an_error(tmp_path: Path) -> None:
         read_rows(tmp_path, subscribe="a", startingTimestamp="99999999999999")
 
 
-def test_what_is_said_of_offsets_fits_the_option(tmp_path: Path) -> None:
+def test_errors_about_offsets_fit_the_option(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
     with pytest.raises(InvalidOptionError, match=r"leaves out .*with a time in milliseconds, or set startingTimestamp"):
         read_rows(tmp_path, subscribe="a", startingOffsetsByTimestamp='{"a":{"0":0}}')
@@ -172,7 +172,7 @@ def test_what_is_said_of_offsets_fits_the_option(tmp_path: Path) -> None:
         read_rows(tmp_path, subscribe="a", endingOffsets='{"a":{"0":0}}')
 
 
-def test_a_start_after_an_end_that_a_time_says_is_refused(tmp_path: Path) -> None:
+def test_a_start_after_an_end_given_by_a_timestamp_is_refused(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     for second in range(3):
         rows = [{"value": "v", "timestamp": datetime.datetime.fromtimestamp(second, datetime.timezone.utc)}]
@@ -182,7 +182,7 @@ def test_a_start_after_an_end_that_a_time_says_is_refused(tmp_path: Path) -> Non
     assert values(tmp_path, subscribe="a", startingOffsets='{"a":{"0":1}}', endingTimestamp="1000") == []
 
 
-def test_offsets_per_partition_name_all_partitions_and_no_others(tmp_path: Path) -> None:
+def test_offsets_by_partition_must_name_exactly_the_read_partitions(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
     with pytest.raises(InvalidOptionError, match=r'option startingOffsets leaves out {"a":\[1\]}; .*-2 for earliest'):
         read_rows(tmp_path, subscribe="a", startingOffsets='{"a":{"0":0}}')
@@ -204,7 +204,7 @@ def test_offsets_beyond_the_log_are_data_loss(tmp_path: Path, options: dict[str,
     assert len(found) == (0 if "startingOffsets" in options else 3)
 
 
-def test_a_missing_file_is_data_loss_and_can_be_passed_over(tmp_path: Path) -> None:
+def test_a_missing_file_is_data_loss_that_can_be_skipped(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     for value in ("1", "2", "3"):
         write_rows(tmp_path, "value string", [{"value": value}], topic="a")
@@ -222,7 +222,7 @@ def test_ranges_are_split_over_tasks(tmp_path: Path) -> None:
     assert values(tmp_path, subscribe="a", maxRecordsPerPartition="7") == [str(n).encode() for n in range(100)]
 
 
-def test_pushed_filters_prune_only_where_the_read_asked_for_it(tmp_path: Path) -> None:
+def test_pushed_filters_prune_only_if_the_read_asks_for_it(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
     write_rows(tmp_path, "value string, partition int", [{"value": "v", "partition": n} for n in (0, 1)], topic="a")
     for asked, expected in (("true", 1), ("false", 2)):

@@ -1,4 +1,4 @@
-"""A micro-batch under a number that was used before: the same one adds nothing, another one is never dropped unseen."""
+"""Micro-batches under a used number: the same batch adds nothing, and a different one is never dropped silently."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DDL = "key string, value string, partition int, topic string"
 def run_batch(
     folder: Path, number: int, *tasks: Sequence[dict[str, Any]], topic: str = "copies", query: str = "q", **options: str
 ) -> None:
-    """A micro-batch of a query, each of its tasks with so many rows. Every run is another writer, as in Spark."""
+    """A micro-batch of a query, with these rows in each task. Every run has a new writer, as in Spark."""
     chosen = {"path": str(folder), **({"topic": topic} if topic else {}), **options}
     job = SparklogStreamWriter(sink_options(chosen), schema_of(DDL))
     messages = [
@@ -46,7 +46,7 @@ def texts(folder: Path, topic: str = "copies") -> list[str]:
 # -- the same batch
 
 
-def test_a_batch_that_is_run_again_adds_nothing_however_its_tasks_are_cut(tmp_path: Path) -> None:
+def test_a_repeated_batch_adds_nothing_for_any_split_into_tasks(tmp_path: Path) -> None:
     log = cluster(tmp_path, copies=3)
     run_batch(tmp_path, 0, rows("a", "b"), rows("c"))
     version = log.refresh().version
@@ -55,7 +55,7 @@ def test_a_batch_that_is_run_again_adds_nothing_however_its_tasks_are_cut(tmp_pa
     assert texts(tmp_path) == ["a", "b", "c"]
 
 
-def test_a_batch_of_keys_that_is_run_again_adds_nothing(tmp_path: Path) -> None:
+def test_a_repeated_batch_with_keys_adds_nothing(tmp_path: Path) -> None:
     cluster(tmp_path, copies=3)
     batch = [{"key": f"k{n}", "value": f"v{n}"} for n in range(20)]
     run_batch(tmp_path, 0, batch[:5], batch[5:])
@@ -63,14 +63,14 @@ def test_a_batch_of_keys_that_is_run_again_adds_nothing(tmp_path: Path) -> None:
     assert len(texts(tmp_path)) == 20
 
 
-def test_a_batch_for_a_topic_that_it_created_is_known_when_it_is_run_again(tmp_path: Path) -> None:
+def test_a_repeated_batch_that_created_its_topic_adds_nothing(tmp_path: Path) -> None:
     cluster(tmp_path)
     run_batch(tmp_path, 0, rows("a"), topic="made")
     run_batch(tmp_path, 0, rows("a"), topic="made")
     assert texts(tmp_path, "made") == ["a"]
 
 
-def test_a_batch_to_the_topics_that_its_rows_name_is_known_when_it_is_run_again(tmp_path: Path) -> None:
+def test_a_repeated_batch_with_topics_named_by_rows_adds_nothing(tmp_path: Path) -> None:
     cluster(tmp_path, one=1, two=2)
     batch = [*rows("a", topic="one"), *rows("b", "c", topic="two")]
     run_batch(tmp_path, 0, batch, topic="")
@@ -79,13 +79,13 @@ def test_a_batch_to_the_topics_that_its_rows_name_is_known_when_it_is_run_again(
 
 
 def write_as_before(log: Coordinator, folder: Path, number: int, batch: Sequence[dict[str, Any]], topic: str) -> None:
-    """A batch as it was committed while its topic had no part in what it was numbered under."""
+    """A batch as older versions committed it: its topic was not part of its application id."""
     job = SparklogWriter(sink_options({"path": str(folder), "topic": topic}), schema_of(DDL))
     appends = job.write(iter(batches(DDL, batch))).appends
     log.append(AppendRequest(appends=appends, application="query:q", application_version=number))
 
 
-def test_a_query_that_began_before_an_upgrade_is_known_and_goes_on_under_its_name(tmp_path: Path) -> None:
+def test_a_query_started_before_an_upgrade_keeps_its_application_id(tmp_path: Path) -> None:
     log = cluster(tmp_path, copies=2, other=1)
     write_as_before(log, tmp_path, 7, rows("a", "b"), "copies")
     run_batch(tmp_path, 7, rows("a", "b"))
@@ -100,20 +100,20 @@ def test_a_query_that_began_before_an_upgrade_is_known_and_goes_on_under_its_nam
 # -- another batch under the same number
 
 
-def test_a_batch_that_was_planned_with_other_rows_is_refused_and_says_how_it_differs(tmp_path: Path) -> None:
-    """Its offsets were lost with the machine, and there is more to read by now."""
+def test_a_batch_replanned_with_other_rows_is_refused_with_the_difference(tmp_path: Path) -> None:
+    """Its offsets were lost with the machine, and more records can be read now."""
     cluster(tmp_path, copies=2)
     run_batch(tmp_path, 3, rows("a"))
     with pytest.raises(InvalidRequestError) as caught:
         run_batch(tmp_path, 3, rows("a", "b"))
-    said = str(caught.value)
-    assert "micro-batch 3 of query:q:copies was written before, in commit" in said
-    assert "topic copies got 1 records then, and 2 now" in said
-    assert "set onBatchMismatch" in said
+    message = str(caught.value)
+    assert "micro-batch 3 of query:q:copies was written before, in commit" in message
+    assert "topic copies got 1 records then, and 2 now" in message
+    assert "set onBatchMismatch" in message
     assert texts(tmp_path) == ["a"]
 
 
-def test_a_copied_checkpoint_that_writes_to_another_topic_writes_its_rows(tmp_path: Path) -> None:
+def test_a_copied_checkpoint_can_write_to_another_topic(tmp_path: Path) -> None:
     cluster(tmp_path, copies=2, fork=2)
     for number in range(3):
         run_batch(tmp_path, number, rows(f"a{number}"))
@@ -125,14 +125,14 @@ def test_a_copied_checkpoint_that_writes_to_another_topic_writes_its_rows(tmp_pa
     assert texts(tmp_path, "fork") == ["b1", "b2"]
 
 
-def test_a_copied_checkpoint_of_an_older_version_writes_its_rows_to_another_topic(tmp_path: Path) -> None:
+def test_a_copied_checkpoint_of_an_older_version_can_write_to_another_topic(tmp_path: Path) -> None:
     log = cluster(tmp_path, copies=2, fork=2)
     write_as_before(log, tmp_path, 7, rows("a"), "copies")
     run_batch(tmp_path, 7, rows("a"), topic="fork")
     assert (texts(tmp_path), texts(tmp_path, "fork")) == (["a"], ["a"])
 
 
-def test_a_batch_that_is_run_again_with_another_topic_is_written_there(tmp_path: Path) -> None:
+def test_a_repeated_batch_with_another_topic_is_written_there(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1, renamed=1)
     run_batch(tmp_path, 4, rows("a"))
     run_batch(tmp_path, 4, rows("a"), topic="renamed")
@@ -140,19 +140,21 @@ def test_a_batch_that_is_run_again_with_another_topic_is_written_there(tmp_path:
     assert (texts(tmp_path), texts(tmp_path, "renamed")) == (["a"], ["a", "b"])
 
 
-def test_a_query_that_starts_over_with_its_old_id_is_refused_until_it_is_told_what_to_do(tmp_path: Path) -> None:
-    """The folders offsets and commits of its checkpoint were removed, and metadata was kept."""
+def test_a_query_restarted_from_scratch_with_its_old_id_needs_an_option(tmp_path: Path) -> None:
+    """The folders offsets and commits of its checkpoint were removed; metadata was kept."""
     cluster(tmp_path, copies=1)
     for number in range(3):
         run_batch(tmp_path, number, rows(f"a{number}"))
     with pytest.raises(InvalidRequestError, match=r"comes after number 2 \(commit"):
         run_batch(tmp_path, 0, rows("b0"))
-    for number in (0, 0, 1, 2, 3, 3):  # every batch once, and two of them run again
+    for number in (0, 0, 1, 2, 3, 3):  # every batch once, two of them run twice
         run_batch(tmp_path, number, rows(f"b{number}"), onBatchMismatch="append")
     assert texts(tmp_path) == ["a0", "a1", "a2", "b0", "b1", "b2", "b3"]
 
 
-def test_skip_leaves_out_what_differs_and_goes_on_behind_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skip_drops_differing_batches_and_continues_after_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster(tmp_path, copies=1)
     run_batch(tmp_path, 0, rows("a"))
     run_batch(tmp_path, 0, rows("b", "c"), onBatchMismatch="skip")
@@ -163,7 +165,7 @@ def test_skip_leaves_out_what_differs_and_goes_on_behind_it(tmp_path: Path, capl
 
 
 @pytest.mark.parametrize("placed_by", ["key", "partition"])
-def test_as_many_records_in_other_partitions_are_another_batch_where_rows_have_their_place(
+def test_the_same_counts_in_other_partitions_are_another_batch_if_rows_are_placed(
     tmp_path: Path, placed_by: str
 ) -> None:
     cluster(tmp_path, copies=3)
@@ -183,7 +185,7 @@ def test_other_topics_are_another_batch(tmp_path: Path) -> None:
         run_batch(tmp_path, 0, [*rows("a", topic="one"), *rows("b", topic="two")], topic="")
 
 
-def test_a_topic_that_was_created_again_does_not_hold_what_was_written_to_the_first(tmp_path: Path) -> None:
+def test_a_batch_written_before_its_topic_was_recreated_is_not_repeated(tmp_path: Path) -> None:
     log = cluster(tmp_path, copies=1)
     run_batch(tmp_path, 0, rows("a"))
     delete_topic(log, "copies")
@@ -194,7 +196,7 @@ def test_a_topic_that_was_created_again_does_not_hold_what_was_written_to_the_fi
     assert texts(tmp_path) == ["a"]
 
 
-# -- batch writes with numbers, which write_batch makes
+# -- numbered batch writes, as by write_batch
 
 
 def job(folder: Path, texts: Sequence[str], version: int, **options: str) -> None:
@@ -203,7 +205,7 @@ def job(folder: Path, texts: Sequence[str], version: int, **options: str) -> Non
     across(writer).commit([across(writer).write(iter(batches(DDL, rows(*texts))))])
 
 
-def test_a_numbered_job_is_compared_where_it_asks_for_it(tmp_path: Path) -> None:
+def test_a_numbered_job_is_compared_if_it_asks_for_it(tmp_path: Path) -> None:
     cluster(tmp_path, copies=2)
     job(tmp_path, ["a"], 1, onBatchMismatch="fail")
     job(tmp_path, ["a"], 1, onBatchMismatch="fail")
@@ -215,7 +217,7 @@ def test_a_numbered_job_is_compared_where_it_asks_for_it(tmp_path: Path) -> None
     assert texts(tmp_path) == ["a", "b", "c"]
 
 
-def test_the_option_takes_three_words_and_needs_a_number(tmp_path: Path) -> None:
+def test_the_option_accepts_three_words_and_needs_a_write_number(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
     with pytest.raises(InvalidOptionError, match="expected one of fail, skip, append"):
         sink_options({"path": "/x", "onBatchMismatch": "ignore"})
@@ -223,7 +225,7 @@ def test_the_option_takes_three_words_and_needs_a_number(tmp_path: Path) -> None
         SparklogWriter(sink_options({"path": str(tmp_path), "onBatchMismatch": "skip"}), schema_of(DDL))
 
 
-def test_a_tasks_rows_are_one_range_of_each_partition_in_what_is_remembered(tmp_path: Path) -> None:
+def test_rows_of_all_tasks_are_remembered_as_one_range_per_partition(tmp_path: Path) -> None:
     log = cluster(tmp_path, copies=2)
     run_batch(tmp_path, 0, *[[{"value": "v", "partition": place} for place in (0, 1)] for _ in range(5)])
     ranges = log.refresh().applications["query:q:copies"].ranges
@@ -231,40 +233,40 @@ def test_a_tasks_rows_are_one_range_of_each_partition_in_what_is_remembered(tmp_
     assert len(read_rows(tmp_path, "value binary", subscribe="copies")) == 10
 
 
-# -- where the sources of a batch end
+# -- source offsets at the end of a batch
 
 
 def checkpoint(folder: Path, number: int, *sources: object) -> str:
-    """The offset log of a query as Spark writes it, with what changes from run to run in its second line."""
+    """The offset log of a query as Spark writes it, with a second line that changes between runs."""
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
     lines = ["v1", json.dumps({"batchTimestampMs": random.random()}), *map(json.dumps, sources)]
     (folder / "offsets" / str(number)).write_text("\n".join(lines))
     return f"file:{folder}"
 
 
-def test_as_many_records_from_elsewhere_in_the_sources_are_another_batch(tmp_path: Path) -> None:
-    """Its offsets were planned a second time under a limit, which is shared out by what each partition has by then."""
+def test_the_same_counts_from_other_source_offsets_are_another_batch(tmp_path: Path) -> None:
+    """Its offsets were planned again under a limit, which is split by the records that each partition has by now."""
     cluster(tmp_path / "log", copies=2)
-    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5, "1": 5}})
-    run_batch(tmp_path / "log", 0, rows("a", "b"), checkpointLocation=place)
-    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 3, "1": 7}})
+    location = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5, "1": 5}})
+    run_batch(tmp_path / "log", 0, rows("a", "b"), checkpointLocation=location)
+    location = checkpoint(tmp_path / "c", 0, {"orders": {"0": 3, "1": 7}})
     with pytest.raises(InvalidRequestError, match="it has read other records of its sources"):
-        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=place)
+        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=location)
     for _ in range(2):
-        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=place, onBatchMismatch="append")
+        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=location, onBatchMismatch="append")
     assert texts(tmp_path / "log") == ["a", "b", "c", "d"]
 
 
-def test_a_query_that_chooses_by_chance_is_repeated_where_it_has_read_the_same(tmp_path: Path) -> None:
+def test_a_nondeterministic_query_is_a_repetition_if_its_source_offsets_match(tmp_path: Path) -> None:
     cluster(tmp_path / "log", copies=2)
     for batch in (rows("a", "b"), rows("b")):
-        place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}}, "-")
-        run_batch(tmp_path / "log", 0, batch, checkpointLocation=place)
+        location = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}}, "-")
+        run_batch(tmp_path / "log", 0, batch, checkpointLocation=location)
     assert texts(tmp_path / "log") == ["a", "b"]
 
 
 @pytest.mark.parametrize("place", ["/nowhere", "dbfs:/c", "s3://another-bucket/c", "hdfs://namenode:1/c"])
-def test_a_checkpoint_that_cannot_be_read_here_leaves_the_comparison_to_the_counts(tmp_path: Path, place: str) -> None:
+def test_batches_are_compared_by_counts_if_the_checkpoint_cannot_be_read(tmp_path: Path, place: str) -> None:
     cluster(tmp_path, copies=1)
     run_batch(tmp_path, 0, rows("a"), checkpointLocation=place)
     run_batch(tmp_path, 0, rows("a"), checkpointLocation=place)
@@ -273,12 +275,12 @@ def test_a_checkpoint_that_cannot_be_read_here_leaves_the_comparison_to_the_coun
     assert texts(tmp_path) == ["a"]
 
 
-def test_a_batch_without_a_known_end_is_compared_by_its_counts(tmp_path: Path) -> None:
-    """A query that was upgraded between the two, or whose checkpoint is not an option of it any more."""
+def test_batches_without_known_source_offsets_are_compared_by_counts(tmp_path: Path) -> None:
+    """A query that was upgraded between the two runs, or no longer has its checkpoint as an option."""
     cluster(tmp_path / "log", copies=1)
     run_batch(tmp_path / "log", 0, rows("a"))
-    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}})
-    run_batch(tmp_path / "log", 0, rows("a"), checkpointLocation=place)
+    location = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}})
+    run_batch(tmp_path / "log", 0, rows("a"), checkpointLocation=location)
     run_batch(tmp_path / "log", 1, rows("b"), checkpointLocation=checkpoint(tmp_path / "c", 1, {"orders": {"0": 6}}))
     run_batch(tmp_path / "log", 1, rows("b"))
     assert texts(tmp_path / "log") == ["a", "b"]

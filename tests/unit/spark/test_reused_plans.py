@@ -1,4 +1,4 @@
-"""A plan that Spark keeps for later queries is told from one that was made for this query."""
+"""A plan that Spark reuses for later queries is distinguished from one made for the current query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _plans = itertools.count()
 
 
 class Plan:
-    """One plan of a read of a topic with one record, and the queries that use it."""
+    """A plan of a read of a topic with one record, and the queries that use it."""
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.log: Coordinator = cluster(folder, orders=1)
@@ -40,13 +40,13 @@ class Plan:
         warn_of_reuse(self.identity, number, "orders", 0, self.options, self.look)
 
 
-def test_a_plan_that_another_query_uses_is_told_once_where_the_log_has_grown(
+def test_a_plan_reused_after_the_log_has_grown_is_warned_about_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan(tmp_path)
     plan.query("1")
     plan.query("1")
-    assert plan.looks == 0, "the query that it was made for costs nothing"
+    assert plan.looks == 0, "the first query costs no look at the log"
     plan.query("2")
     assert caplog.text == "", "nothing new"
     plan.grow()
@@ -62,7 +62,7 @@ def test_a_plan_that_another_query_uses_is_told_once_where_the_log_has_grown(
     assert plan.looks == 2
 
 
-def test_an_end_that_was_asked_for_and_tasks_without_a_query_are_let_pass(
+def test_reads_with_a_fixed_end_and_tasks_without_a_query_are_not_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number, (query, options) in enumerate((("q", {"endingOffsets": '{"orders":{"0":1}}'}), ("", {}))):
@@ -74,7 +74,7 @@ def test_an_end_that_was_asked_for_and_tasks_without_a_query_are_let_pass(
     assert caplog.text == ""
 
 
-def test_a_cluster_that_is_gone_is_nobodys_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_cluster_causes_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plan = Plan(tmp_path)
     plan.query("1")
     delete_topic(plan.log, "orders")

@@ -17,7 +17,7 @@ def test_on_one_machine_workers_run_this_python(master: str) -> None:
     assert choose_python(master, None, None, {"PYSPARK_PYTHON": "/other/python"}) == sys.executable
 
 
-def test_on_a_cluster_the_environments_python_is_kept() -> None:
+def test_on_a_cluster_the_python_of_the_environment_is_kept() -> None:
     assert choose_python("yarn", None, None, {"PYSPARK_PYTHON": "/opt/python"}) == "/opt/python"
     assert choose_python("spark://h:7077", None, None, {}) == sys.executable
 
@@ -27,12 +27,12 @@ def test_an_archive_brings_its_own_python() -> None:
     assert settings("yarn", "env.tar.gz")["spark.archives"] == "env.tar.gz#env"
 
 
-def test_a_python_that_is_named_is_taken() -> None:
+def test_a_given_python_is_used() -> None:
     assert choose_python("local[1]", "/usr/bin/python3.12", None, {}) == "/usr/bin/python3.12"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://h:6443", "spark://h:7077"])
-def test_push_down_is_on_everywhere(master: str) -> None:
+def test_push_down_is_always_on(master: str) -> None:
     assert settings(master)["spark.sql.python.filterPushdown.enabled"] == "true"
 
 
@@ -41,16 +41,16 @@ def test_executors_get_memory_for_the_python_of_each_core() -> None:
     assert "spark.executor.memoryOverhead" not in settings("local[4]")
 
 
-def test_zips_are_shipped() -> None:
+def test_zips_are_sent_to_executors() -> None:
     assert settings("yarn", py_files=["a.zip", "b.zip"])["spark.submit.pyFiles"] == "a.zip,b.zip"
 
 
-def test_micro_batches_are_short_on_one_machine_and_sockets_of_clusters_are_left_alone() -> None:
+def test_socket_settings_are_changed_on_one_machine_only() -> None:
     assert LOW_LATENCY.items() <= settings("local[2]").items()
     assert not LOW_LATENCY.keys() & settings("yarn").keys()
 
 
-def test_without_java_the_java_that_spark_needs_is_named(tmp_path: Path) -> None:
+def test_the_error_without_java_names_the_version_that_spark_needs(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"Java 17 or later, but there is no java in the PATH.*JAVA_HOME"):
         check_java({"PATH": str(tmp_path)})
     with pytest.raises(InvalidRequestError, match=r"JAVA_HOME is .*/gone, which has no bin/java"):

@@ -1,4 +1,4 @@
-"""The data source that Spark makes: schemas, the options of SQL tables, and what it refuses. No session."""
+"""The data source as Spark makes it, without a session: schemas, options of SQL tables, and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.spark.helpers import across, cluster, schema_of, values, write_r
 TABLE = {"provider": "sparklog", "owner": "me", "location": "file:/warehouse/t", "path": "file:/warehouse/t"}
 
 
-def test_spark_finds_the_source_by_itself() -> None:
+def test_spark_discovers_the_source() -> None:
     assert DefaultSource is SparklogDataSource
     assert DefaultSource.name() == "sparklog"
 
@@ -32,7 +32,7 @@ def test_the_schema_is_kafkas_and_headers_are_opt_in() -> None:
     assert SparklogDataSource({**options, "includeHeaders": "true"}).schema().names == [*names, "headers"]
 
 
-def test_options_that_no_query_can_have_are_refused_for_a_stream_and_for_a_batch() -> None:
+def test_invalid_options_are_refused_for_streams_and_batches() -> None:
     options = {"path": "/data/log", "subscribe": "a", "endingOffsets": "earliest"}
     with pytest.raises(
         InvalidOptionError, match=r"in a streaming query option endingOffsets does not apply.*in a batch"
@@ -42,7 +42,7 @@ def test_options_that_no_query_can_have_are_refused_for_a_stream_and_for_a_batch
         SparklogDataSource({"path": "/data/log"}).schema()
 
 
-def test_the_options_of_a_table_travel_in_its_schema() -> None:
+def test_the_options_of_a_table_are_kept_in_its_schema() -> None:
     options = {**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a", "option.subscribe": "a"}
     kept = SparklogDataSource(options).schema()
     arrived = StructType.fromJson(json.loads(kept.json()))
@@ -51,7 +51,7 @@ def test_the_options_of_a_table_travel_in_its_schema() -> None:
     assert reader.options.address.root == "/data/log"
 
 
-def test_a_table_has_the_columns_that_its_option_names() -> None:
+def test_a_table_has_the_columns_of_its_option() -> None:
     options = {**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a", "columns": "Value, partition"}
     kept = SparklogDataSource(options).schema()
     assert kept.names == ["value", "partition"]
@@ -61,14 +61,14 @@ def test_a_table_has_the_columns_that_its_option_names() -> None:
 
 
 def altered(folder: Path) -> StructType:
-    """A table that has lost its first column, has another one renamed, and one more added."""
+    """A table whose first column was dropped, another one renamed, and one added."""
     options = {**TABLE, "bootstrap.servers": str(folder), "subscribe": "a", "topic": "a"}
     kept = SparklogDataSource(options).schema().fields
     renamed = StructField("body", kept[1].dataType, True, kept[1].metadata)
     return StructType([renamed, StructField("price", IntegerType()), kept[4]])
 
 
-def test_an_altered_table_keeps_its_options_and_what_its_columns_are(tmp_path: Path) -> None:
+def test_an_altered_table_keeps_its_options_and_the_meaning_of_columns(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     write_rows(tmp_path, "value string", [{"value": "v"}, {"value": "w"}], topic="a")
     reader = SparklogDataSource({}).reader(altered(tmp_path))
@@ -76,7 +76,7 @@ def test_an_altered_table_keeps_its_options_and_what_its_columns_are(tmp_path: P
     assert rows == [{"body": b"v", "price": None, "offset": 0}, {"body": b"w", "price": None, "offset": 1}]
 
 
-def test_an_insert_into_an_altered_table_writes_what_the_log_keeps_and_refuses_what_it_cannot(tmp_path: Path) -> None:
+def test_an_insert_into_an_altered_table_refuses_columns_that_a_log_cannot_keep(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     job = SparklogDataSource({}).writer(altered(tmp_path), overwrite=False)
     arrow = arrow_schema(altered(tmp_path))
@@ -90,14 +90,14 @@ def test_an_insert_into_an_altered_table_writes_what_the_log_keeps_and_refuses_w
     assert values(tmp_path, subscribe="a") == [b"v"]
 
 
-def test_a_table_whose_options_spark_forgot_says_how_to_create_it(tmp_path: Path) -> None:
+def test_the_error_for_a_table_without_options_says_how_to_create_it(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidOptionError, match=r"no cluster given.*created with a list of columns.*option such as columns"
     ):
         SparklogDataSource({}).reader(schema_of("value binary, partition int"))
 
 
-def test_options_of_a_query_come_before_those_of_the_table() -> None:
+def test_options_of_a_query_override_those_of_the_table() -> None:
     kept = SparklogDataSource({**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a"}).schema()
     found = effective_options({"SUBSCRIBE": "b"}, kept)
     assert found["subscribe"] == "b"
@@ -107,19 +107,19 @@ def test_options_of_a_query_come_before_those_of_the_table() -> None:
     )
 
 
-def test_a_table_that_is_only_written_needs_no_subscription() -> None:
+def test_a_write_only_table_needs_no_subscription() -> None:
     kept = SparklogDataSource({**TABLE, "topic": "a"}).schema()
     assert effective_options({}, kept)["path"] == "file:/warehouse/t"
 
 
-def test_a_secret_does_not_become_column_metadata() -> None:
+def test_secrets_are_not_stored_in_column_metadata() -> None:
     options = {**TABLE, "bootstrap.servers": "s3://b/log", "subscribe": "a", "storage.secret": "hush"}
     with pytest.raises(InvalidOptionError, match=r"option storage\.secret of a table would be visible to everyone"):
         SparklogDataSource(options).schema()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "5", '{"path": 5}'])
-def test_metadata_that_others_wrote_is_no_options(text: str) -> None:
+def test_foreign_column_metadata_is_not_read_as_options(text: str) -> None:
     schema = read_schema(False)
     schema.fields[0].metadata = {METADATA_KEY: text}
     assert dict(effective_options({}, schema)) == {}
@@ -130,14 +130,14 @@ def test_overwriting_is_refused(tmp_path: Path) -> None:
         SparklogDataSource({"path": str(tmp_path), "topic": "a"}).writer(schema_of("value string"), True)
 
 
-def test_a_source_survives_sparks_pickling(tmp_path: Path) -> None:
+def test_a_source_can_be_pickled_by_spark(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     source = across(SparklogDataSource({"path": str(tmp_path), "subscribe": "a", "topic": "a"}))
     assert source.reader(read_schema(False)).partitions() == []
     assert across(source.writer(schema_of("value string"), False)).target.topic == "a"
 
 
-def test_a_relative_folder_means_the_same_one_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_folder_is_made_absolute_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster(tmp_path / "log", a=1)
     monkeypatch.chdir(tmp_path)
     job = SparklogDataSource({"path": "log", "topic": "a"}).writer(schema_of("value string"), False)

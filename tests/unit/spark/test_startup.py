@@ -19,20 +19,20 @@ SHOW = "import sys, os, pyspark; print(pyspark.__file__, os.environ.get('SEEN'))
 
 
 def started(*path: str) -> list[str]:
-    """Where a process with this path finds pyspark, and whether another sitecustomize has run."""
+    """The location from which a process with this path imports pyspark, and whether another sitecustomize has run."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     done = subprocess.run([sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout.split()
 
 
-def test_pyspark_is_imported_from_where_it_is_installed() -> None:
+def test_pyspark_is_imported_from_its_installation() -> None:
     folder = str(Path(startup.__file__).parent)
     assert started(ZIP, folder) == [str(HOME / "__init__.py"), "None"]
     assert started(ZIP)[0].startswith(ZIP)
 
 
-def test_the_zip_of_another_pyspark_is_left_alone(tmp_path: Path) -> None:
+def test_the_zip_of_another_pyspark_is_kept_on_the_path(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     copy = tmp_path / "elsewhere" / "pyspark.zip"
     copy.write_bytes(Path(ZIP).read_bytes())
@@ -45,7 +45,7 @@ def test_another_sitecustomize_still_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [None, "/somewhere"])
-def test_the_environment_is_as_before_once_spark_has_started(
+def test_the_environment_is_restored_once_spark_has_started(
     monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)

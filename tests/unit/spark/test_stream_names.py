@@ -1,4 +1,4 @@
-"""Which queries commit to the group of their name, and what."""
+"""Which queries commit offsets to a group of their name, and which offsets."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def test_a_query_whose_sources_read_one_cluster_has_a_group() -> None:
         [{**SOURCE, "commitOffsets": "false"}],
         [SOURCE, {**SOURCE, "kafka.bootstrap.servers": "/data/other"}],
     ],
-    ids=["none of sparklog", "a group", "a group of one", "opt-out", "two clusters"],
+    ids=["other source", "a group", "a group of one", "opt-out", "two clusters"],
 )
-def test_a_query_that_says_otherwise_has_none(sources: list[dict[str, str]]) -> None:
+def test_other_queries_have_no_group(sources: list[dict[str, str]]) -> None:
     assert find_group("audit", sources) is None
 
 
-def test_a_name_that_no_group_can_have_is_refused() -> None:
+def test_a_query_name_that_is_not_a_valid_group_is_refused() -> None:
     with pytest.raises(InvalidRequestError):
         find_group("x" * 300, [SOURCE])
 
 
-def test_only_offsets_that_changed_make_a_commit(tmp_path: Path) -> None:
+def test_only_changed_offsets_are_committed(tmp_path: Path) -> None:
     log = create_cluster(str(tmp_path / "log"))
     topic = log.create_topic("orders", 2)
     group = find_group("audit", [{**SOURCE, "kafka.bootstrap.servers": str(tmp_path / "log")}])

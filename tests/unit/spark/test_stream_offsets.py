@@ -1,4 +1,4 @@
-"""Where a streaming query goes next: limits, new partitions, and every kind of loss."""
+"""Start and end offsets of streaming queries: limits, new partitions, and every kind of data loss."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def logs(**found: tuple[str, int, int]) -> dict[TopicPartition, PartitionLog]:
     return {places[name]: PartitionLog(*log) for name, log in found.items()}
 
 
-def test_offsets_are_the_connectors_json_with_the_ids_in_a_name_without_partitions() -> None:
+def test_offsets_are_the_json_of_the_connector_plus_topic_ids() -> None:
     at = offsets({TopicPartition("a", 10): 4, B0: 7, TopicPartition("a", 2): 5})
     assert json.dumps(at.to_json(), separators=(",", ":")) == (
         '{"a":{"2":5,"10":4},"b":{"0":7},"$ids:cluster:a=id-a,b=id-b":{}}'
@@ -48,33 +48,33 @@ def test_offsets_are_the_connectors_json_with_the_ids_in_a_name_without_partitio
     assert parse(json.loads(json.dumps(at.to_json()))) == at
 
 
-def test_who_goes_through_topics_and_partitions_finds_what_sparks_kafka_source_writes() -> None:
+def test_iterating_topics_and_partitions_yields_the_offsets_of_sparks_kafka_source() -> None:
     raw = json.loads(json.dumps(offsets({A0: 5, B0: 7}).to_json()))
-    found = {(topic, int(number)): int(offset) for topic, each in raw.items() for number, offset in each.items()}
-    assert found == {("a", 0): 5, ("b", 0): 7}
+    iterated = {(topic, int(number)): int(offset) for topic, each in raw.items() for number, offset in each.items()}
+    assert iterated == {("a", 0): 5, ("b", 0): 7}
 
 
 @pytest.mark.parametrize("topics", [{}, {"a": "id-a"}, {"a": "-_id=", "b": "i"}])
-def test_offsets_of_checkpoints_of_earlier_versions_are_read(topics: dict[str, str]) -> None:
+def test_offsets_in_checkpoints_of_earlier_versions_are_read(topics: dict[str, str]) -> None:
     raw = {"a": {"0": 5}, "b": {"0": 7}, "$ids": {"cluster": "cluster", "topics": topics}}
     assert has_ids(raw)
     assert parse(raw) == offsets({A0: 5, B0: 7}, topics)
 
 
-def test_offsets_without_ids_are_those_of_a_start() -> None:
+def test_offsets_without_ids_are_accepted_as_a_start() -> None:
     assert parse({"a": {"0": 5}}) == StreamOffsets({A0: 5})
     assert not has_ids({"a": {"0": 5}})
     assert not has_ids(7)
 
 
-def test_the_first_offset_of_a_query_differs_from_the_same_offset_later_so_that_it_is_logged() -> None:
+def test_the_first_offset_of_a_query_differs_from_equal_later_ones_and_is_logged() -> None:
     assert StreamOffsets({A0: 0}).to_json() == {"a": {"0": 0}} != offsets({A0: 0}).to_json()
 
 
 @pytest.mark.parametrize(
     "raw", [[], 7, {"a": 7}, {"a": {"x": 1}}, {"a": {"0": "1"}}, {"a": {"0": -1}}, {"$ids": 1}, {"$ids:c": {}}]
 )
-def test_what_is_no_offset_is_refused(raw: object) -> None:
+def test_invalid_offsets_are_refused(raw: object) -> None:
     with pytest.raises(InvalidRequestError, match="use a new checkpointLocation"):
         parse(raw)
 
@@ -86,7 +86,7 @@ def test_another_clusters_checkpoint_is_refused() -> None:
         check_cluster(offsets({}), "other", "/data/log")
 
 
-def test_a_limit_is_shared_as_sparks_kafka_source_shares_it() -> None:
+def test_a_limit_is_prorated_as_by_sparks_kafka_source() -> None:
     starts, ends = {A0: 0, A1: 0, B0: 0}, {A0: 101, A1: 11, B0: 1}
     first = prorate(starts, ends, 10)
     assert first == {A0: 8, A1: 1, B0: 1}
@@ -105,18 +105,18 @@ def test_a_limit_is_shared_as_sparks_kafka_source_shares_it() -> None:
 def test_limited_batches_reach_the_end_and_never_pass_it(sizes: list[tuple[int, int]], limit: int) -> None:
     starts = {TopicPartition("a", number): start for number, (start, _) in enumerate(sizes)}
     ends = {TopicPartition("a", number): start + size for number, (start, size) in enumerate(sizes)}
-    found = prorate(starts, ends, limit)
+    prorated = prorate(starts, ends, limit)
     for partition, end in ends.items():
-        assert starts[partition] <= found[partition] <= end
-        assert (found[partition] > starts[partition]) == (end > starts[partition]), (
-            "no partition starves, none reads beyond"
+        assert starts[partition] <= prorated[partition] <= end
+        assert (prorated[partition] > starts[partition]) == (end > starts[partition]), (
+            "no partition starves or is read beyond its end"
         )
-    assert count_records(starts, found) <= limit + len(sizes)
+    assert count_records(starts, prorated) <= limit + len(sizes)
 
 
-def test_a_partition_goes_on_where_it_was_and_a_new_one_begins_at_its_earliest() -> None:
-    found, losses = find_starts(offsets({A0: 5}), logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4)))
-    assert found == {A0: 5, A1: 0}
+def test_a_known_partition_continues_and_a_new_one_starts_at_earliest() -> None:
+    starts, losses = find_starts(offsets({A0: 5}), logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4)))
+    assert starts == {A0: 5, A1: 0}
     assert losses == []
 
 
@@ -132,19 +132,19 @@ def test_a_partition_goes_on_where_it_was_and_a_new_one_begins_at_its_earliest()
         ),
     ],
 )
-def test_what_cannot_be_read_any_more_is_a_loss(log: tuple[str, int, int], begin: int, loss: str) -> None:
-    found, losses = find_starts(offsets({A0: 5}), logs(a0=log))
-    assert found == {A0: begin}
+def test_offsets_that_can_no_longer_be_read_are_losses(log: tuple[str, int, int], begin: int, loss: str) -> None:
+    starts, losses = find_starts(offsets({A0: 5}), logs(a0=log))
+    assert starts == {A0: begin}
     assert [str(one) for one in losses] == [loss]
 
 
 def test_a_missing_partition_and_a_new_one_that_lost_records_are_losses() -> None:
-    found, losses = find_starts(offsets({B0: 5}), logs(a0=("id-a", 3, 9)))
-    assert found == {A0: 3}
+    starts, losses = find_starts(offsets({B0: 5}), logs(a0=("id-a", 3, 9)))
+    assert starts == {A0: 3}
     assert [(loss.partition, loss.start, loss.end) for loss in losses] == [(A0, 0, 3), (B0, 5, None)]
 
 
-def test_losses_fail_with_what_was_lost_from_where_to_where() -> None:
+def test_the_error_for_losses_names_the_lost_ranges() -> None:
     raise_losses([])
     with pytest.raises(DataLossError, match=r"a-0 from offset 5 to 7: gone.*failOnDataLoss=false") as failed:
         raise_losses([Loss(A0, 5, 7, "gone")])
@@ -152,14 +152,14 @@ def test_losses_fail_with_what_was_lost_from_where_to_where() -> None:
     assert describe_losses([Loss(A0, n, None, "gone") for n in range(25)]).endswith("and 5 more partitions")
 
 
-def test_a_batch_reads_what_lies_between_its_offsets() -> None:
+def test_a_batch_reads_the_records_between_its_offsets() -> None:
     there = logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4), b0=("id-b", 0, 3))
     ranges, losses = find_batch_ranges(offsets({A0: 5, B0: 3}), offsets({A0: 9, A1: 2, B0: 3}), there)
     assert ranges == [OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 2)]
     assert losses == []
 
 
-def test_a_batch_after_a_topic_was_created_again_reads_the_new_one_from_its_beginning() -> None:
+def test_a_batch_after_a_topic_was_recreated_reads_it_from_the_beginning() -> None:
     start, end = offsets({A0: 5}), offsets({A0: 8}, {"a": "id-new"})
     assert find_batch_ranges(start, end, logs(a0=("id-new", 0, 8))) == ([OffsetRange("a", 0, 0, 8)], [])
 
@@ -174,7 +174,7 @@ def test_a_batch_after_a_topic_was_created_again_reads_the_new_one_from_its_begi
         (("id-new", 0, 9), [], [(5, 8)]),
     ],
 )
-def test_a_planned_batch_tells_what_of_it_is_gone(
+def test_a_planned_batch_reports_its_lost_ranges(
     log: tuple[str, int, int], read: list[tuple[int, int]], lost: list[tuple[int, int]]
 ) -> None:
     ranges, losses = find_batch_ranges(offsets({A0: 5}), offsets({A0: 8}), logs(a0=log))
@@ -184,7 +184,7 @@ def test_a_planned_batch_tells_what_of_it_is_gone(
 
 
 @pytest.mark.parametrize("now", [{}, {"a0": ("id-new", 0, 9)}, {"a0": ("id-a", 0, 8)}])
-def test_an_end_that_was_fixed_and_cannot_be_reached_is_an_error(now: dict[str, tuple[str, int, int]]) -> None:
+def test_a_fixed_end_that_cannot_be_reached_is_an_error(now: dict[str, tuple[str, int, int]]) -> None:
     check_target(offsets({A0: 9}), logs(a0=("id-a", 0, 12), b0=("id-b", 0, 1)))
     with pytest.raises(DataLossError, match=r"a-0 was to be read up to 9.*start the query again"):
         check_target(offsets({A0: 9}), logs(**now))

@@ -24,7 +24,7 @@ ALL = ReadAllAvailable()
 
 
 def produce(folder: Path, topic: str, *counts: int) -> None:
-    """So many records for each partition."""
+    """Append these numbers of records, one for each partition."""
     rows = [{"value": "v", "partition": number} for number, count in enumerate(counts) for _ in range(count)]
     write_rows(folder, "value string, partition int", rows, topic=topic)
 
@@ -50,7 +50,7 @@ def read(job: SparklogStreamReader, start: dict[str, Any], end: dict[str, Any]) 
     ]
 
 
-def test_a_new_query_starts_as_its_options_say(tmp_path: Path) -> None:
+def test_a_new_query_starts_at_its_starting_options(tmp_path: Path) -> None:
     cluster(tmp_path, orders=2)
     produce(tmp_path, "orders", 5, 2)
     assert reader(tmp_path).initialOffset() == {"orders": {"0": 0, "1": 0}}
@@ -89,32 +89,32 @@ def test_offsets_that_do_not_fit_are_refused_before_the_first_batch(
         ({"commitOffsets": "maybe"}, "true or false"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         stream_options({"path": "/data/log", "subscribe": "orders", **options})
 
 
 @pytest.mark.parametrize(("text", "ms"), [("15m", 900_000), ("1 h", 3_600_000), ("250", 250), ("2s", 2000)])
-def test_delays_are_written_as_sparks_are(text: str, ms: int) -> None:
+def test_delays_use_the_notation_of_spark(text: str, ms: int) -> None:
     options = {"path": "/data/log", "subscribe": "orders", "maxTriggerDelay": text}
     assert stream_options(options).max_trigger_delay_ms == ms
 
 
-def test_the_source_gives_headers_to_streams_too_and_takes_both_kinds_of_options() -> None:
+def test_the_source_supports_headers_and_both_kinds_of_options_in_streams() -> None:
     options = {"path": "/data/log", "subscribe": "orders", "includeHeaders": "true", "startingOffsets": "latest"}
     assert "headers" in SparklogDataSource(options).schema().names
     with pytest.raises(InvalidOptionError, match="in a batch query"):
         SparklogDataSource(options).reader(read_schema(True))
 
 
-def test_limits_go_to_spark_as_far_as_it_has_words_for_them(tmp_path: Path) -> None:
+def test_limits_are_translated_to_read_limits_of_spark(tmp_path: Path) -> None:
     assert reader(tmp_path).getDefaultReadLimit() == ReadAllAvailable()
     assert reader(tmp_path, minOffsetsPerTrigger="3").getDefaultReadLimit() == ReadMinRows(3)
     both = reader(tmp_path, minOffsetsPerTrigger="3", maxOffsetsPerTrigger="5")
     assert both.getDefaultReadLimit() == ReadMaxRows(5)
 
 
-def test_batches_are_limited_and_prorated_until_all_is_read(tmp_path: Path) -> None:
+def test_batches_are_limited_and_prorated_until_the_end(tmp_path: Path) -> None:
     cluster(tmp_path, orders=3)
     produce(tmp_path, "orders", 101, 11, 1)
     job = reader(tmp_path)
@@ -130,7 +130,7 @@ def test_batches_are_limited_and_prorated_until_all_is_read(tmp_path: Path) -> N
     assert job.partitions(last, last) == []
 
 
-def test_a_minimum_waits_for_records_but_not_for_ever(tmp_path: Path) -> None:
+def test_a_minimum_waits_for_records_for_a_bounded_time(tmp_path: Path) -> None:
     cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 2)
     clock = ManualClock()
@@ -147,7 +147,7 @@ def test_a_minimum_waits_for_records_but_not_for_ever(tmp_path: Path) -> None:
     assert positions(job.latestOffset(first, limit)) == {"orders": {"0": 17}}
 
 
-def test_a_minimum_and_a_maximum_hold_together(tmp_path: Path) -> None:
+def test_a_minimum_and_a_maximum_apply_together(tmp_path: Path) -> None:
     cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 8)
     job = reader(tmp_path, ManualClock(), minOffsetsPerTrigger="4", maxOffsetsPerTrigger="5")
@@ -156,7 +156,7 @@ def test_a_minimum_and_a_maximum_hold_together(tmp_path: Path) -> None:
     assert job.latestOffset(first, job.getDefaultReadLimit()) == first, "three are fewer than four"
 
 
-def test_available_now_ends_at_what_there_was_when_it_began(tmp_path: Path) -> None:
+def test_available_now_ends_at_the_end_when_it_started(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 7)
     job = reader(tmp_path, minOffsetsPerTrigger="1000", subscribePattern="ord|new")
@@ -172,7 +172,7 @@ def test_available_now_ends_at_what_there_was_when_it_began(tmp_path: Path) -> N
     assert job.latestOffset(last, ReadMaxRows(4)) == last
 
 
-def test_available_now_fails_when_its_end_cannot_be_reached_whatever_the_options_say(tmp_path: Path) -> None:
+def test_available_now_always_fails_when_its_end_cannot_be_reached(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 7)
     job = reader(tmp_path, failOnDataLoss="false")
@@ -183,7 +183,7 @@ def test_available_now_fails_when_its_end_cannot_be_reached_whatever_the_options
         job.latestOffset(start, ALL)
 
 
-def test_a_pattern_gains_topics_and_a_topic_partitions_which_begin_at_their_earliest(tmp_path: Path) -> None:
+def test_topics_and_partitions_added_to_a_pattern_start_at_earliest(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 2)
     job = reader(tmp_path, subscribePattern="^ord", startingOffsets="latest")
@@ -196,7 +196,7 @@ def test_a_pattern_gains_topics_and_a_topic_partitions_which_begin_at_their_earl
     assert read(job, first, second) == [("orders", 1, 0), ("orders-eu", 0, 0)]
 
 
-def test_a_topic_created_again_is_data_loss_also_when_its_offsets_would_fit(
+def test_a_recreated_topic_is_data_loss_even_if_its_offsets_would_fit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = cluster(tmp_path, orders=1)
@@ -212,11 +212,11 @@ def test_a_topic_created_again_is_data_loss_also_when_its_offsets_would_fit(
     with caplog.at_level(logging.WARNING):
         second = lenient.latestOffset(first, ALL)
         assert lenient.latestOffset(first, ALL) == second
-    assert caplog.text.count("created again") == 1, "it is said once, not at every trigger"
+    assert caplog.text.count("created again") == 1, "logged once, not at every trigger"
     assert [offset for _, _, offset in read(lenient, first, second)] == list(range(9))
 
 
-def test_a_restart_from_a_checkpoint_of_an_earlier_version_reads_on_and_still_sees_a_topic_created_again(
+def test_a_restart_from_an_older_checkpoint_continues_and_detects_a_recreated_topic(
     tmp_path: Path,
 ) -> None:
     log = cluster(tmp_path, orders=1)
@@ -233,7 +233,7 @@ def test_a_restart_from_a_checkpoint_of_an_earlier_version_reads_on_and_still_se
         reader(tmp_path).latestOffset(kept, ALL)
 
 
-def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:
+def test_a_deleted_topic_is_data_loss_or_is_skipped(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1, clicks=1)
     produce(tmp_path, "orders", 5)
     job = reader(tmp_path, subscribe="orders,clicks")
@@ -244,11 +244,11 @@ def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:
     lenient = reader(tmp_path, subscribe="orders,clicks", failOnDataLoss="false")
     assert positions(lenient.latestOffset(first, ALL)) == {"clicks": {"0": 0}}
     delete_topic(log, "clicks")
-    assert lenient.latestOffset(first, ALL) == first, "no empty offset is ever written"
+    assert lenient.latestOffset(first, ALL) == first, "an empty offset is never written"
 
 
 @pytest.mark.parametrize("how", [{"subscribe": "orders,clicks"}, {"assign": '{"orders":[0],"clicks":[0]}'}])
-def test_a_deleted_topic_without_fail_on_data_loss_stays_left_out(
+def test_a_deleted_topic_without_fail_on_data_loss_stays_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, how: dict[str, Any]
 ) -> None:
     log = cluster(tmp_path, orders=1, clicks=1)
@@ -262,7 +262,7 @@ def test_a_deleted_topic_without_fail_on_data_loss_stays_left_out(
         assert positions(job.latestOffset(second, ALL)) == {"clicks": {"0": count}}
     restarted = reader(tmp_path, failOnDataLoss="false", **how)
     assert positions(restarted.latestOffset(second, ALL)) == {"clicks": {"0": 2}}
-    assert caplog.text.count("topics orders do not exist") == 2, "it is said once by each, not at every trigger"
+    assert caplog.text.count("topics orders do not exist") == 2, "logged once by each reader, not at every trigger"
     with pytest.raises(UnknownTopicOrPartitionError, match="'orders' does not exist"):
         reader(tmp_path, **how).latestOffset(second, ALL)
 
@@ -278,7 +278,7 @@ def test_another_clusters_checkpoint_is_refused(tmp_path: Path) -> None:
         reader(tmp_path / "b").partitions(start, start)
 
 
-def test_a_batch_of_an_earlier_run_is_planned_again_as_it_was(tmp_path: Path) -> None:
+def test_a_batch_of_an_earlier_run_is_replanned_unchanged(tmp_path: Path) -> None:
     cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 5)
     job = reader(tmp_path)
@@ -306,13 +306,13 @@ def test_finished_batches_are_committed_to_the_group_once(tmp_path: Path) -> Non
     assert committed == {0: 5, 1: 2}
     version = log.refresh().version
     job.commit(end)
-    assert log.refresh().version == version, "what is known already needs no commit"
+    assert log.refresh().version == version, "unchanged offsets need no commit"
     delete_topic(log, "orders")
     job.planner._coordinator.refresh()
-    job.commit(end)  # never stops a query
+    job.commit(end)  # the failure never stops a query
 
 
-def test_the_last_batch_is_committed_to_the_group_when_nothing_follows(tmp_path: Path) -> None:
+def test_the_last_batch_is_committed_to_the_group_without_a_following_one(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 5)
     job = reader(tmp_path, **{"kafka.group.id": "billing"})  # type: ignore[arg-type]
@@ -322,7 +322,7 @@ def test_the_last_batch_is_committed_to_the_group_when_nothing_follows(tmp_path:
     assert [one.offset for one in log.refresh().groups["billing"].offsets.values()] == [5]
 
 
-def test_a_new_query_starts_where_its_group_stands_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+def test_a_new_query_starts_at_the_offsets_of_its_group_unless_it_opts_out(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=2)
     produce(tmp_path, "orders", 5, 2)
     log.commit_offsets("billing", {("orders", 0): 3})
@@ -339,7 +339,7 @@ def test_a_new_query_starts_where_its_group_stands_unless_it_is_told_otherwise(t
     assert fresh.initialOffset() == {"orders": {"0": 0, "1": 0}}, "the offsets were of another topic"
 
 
-def test_nobody_is_told_where_offsets_are_not_to_be_committed(tmp_path: Path) -> None:
+def test_no_offsets_are_committed_if_the_query_opts_out(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     cases: list[dict[str, Any]] = [{}, {"kafka.group.id": "billing", "commitOffsets": "false"}]
     for options in cases:
@@ -348,7 +348,7 @@ def test_nobody_is_told_where_offsets_are_not_to_be_committed(tmp_path: Path) ->
     assert not log.refresh().groups
 
 
-def test_a_look_for_news_costs_two_small_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_for_new_records_costs_two_small_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster(tmp_path, orders=2)
     produce(tmp_path, "orders", 5, 2)
     job = reader(tmp_path)

@@ -1,4 +1,4 @@
-"""What happens once in Spark's Python processes, and nowhere else."""
+"""Changes made once to Spark's Python processes, and to no others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ print(first > 1000, gc.get_freeze_count() == first)
 """
 
 
-def test_the_garbage_collection_of_other_processes_is_left_alone() -> None:
+def test_garbage_collection_of_other_processes_is_unchanged() -> None:
     assert not is_of_spark()
     before = gc.get_freeze_count()
     set_aside_loaded_objects()
     assert gc.get_freeze_count() == before
 
 
-def test_sparks_processes_set_aside_what_they_have_loaded_once() -> None:
+def test_spark_processes_freeze_loaded_objects_once() -> None:
     done = subprocess.run([sys.executable, "-c", AS_DAEMON], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
 
@@ -52,14 +52,14 @@ print("done")
 """
 
 
-def test_sparks_processes_print_no_traceback_where_spark_has_hung_up_and_any_other() -> None:
+def test_spark_processes_print_all_tracebacks_but_those_of_closed_connections() -> None:
     done = subprocess.run([sys.executable, "-c", HUNG_UP], capture_output=True, text=True, check=True)
     assert done.stdout == "done\n"
     assert "Broken" not in done.stderr
     assert done.stderr.count("ValueError: of the user's") == 2
 
 
-def test_other_processes_print_as_ever() -> None:
+def test_other_processes_print_all_tracebacks() -> None:
     code = HUNG_UP.replace("pyspark.daemon", "a.program")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.count("BrokenPipeError") == 2

@@ -1,4 +1,4 @@
-"""What a query's listeners say of batches that were in the log before it began."""
+"""How listeners recognize batches that were stored before their query started."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.repetitions import MAX_RUNS, WrittenBefore, find_last_batch, is_repetition, remember, report
 
 
-def known(version: int, topic: str) -> ApplicationState:
+def remembered(version: int, topic: str) -> ApplicationState:
     written = WrittenRange(topic=topic, topic_id="t", partition=0, base_offset=0, records=1)
     return ApplicationState(version=version, commit_version=40 + version, ranges=(written,))
 
 
-def test_what_is_in_the_log_is_found_under_the_topic_or_under_the_former_name() -> None:
+def test_stored_batches_are_found_under_the_topic_or_the_former_name() -> None:
     state = State(
         cluster_id="c",
-        applications=Map({"query:q": known(3, "copies"), "query:q:others": known(5, "others")}),
+        applications=Map({"query:q": remembered(3, "copies"), "query:q:others": remembered(5, "others")}),
     )
     assert find_last_batch(state, "q", "copies") == WrittenBefore(3, 43)
     assert find_last_batch(state, "q", "others") == WrittenBefore(5, 45)
@@ -29,7 +29,7 @@ def test_what_is_in_the_log_is_found_under_the_topic_or_under_the_former_name() 
     assert find_last_batch(state, "q", "") == WrittenBefore(3, 43)
 
 
-def test_a_batch_up_to_the_last_one_in_the_log_is_a_repetition(caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_up_to_the_last_stored_one_are_repetitions(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     remember("run", WrittenBefore(3, 43))
     assert [is_repetition("run", number) for number in (2, 3, 4)] == [True, True, False]
@@ -43,7 +43,7 @@ def test_a_batch_up_to_the_last_one_in_the_log_is_a_repetition(caplog: pytest.Lo
     assert [one is not None and one.is_repetition for one in found] == [True, False]
 
 
-def test_only_so_many_runs_are_remembered() -> None:
+def test_a_bounded_number_of_runs_is_remembered() -> None:
     for number in range(MAX_RUNS + 1):
         remember(f"run-{number}", WrittenBefore(0, 1))
     assert not is_repetition("run-0", 0)

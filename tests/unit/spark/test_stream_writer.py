@@ -1,4 +1,4 @@
-"""Micro-batches are committed once: the streaming writer as Spark would run it, without Spark."""
+"""The streaming writer as Spark would run it, but without Spark: micro-batches are committed once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def writer(folder: Path, **options: str) -> SparklogStreamWriter:
 
 
 def written(job: SparklogStreamWriter, texts: list[str], query: str = "q1") -> SparklogStreamCommitMessage:
-    """What a task of a query sends to the commit."""
+    """The message that a task of a query sends to the commit."""
     rows = batches(DDL, [{"value": text} for text in texts])
     return across(SparklogStreamCommitMessage(RowWriter.write(across(job), iter(rows)), query))
 
@@ -52,7 +52,7 @@ def test_only_one_of_two_instances_of_a_query_commits_a_batch(tmp_path: Path) ->
     assert log.refresh().applications["query:q1:copies"].version == 5
 
 
-def test_queries_number_their_batches_apart(tmp_path: Path) -> None:
+def test_queries_number_their_batches_independently(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
     job = writer(tmp_path)
     job.commit([written(job, ["a"], "q1")], 0)
@@ -60,7 +60,7 @@ def test_queries_number_their_batches_apart(tmp_path: Path) -> None:
     assert values(tmp_path, subscribe="copies") == [b"a", b"b"]
 
 
-def test_a_batch_without_rows_or_without_tasks_commits_nothing(tmp_path: Path) -> None:
+def test_a_batch_without_rows_or_tasks_commits_nothing(tmp_path: Path) -> None:
     log = cluster(tmp_path, copies=1)
     job = writer(tmp_path)
     before = log.refresh().version
@@ -78,17 +78,17 @@ def test_rows_without_a_query_are_refused(tmp_path: Path) -> None:
         job.commit([written(job, ["a"], "q1"), written(job, ["b"], "q2")], 0)
 
 
-def test_files_of_a_batch_that_failed_are_removed(tmp_path: Path) -> None:
+def test_files_of_a_failed_batch_are_deleted(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
     job = writer(tmp_path)
     message = written(job, ["a"])
     across(job).abort([message], 0)
-    assert (tmp_path / message.appends[0].run.path).exists(), "after a failed commit nobody knows whether it happened"
+    assert (tmp_path / message.appends[0].run.path).exists(), "the outcome of a failed commit is unknown"
     across(job).abort([message, None], 0)
     assert not (tmp_path / message.appends[0].run.path).exists()
 
 
-def test_the_numbers_of_batch_jobs_have_no_place_in_a_stream(tmp_path: Path) -> None:
+def test_write_numbers_of_batch_jobs_are_refused_in_a_stream(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
     with pytest.raises(InvalidOptionError, match="numbers its micro-batches itself"):
         writer(tmp_path, txnAppId="nightly", txnVersion="1")
@@ -101,7 +101,7 @@ def test_every_output_mode_appends(tmp_path: Path, overwrite: bool) -> None:
     assert isinstance(source.streamWriter(schema_of(DDL), overwrite), SparklogStreamWriter)
 
 
-def test_offsets_cannot_be_committed_without_the_checkpoint_that_has_them(tmp_path: Path) -> None:
+def test_committing_offsets_requires_the_checkpoint(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
     with pytest.raises(InvalidOptionError, match="set option checkpointLocation"):
         writer(tmp_path, **{"kafka.group.id": "copier"})
@@ -122,8 +122,8 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
     write_rows(tmp_path / "log", "value string, partition int", [{"value": "v", "partition": 1}], topic="orders")
     ids = f"$ids:{state.cluster_id}:orders={state.topic('orders').topic_id}"
     other = {"elsewhere": {"0": 9}, "$ids": {"cluster": "another", "topics": {}}}
-    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 0, "1": 1}, ids: {}}, "-", '{"logOffset":3}', other)
-    job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": place})
+    location = checkpoint(tmp_path / "c", 0, {"orders": {"0": 0, "1": 1}, ids: {}}, "-", '{"logOffset":3}', other)
+    job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": location})
     before = log.refresh().version
     job.commit([written(job, ["a"])], 0)
     state = log.refresh()
@@ -131,8 +131,8 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
     assert {one.partition: one.offset for one in state.groups["copier"].offsets.values()} == {0: 0, 1: 1}
     with pytest.raises(InvalidRequestError, match="has no offsets of micro-batch 1"):
         job.commit([written(job, ["b"])], 1)
-    place = checkpoint(tmp_path / "c", 2, other)
-    job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": f"file:{place}"})
+    location = checkpoint(tmp_path / "c", 2, other)
+    job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": f"file:{location}"})
     with pytest.raises(InvalidRequestError, match="source and sink are in the same cluster"):
         job.commit([written(job, ["b"])], 2)
 

@@ -1,4 +1,4 @@
-"""What a task on an executor does, without Spark."""
+"""Tasks on an executor, without Spark."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def test_a_result_is_pickled_with_its_number() -> None:
 
 
 @pytest.mark.parametrize("error", [StorageUnavailableError("busy"), OSError("gone"), MemoryError()])
-def test_an_error_that_may_be_this_executors_alone_is_raised_for_spark_to_try_elsewhere(error: Exception) -> None:
+def test_an_error_that_may_be_local_is_raised_so_that_spark_retries_elsewhere(error: Exception) -> None:
     with pytest.raises(type(error)):
         run_task(raising(error), 0, code(1), is_last=False)
     assert not run_task(raising(error), 0, code(1), is_last=True).succeeded
 
 
-def test_an_error_that_is_the_same_everywhere_is_reported_at_once() -> None:
+def test_a_permanent_error_is_reported_without_a_retry() -> None:
     found = run_task(raising(CorruptRecordError("batch 3", path="/x")), 0, code(1), is_last=False)
     error, where = pickle.loads(found.body)
     assert (type(error), error.message, error.path) == (CorruptRecordError, "batch 3", "/x")
     assert "in fail" in where
 
 
-def test_what_cannot_be_pickled_is_an_error_that_says_what_it_was() -> None:
+def test_the_error_for_an_unpicklable_result_describes_it() -> None:
     class Local(Exception):
         def __reduce__(self) -> tuple[object, ...]:
             raise TypeError("not me")
@@ -65,15 +65,15 @@ def test_what_cannot_be_pickled_is_an_error_that_says_what_it_was() -> None:
         (None, 4),
     ],
 )
-def test_spark_tries_a_task_as_often_as_its_master_does(master: str | None, failures: int) -> None:
+def test_the_number_of_task_attempts_depends_on_the_master(master: str | None, failures: int) -> None:
     assert max_failures(master, {}) == failures
 
 
-def test_the_configured_number_of_tries_holds_on_a_cluster() -> None:
+def test_the_configured_number_of_attempts_applies_on_a_cluster() -> None:
     assert max_failures("yarn", {"spark.task.maxFailures": "9"}) == 9
 
 
-def test_outcomes_stay_a_list_on_executors() -> None:
+def test_outcomes_are_passed_between_executors_as_a_list() -> None:
     arrivals = pickle.loads(cloudpickle.dumps(Arrivals()))
     one, two = Outcome(0, True, b""), Outcome(1, True, b"")
     assert arrivals.addInPlace(arrivals.addInPlace(arrivals.zero([]), [one]), [two]) == [one, two]

@@ -1,4 +1,4 @@
-"""Jobs that write and read a log as Spark would run them, without Spark."""
+"""Write and read jobs as Spark would run them, but without Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.unit.spark.helpers import (
 HEADERS = "headers headers"
 
 
-def test_a_record_comes_back_as_kafkas_columns(tmp_path: Path) -> None:
+def test_a_record_is_read_as_the_columns_of_kafka(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, orders=1)
     write_rows(tmp_path, "key string, value string", [{"key": "k", "value": "v"}], topic="orders")
     (row,) = read_rows(tmp_path, subscribe="orders")
@@ -58,7 +58,7 @@ def test_a_record_comes_back_as_kafkas_columns(tmp_path: Path) -> None:
     assert abs(stamp.timestamp() * 1000 - coordinator.log.clock.now_ms()) < 60_000
 
 
-def test_null_and_empty_keys_and_values_stay_apart(tmp_path: Path) -> None:
+def test_null_and_empty_keys_and_values_are_distinct(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     rows = [{"key": key, "value": value} for key in (None, b"", b"k") for value in (None, b"", b"v")]
     write_rows(tmp_path, "key binary, value binary", rows, topic="a")
@@ -74,8 +74,8 @@ def test_headers_keep_order_and_duplicates_and_no_headers_are_null(tmp_path: Pat
         {"value": b"3", "headers": []},
     ]
     write_rows(tmp_path, f"value binary, {HEADERS}", rows, topic="a")
-    found = read_rows(tmp_path, subscribe="a", includeHeaders="true")
-    assert [row["headers"] for row in found] == [some, None, None]
+    read = read_rows(tmp_path, subscribe="a", includeHeaders="true")
+    assert [row["headers"] for row in read] == [some, None, None]
 
 
 def test_records_written_without_headers_have_null_headers(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_records_written_without_headers_have_null_headers(tmp_path: Path) -> No
     assert [row["headers"] for row in read_rows(tmp_path, subscribe="a", includeHeaders="true")] == [None]
 
 
-def test_columns_that_are_no_part_of_a_record_are_ignored(tmp_path: Path) -> None:
+def test_columns_that_do_not_belong_to_a_record_are_ignored(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     write_rows(
         tmp_path, "note double, VALUE string, offset bigint", [{"note": 1.0, "VALUE": "v", "offset": 9}], topic="a"
@@ -104,10 +104,10 @@ def test_wide_types_of_arrow_are_narrowed(tmp_path: Path) -> None:
     assert (row["key"], row["value"], row["headers"]) == (b"k", b"v", [{"key": "h", "value": b"1"}])
 
 
-# -- where rows go
+# -- topics and partitions of rows
 
 
-def test_the_topic_column_spreads_rows_and_the_option_overrides_it(tmp_path: Path) -> None:
+def test_the_topic_option_overrides_the_topic_column(tmp_path: Path) -> None:
     cluster(tmp_path, a=1, b=1)
     rows = [{"topic": name, "value": str(number)} for number, name in enumerate("abba")]
     write_rows(tmp_path, "topic string, value string", rows)
@@ -129,14 +129,14 @@ def test_one_job_to_many_topics_is_one_commit(tmp_path: Path) -> None:
     assert coordinator.refresh().version == before + 1
 
 
-def test_a_given_partition_comes_before_the_partitioner(tmp_path: Path) -> None:
+def test_a_given_partition_overrides_the_partitioner(tmp_path: Path) -> None:
     cluster(tmp_path, a=4)
     rows = [{"key": "same", "value": str(number), "partition": number % 4 or None} for number in range(8)]
     write_rows(tmp_path, "key string, value string, partition int", rows, topic="a")
-    found = read_rows(tmp_path, subscribe="a")
-    given_rows = {row["value"]: row["partition"] for row in found if row["value"] not in (b"0", b"4")}
+    read = read_rows(tmp_path, subscribe="a")
+    given_rows = {row["value"]: row["partition"] for row in read if row["value"] not in (b"0", b"4")}
     assert given_rows == {str(n).encode(): n % 4 for n in range(8) if n % 4}
-    assert len({row["partition"] for row in found if row["value"] in (b"0", b"4")}) == 1
+    assert len({row["partition"] for row in read if row["value"] in (b"0", b"4")}) == 1
 
 
 @pytest.mark.parametrize("wrong", [-1, 4])
@@ -146,19 +146,19 @@ def test_a_partition_that_does_not_exist_is_refused(tmp_path: Path, wrong: int) 
         write_rows(tmp_path, "value string, partition int", [{"value": "v", "partition": wrong}], topic="a")
 
 
-def test_equal_keys_share_a_partition_in_their_order(tmp_path: Path) -> None:
+def test_equal_keys_share_a_partition_and_keep_their_order(tmp_path: Path) -> None:
     cluster(tmp_path, a=5)
     rows = [{"key": f"k{number % 50}", "value": f"{number:06d}"} for number in range(5000)]
     write_job(tmp_path, "key string, value string", [batches("key string, value string", rows, 700)], topic="a")
-    found = read_rows(tmp_path, subscribe="a")
-    places: dict[bytes, set[int]] = {}
+    read = read_rows(tmp_path, subscribe="a")
+    partitions_of: dict[bytes, set[int]] = {}
     seen: dict[bytes, list[bytes]] = {}
-    for row in found:
-        places.setdefault(row["key"], set()).add(row["partition"])
+    for row in read:
+        partitions_of.setdefault(row["key"], set()).add(row["partition"])
         seen.setdefault(row["key"], []).append(row["value"])
-    assert all(len(partitions) == 1 for partitions in places.values())
+    assert all(len(partitions) == 1 for partitions in partitions_of.values())
     assert all(ordered == sorted(ordered) for ordered in seen.values())
-    assert len(found) == 5000
+    assert len(read) == 5000
 
 
 def test_rows_without_keys_spread_over_partitions_batch_by_batch(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_rows_without_keys_spread_over_partitions_batch_by_batch(tmp_path: Path)
     assert counts == [200] * 4
 
 
-def test_null_keys_among_others_spread_too(tmp_path: Path) -> None:
+def test_null_keys_among_others_spread_over_partitions(tmp_path: Path) -> None:
     cluster(tmp_path, a=4)
     keys = pa.array([f"k{row}" if row % 10 == 0 else None for row in range(80_000)])
     rows = pa.record_batch([keys, pa.array(["v"] * 80_000)], names=["key", "value"])
@@ -182,25 +182,25 @@ def test_null_keys_among_others_spread_too(tmp_path: Path) -> None:
     assert counts == [18_000] * 4
 
 
-def test_a_partitioner_of_ones_own_is_called(tmp_path: Path) -> None:
+def test_a_custom_partitioner_is_called(tmp_path: Path) -> None:
     cluster(tmp_path, a=3)
     rows = [{"key": key, "value": key} for key in ("a", "bb", "ccc", None)]
     write_rows(
         tmp_path, "key string, value string", rows, topic="a", partitioner="tests.unit.spark.partitioners:by_length"
     )
-    found = {row["value"]: row["partition"] for row in read_rows(tmp_path, subscribe="a") if row["value"]}
-    assert found == {b"a": 1, b"bb": 2, b"ccc": 0}
+    read = {row["value"]: row["partition"] for row in read_rows(tmp_path, subscribe="a") if row["value"]}
+    assert read == {b"a": 1, b"bb": 2, b"ccc": 0}
 
 
 @pytest.mark.parametrize("name", ["random", "no.such.module:f", "tests.unit.spark.partitioners:none", "os:sep"])
-def test_a_partitioner_that_is_none_is_refused_before_rows_are_read(tmp_path: Path, name: str) -> None:
+def test_an_invalid_partitioner_is_refused_before_rows_are_read(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
     with pytest.raises(InvalidOptionError, match="for option partitioner: "):
         writer(tmp_path, "value string", topic="a", partitioner=name)
 
 
 @pytest.mark.parametrize("name", ["too_few", "too_large", "words"])
-def test_a_partitioner_that_answers_nonsense_fails_the_job(tmp_path: Path, name: str) -> None:
+def test_invalid_results_of_a_partitioner_fail_the_job(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
     with pytest.raises(
         InvalidRecordError, match=rf"partitioner tests.unit.spark.partitioners:{name} (returned|did not return)"
@@ -214,7 +214,7 @@ def test_a_partitioner_that_answers_nonsense_fails_the_job(tmp_path: Path, name:
         )
 
 
-def test_keys_can_be_left_out_of_the_choice(tmp_path: Path) -> None:
+def test_partitioning_can_ignore_keys(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
     job = [batches("key string, value string", [{"key": "same", "value": "v"}] * 100, 10)]
     write_job(tmp_path, "key string, value string", job, topic="a", **{"kafka.partitioner.ignore.keys": "true"})
@@ -237,7 +237,7 @@ def test_keys_can_be_left_out_of_the_choice(tmp_path: Path) -> None:
         ("value string, Value string", "differ only in case"),
     ],
 )
-def test_rows_that_are_no_records_are_refused_before_any_is_read(tmp_path: Path, ddl: str, problem: str) -> None:
+def test_schemas_that_are_not_records_are_refused_before_rows_are_read(tmp_path: Path, ddl: str, problem: str) -> None:
     cluster(tmp_path, a=1)
     with pytest.raises(InvalidRecordError, match=problem):
         writer(tmp_path, ddl, topic="a")
@@ -260,7 +260,7 @@ def test_a_hostile_topic_name_is_refused(tmp_path: Path, name: str) -> None:
         write_rows(tmp_path, "topic string, value string", [{"topic": name, "value": "v"}])
 
 
-def test_a_missing_topic_is_created_with_the_write(tmp_path: Path) -> None:
+def test_a_missing_topic_is_created_in_the_commit_of_the_write(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path)
     before = coordinator.refresh().version
     write_rows(tmp_path, "topic string, value string", [{"topic": "new", "value": "v"}])
@@ -268,7 +268,7 @@ def test_a_missing_topic_is_created_with_the_write(tmp_path: Path) -> None:
     assert coordinator.refresh().version == before + 1
 
 
-def test_a_missing_topic_is_an_error_where_it_may_not_be_created(tmp_path: Path) -> None:
+def test_a_missing_topic_is_an_error_if_it_may_not_be_created(tmp_path: Path) -> None:
     cluster(tmp_path).submit(partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"}))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable is false"):
         writer(tmp_path, "value string", topic="new")
@@ -304,7 +304,7 @@ def time_of(milliseconds: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.timezone.utc)
 
 
-def test_timestamps_are_kept_and_null_ones_are_the_time_of_the_write(tmp_path: Path) -> None:
+def test_timestamps_are_kept_and_default_to_the_time_of_the_write(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     clock = ManualClock(5_000)
     job = writer(tmp_path, "value string, timestamp timestamp", clock, topic="a")
@@ -313,7 +313,7 @@ def test_timestamps_are_kept_and_null_ones_are_the_time_of_the_write(tmp_path: P
     assert [row["timestamp"] for row in read_rows(tmp_path, subscribe="a")] == [time_of(1234), time_of(5000)]
 
 
-def test_a_column_timestamp_is_ignored_where_it_is_not_to_be_included(tmp_path: Path) -> None:
+def test_the_timestamp_column_is_ignored_if_it_is_not_included(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     for kind, value in (("timestamp", time_of(1234)), ("string", "yesterday")):
         ddl = f"value string, timestamp {kind}"
@@ -333,20 +333,20 @@ def test_a_timestamp_too_far_from_now_is_refused(tmp_path: Path, wrong: int) -> 
         job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(wrong)}])))
 
 
-def test_a_topic_that_stamps_on_append_gives_all_records_the_time_of_the_commit(tmp_path: Path) -> None:
+def test_records_of_a_log_append_time_topic_have_the_time_of_the_commit(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=1)
     coordinator.submit(partial(alter_configs, topic="a", changes={"message.timestamp.type": "LogAppendTime"}))
     rows: list[Row] = [{"value": "v", "timestamp": time_of(1)}, {"value": "w", "timestamp": None}]
     write_rows(tmp_path, "value string, timestamp timestamp", rows, topic="a")
-    found = read_rows(tmp_path, subscribe="a")
+    read = read_rows(tmp_path, subscribe="a")
     stamped = time_of(coordinator.refresh().timestamp_ms)
-    assert [(row["timestamp"], row["timestampType"]) for row in found] == [(stamped, LOG_APPEND_TIME)] * 2
+    assert [(row["timestamp"], row["timestampType"]) for row in read] == [(stamped, LOG_APPEND_TIME)] * 2
 
 
 # -- jobs
 
 
-def test_a_numbered_job_that_is_run_again_writes_nothing(tmp_path: Path) -> None:
+def test_a_repeated_numbered_job_writes_nothing(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=1)
     for _ in range(2):
         write_rows(tmp_path, "value string", [{"value": "v"}], topic="a", txnAppId="job", txnVersion="7")
@@ -365,7 +365,7 @@ def test_two_runs_of_a_numbered_job_at_the_same_time_write_once(tmp_path: Path) 
     assert values(tmp_path, subscribe="a") == [b"v"]
 
 
-def test_a_numbered_job_without_rows_is_done_too(tmp_path: Path) -> None:
+def test_a_numbered_job_without_rows_is_remembered(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     write_rows(tmp_path, "value string", [], topic="a", txnAppId="job", txnVersion="1")
     write_rows(tmp_path, "value string", [{"value": "v"}], topic="a", txnAppId="job", txnVersion="1")
@@ -412,14 +412,14 @@ def test_a_task_that_fails_midway_leaves_no_files(tmp_path: Path) -> None:
 # -- files
 
 
-def test_a_task_that_writes_a_little_to_many_partitions_leaves_one_file(tmp_path: Path) -> None:
+def test_a_task_that_writes_little_to_many_partitions_makes_one_file(tmp_path: Path) -> None:
     cluster(tmp_path, a=64)
     rows = [{"key": f"k{number}", "value": "v"} for number in range(10_000)]
     write_rows(tmp_path, "key string, value string", rows, topic="a")
     assert len(list(tmp_path.glob("a-*/*.log"))) == 1
-    found = read_rows(tmp_path, subscribe="a")
-    assert len({row["partition"] for row in found}) == 64
-    assert sorted(row["key"] for row in found) == sorted(row["key"].encode() for row in rows)
+    read = read_rows(tmp_path, subscribe="a")
+    assert len({row["partition"] for row in read}) == 64
+    assert sorted(row["key"] for row in read) == sorted(row["key"].encode() for row in rows)
 
 
 def test_a_large_partition_gets_a_file_of_its_own_named_by_its_offset(tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_memory_is_bounded_and_order_kept_when_many_partitions_grow(
     for row in read_rows(tmp_path, subscribe="a"):
         seen.setdefault(row["key"], []).append(row["value"])
     assert sum(map(len, seen.values())) == 30_000
-    assert all(found == sorted(found) for found in seen.values())
+    assert all(read == sorted(read) for read in seen.values())
 
 
 def test_rare_rows_do_not_keep_all_batches_in_memory(tmp_path: Path) -> None:
@@ -483,7 +483,7 @@ def test_batches_in_files_are_of_about_one_mebibyte(tmp_path: Path) -> None:
     assert segment.size_bytes / segment.batches < 1.5 * limits.TARGET_BATCH_BYTES
 
 
-# -- any rows
+# -- arbitrary rows
 
 
 ROWS = st.lists(
@@ -508,14 +508,14 @@ def test_every_row_is_in_the_log_once(
     cluster(folder, a=3, b=3)
     ddl = "topic string, partition int, key binary, value binary"
     write_job(folder, ddl, [batches(ddl, task, size) for task in tasks])
-    found = read_rows(folder, subscribe="a,b")
+    read = read_rows(folder, subscribe="a,b")
     expected = [(row["topic"], row["key"], row["value"]) for task in tasks for row in task]
-    assert sorted([(row["topic"], row["key"], row["value"]) for row in found], key=str) == sorted(expected, key=str)
-    for row in found:
+    assert sorted([(row["topic"], row["key"], row["value"]) for row in read], key=str) == sorted(expected, key=str)
+    for row in read:
         matching = [one for task in tasks for one in task if (one["key"], one["value"]) == (row["key"], row["value"])]
         assert any(one["partition"] in (None, row["partition"]) for one in matching)
     offsets: dict[tuple[str, int], list[int]] = {}
-    for row in found:
+    for row in read:
         offsets.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
     assert all(numbers == list(range(len(numbers))) for numbers in offsets.values())
 

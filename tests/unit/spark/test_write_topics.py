@@ -1,4 +1,4 @@
-"""What a topic is when the rows of a job are written, and what becomes of it before the commit."""
+"""Topics at the time of a write, and changes of them before its commit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def stored_codecs(folder: Path, topic: str) -> set[str]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_are_stored_with_the_codec_of_their_topic_whatever_the_producer_asks_for(
-    tmp_path: Path, codec: str
-) -> None:
+def test_the_codec_of_the_topic_overrides_that_of_the_producer(tmp_path: Path, codec: str) -> None:
     cluster(tmp_path, a=2).submit(
         partial(alter_configs, topic="a", changes={"compression.type": "uncompressed" if codec == "none" else codec})
     )
@@ -42,20 +40,20 @@ def test_records_are_stored_with_the_codec_of_their_topic_whatever_the_producer_
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_topic_that_leaves_the_codec_to_producers_is_stored_as_they_ask(tmp_path: Path, codec: str) -> None:
+def test_a_topic_with_codec_producer_uses_the_codec_of_the_producer(tmp_path: Path, codec: str) -> None:
     cluster(tmp_path, a=2)
     write_rows(tmp_path, DDL, ROWS, topic="a", **{"kafka.compression.type": codec})
     assert stored_codecs(tmp_path, "a") == {codec}
     assert sorted(values(tmp_path, subscribe="a")) == sorted(row["value"].encode() for row in ROWS)
 
 
-def test_records_are_not_compressed_where_neither_topic_nor_producer_says_so(tmp_path: Path) -> None:
+def test_records_are_uncompressed_if_neither_topic_nor_producer_sets_a_codec(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
     write_rows(tmp_path, DDL, ROWS, topic="a")
     assert stored_codecs(tmp_path, "a") == {"none"}
 
 
-def test_the_codec_of_the_cluster_holds_for_topics_without_one_and_for_those_created_with_the_write(
+def test_the_codec_of_the_cluster_applies_to_topics_without_one_and_to_new_topics(
     tmp_path: Path,
 ) -> None:
     coordinator = cluster(tmp_path, a=1, b=1)
@@ -64,11 +62,11 @@ def test_the_codec_of_the_cluster_holds_for_topics_without_one_and_for_those_cre
     rows = [{"topic": name, "value": name} for name in ("a", "b", "new")]
     write_rows(tmp_path, "topic string, value string", rows, **{"kafka.compression.type": "zstd"})
     assert stored_codecs(tmp_path, "b") == {"gzip"}
-    assert stored_codecs(tmp_path, "a") == {"lz4"}  # with the file of "new", which shares it
+    assert stored_codecs(tmp_path, "a") == {"lz4"}  # with the file of "new", which both topics share
     assert values(tmp_path, subscribe="a,b,new") == [b"a", b"b", b"new"]
 
 
-def test_a_codec_that_is_changed_while_rows_are_written_holds_for_the_next_job(tmp_path: Path) -> None:
+def test_a_codec_changed_during_a_write_applies_to_the_next_job(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=1)
     job = writer(tmp_path, DDL, topic="a")
     coordinator.submit(partial(alter_configs, topic="a", changes={"compression.type": "zstd"}))
@@ -82,7 +80,7 @@ def test_a_codec_that_is_changed_while_rows_are_written_holds_for_the_next_job(t
 # -- topics that change before the commit
 
 
-def test_a_topic_that_is_deleted_and_created_again_while_rows_are_written_gets_none_of_them(tmp_path: Path) -> None:
+def test_a_topic_recreated_during_a_write_receives_no_rows(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=2, b=1)
     job = writer(tmp_path, "topic string, value string")
     message = job.write(iter(batches("topic string, value string", [{"topic": n, "value": n} for n in "ab"])))
@@ -98,7 +96,7 @@ def test_a_topic_that_is_deleted_and_created_again_while_rows_are_written_gets_n
     assert values(tmp_path, subscribe="a,b") == [b"again"]
 
 
-def test_a_topic_that_is_deleted_while_rows_are_written_fails_the_job_and_is_not_created_again(tmp_path: Path) -> None:
+def test_a_topic_deleted_during_a_write_fails_the_job_and_is_not_recreated(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=2, b=1)
     job = writer(tmp_path, DDL, topic="a")
     message = job.write(iter(batches(DDL, ROWS)))
@@ -108,21 +106,21 @@ def test_a_topic_that_is_deleted_while_rows_are_written_fails_the_job_and_is_not
     assert set(coordinator.refresh().topics) == {"b"}
 
 
-def test_partitions_that_are_added_while_rows_are_written_change_nothing_for_the_job(tmp_path: Path) -> None:
+def test_partitions_added_during_a_write_do_not_affect_the_job(tmp_path: Path) -> None:
     coordinator = cluster(tmp_path, a=2)
     job = writer(tmp_path, DDL, topic="a")
     message = job.write(iter(batches(DDL, ROWS)))
     coordinator.submit(partial(create_partitions, topic="a", total=5))
     job.commit([message])
-    found = read_rows(tmp_path, subscribe="a")
-    assert sorted(row["value"] for row in found) == sorted(row["value"].encode() for row in ROWS)
-    assert {row["partition"] for row in found} == {0, 1}
+    read = read_rows(tmp_path, subscribe="a")
+    assert sorted(row["value"] for row in read) == sorted(row["value"].encode() for row in ROWS)
+    assert {row["partition"] for row in read} == {0, 1}
     write_rows(tmp_path, "value string, partition int", [{"value": "w", "partition": 4}], topic="a")
     assert [row["offset"] for row in read_rows(tmp_path, subscribe="a") if row["partition"] == 4] == [0]
 
 
 @pytest.mark.parametrize(("partitions", "is_accepted"), [(1, True), (3, False)])
-def test_a_topic_that_another_creates_while_a_job_would_is_taken_only_with_as_many_partitions(
+def test_a_topic_created_concurrently_is_used_only_with_the_same_partition_count(
     tmp_path: Path, partitions: int, is_accepted: bool
 ) -> None:
     coordinator = cluster(tmp_path)

@@ -1,4 +1,4 @@
-"""Spark's writers and replicas: which brokers a task writes to, which files are shared, what the driver refuses."""
+"""Spark's writers with replicas: the brokers that a task writes to, shared files, and refusals in the driver."""
 
 from __future__ import annotations
 
@@ -28,84 +28,89 @@ PLACED = "value string, partition int"
 ROUTED = "topic string, key string, value string"
 
 
-def write(found: Brokers, ddl: str, *tasks: list[Row], **options: str) -> list[Any]:
-    """A batch job of so many tasks to topic t."""
+def write(broker_set: Brokers, ddl: str, *tasks: list[Row], **options: str) -> list[Any]:
+    """A batch job of these tasks to topic t."""
     jobs = [batches(ddl, rows) for rows in tasks]
-    return write_job(Path(found.root), ddl, jobs, **{"topic": "t", **options})
+    return write_job(Path(broker_set.root), ddl, jobs, **{"topic": "t", **options})
 
 
-def down(found: Brokers, broker: int, kind: str = ERROR) -> None:
-    found.stores[broker].inject(*(Fault(step, kind) for step in range(1000)))
+def down(broker_set: Brokers, broker: int, kind: str = ERROR) -> None:
+    broker_set.stores[broker].inject(*(Fault(step, kind) for step in range(1000)))
 
 
-# -- where rows go
+# -- brokers of rows
 
 
-def test_every_replica_in_sync_has_the_rows_of_all_tasks(tmp_path: Path) -> None:
-    with brokers(tmp_path) as found:
-        messages = write(found, VALUE, [{"value": "a"}], [{"value": "b"}])
-        assert found.values(0) == found.values(1) == [b"a", b"b"]
+def test_every_in_sync_replica_has_the_rows_of_all_tasks(tmp_path: Path) -> None:
+    with brokers(tmp_path) as broker_set:
+        messages = write(broker_set, VALUE, [{"value": "a"}], [{"value": "b"}])
+        assert broker_set.values(0) == broker_set.values(1) == [b"a", b"b"]
         assert [append.run.replicas for message in messages for append in message.appends] == [[0, 1], [0, 1]]
-        assert found.partition().isr == (0, 1)
+        assert broker_set.partition().isr == (0, 1)
 
 
-def test_partitions_share_a_file_where_they_have_the_same_brokers_and_only_there(tmp_path: Path) -> None:
-    with brokers(tmp_path, 3, factor=2, partitions=6) as found:
-        (message,) = write(found, PLACED, [{"value": str(number), "partition": number % 6} for number in range(60)])
+def test_only_partitions_with_the_same_brokers_share_a_file(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3, factor=2, partitions=6) as broker_set:
+        (message,) = write(
+            broker_set, PLACED, [{"value": str(number), "partition": number % 6} for number in range(60)]
+        )
         paths: dict[str, set[frozenset[int]]] = {}
         for append in message.appends:
-            replicas = frozenset(found.partition("t", append.partition).replicas)
+            replicas = frozenset(broker_set.partition("t", append.partition).replicas)
             assert frozenset(append.run.replicas) == replicas
             paths.setdefault(append.run.path, set()).add(replicas)
         assert [len(sets) for sets in paths.values()] == [1, 1, 1]
         for number in range(6):
             expected = [str(value).encode() for value in range(60) if value % 6 == number]
-            for broker in found.partition("t", number).replicas:
-                assert found.values(broker, partition=number) == expected
+            for broker in broker_set.partition("t", number).replicas:
+                assert broker_set.values(broker, partition=number) == expected
 
 
-def test_partitions_with_a_replica_each_on_another_broker_go_there(tmp_path: Path) -> None:
-    with brokers(tmp_path, 3, factor=1, partitions=3) as found:
-        write(found, PLACED, [{"value": str(number), "partition": number} for number in range(3)])
+def test_single_replica_partitions_are_written_to_their_own_brokers(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3, factor=1, partitions=3) as broker_set:
+        write(broker_set, PLACED, [{"value": str(number), "partition": number} for number in range(3)])
         for number in range(3):
-            assert found.values(number, partition=number) == [str(number).encode()]
-            assert len(found.files(number)) == 2
+            assert broker_set.values(number, partition=number) == [str(number).encode()]
+            assert len(broker_set.files(number)) == 2
 
 
 @pytest.mark.parametrize("option", ["acks", "kafka.acks"])
-def test_with_acks_1_the_leader_alone_has_the_rows(tmp_path: Path, option: str) -> None:
-    with brokers(tmp_path, min_insync_replicas="2") as found:
-        write(found, VALUE, [{"value": "a"}], **{option: "1"})
-        assert (found.values(0), found.files(1), found.partition().isr) == ([b"a"], [], (0,))
+def test_with_acks_1_only_the_leader_has_the_rows(tmp_path: Path, option: str) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as broker_set:
+        write(broker_set, VALUE, [{"value": "a"}], **{option: "1"})
+        assert (broker_set.values(0), broker_set.files(1), broker_set.partition().isr) == ([b"a"], [], (0,))
 
 
 def test_a_replica_costs_one_more_copy_of_the_bytes(tmp_path: Path) -> None:
-    """Each location gets the same, and as much as the only one gets where there is no replica."""
+    """Each location gets the same bytes, as many as the only one gets without a replica."""
     rows: list[Row] = [{"value": f"{number}" * 50} for number in range(5000)]
     sizes: list[list[int]] = []
     for count in (1, 2):
-        with brokers(tmp_path / str(count), count) as found:
-            write(found, VALUE, rows)
+        with brokers(tmp_path / str(count), count) as broker_set:
+            write(broker_set, VALUE, rows)
             sizes.append(
-                [sum(Path(s.root, f).stat().st_size for f in found.files(n)) for n, s in enumerate(found.stores)]
+                [
+                    sum(Path(s.root, f).stat().st_size for f in broker_set.files(n))
+                    for n, s in enumerate(broker_set.stores)
+                ]
             )
     assert sizes[1] == sizes[0] * 2
 
 
-def test_a_topic_that_the_job_creates_has_the_clusters_replication_factor(tmp_path: Path) -> None:
-    with brokers(tmp_path, 3) as found:
-        found.coordinator.submit(
+def test_a_topic_created_by_a_job_has_the_replication_factor_of_the_cluster(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3) as broker_set:
+        broker_set.coordinator.submit(
             partial(alter_configs, topic="", changes={"default.replication.factor": "2", "num.partitions": "4"})
         )
         rows: list[Row] = [{"topic": "new", "key": str(number), "value": str(number)} for number in range(40)]
-        messages = write(found, ROUTED, rows[:20], rows[20:], topic="")
+        messages = write(broker_set, ROUTED, rows[:20], rows[20:], topic="")
         assert messages[0].new_topics == messages[1].new_topics
         written: list[bytes] = []
         for number in range(4):
-            partition = found.partition("new", number)
+            partition = broker_set.partition("new", number)
             assert len(partition.replicas) == 2
             assert set(partition.isr) == set(partition.replicas)
-            first, second = (found.values(broker, "new", number) for broker in partition.replicas)
+            first, second = (broker_set.values(broker, "new", number) for broker in partition.replicas)
             assert first == second
             written += first
         assert sorted(written) == sorted(str(number).encode() for number in range(40))
@@ -115,109 +120,117 @@ def test_a_topic_that_the_job_creates_has_the_clusters_replication_factor(tmp_pa
 
 
 @pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE])
-def test_a_job_goes_on_without_a_follower_that_fails(tmp_path: Path, kind: str) -> None:
-    with brokers(tmp_path) as found:
-        down(found, 1, kind)
-        write(found, VALUE, [{"value": "a"}])
-        assert (found.values(0), found.partition().isr, found.partition().leader) == ([b"a"], (0,), 0)
+def test_a_job_continues_without_a_failed_follower(tmp_path: Path, kind: str) -> None:
+    with brokers(tmp_path) as broker_set:
+        down(broker_set, 1, kind)
+        write(broker_set, VALUE, [{"value": "a"}])
+        assert (broker_set.values(0), broker_set.partition().isr, broker_set.partition().leader) == ([b"a"], (0,), 0)
 
 
-def test_another_replica_leads_where_the_leaders_location_fails(tmp_path: Path) -> None:
-    with brokers(tmp_path) as found:
-        found.coordinator.create_topic("r", assignment=[[1, 0]])
-        down(found, 1)
-        write(found, VALUE, [{"value": "a"}], topic="r")
-        assert (found.values(0, "r"), found.partition("r").leader, found.partition("r").leader_epoch) == ([b"a"], 0, 1)
+def test_another_replica_leads_if_the_location_of_the_leader_fails(tmp_path: Path) -> None:
+    with brokers(tmp_path) as broker_set:
+        broker_set.coordinator.create_topic("r", assignment=[[1, 0]])
+        down(broker_set, 1)
+        write(broker_set, VALUE, [{"value": "a"}], topic="r")
+        assert (
+            broker_set.values(0, "r"),
+            broker_set.partition("r").leader,
+            broker_set.partition("r").leader_epoch,
+        ) == (
+            [b"a"],
+            0,
+            1,
+        )
 
 
-def test_with_acks_1_a_task_that_failed_writes_to_the_next_replica_in_sync(tmp_path: Path) -> None:
-    with brokers(tmp_path, 3, partitions=2) as found:
-        found.lead(1, [1, 2], partition=1)
-        state = found.coordinator.refresh()
+def test_with_acks_1_a_retried_task_writes_to_the_next_in_sync_replica(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3, partitions=2) as broker_set:
+        broker_set.lead(1, [1, 2], partition=1)
+        state = broker_set.coordinator.refresh()
         leader = target_of(state, "t", acks=1)
         places = [[one for (one,) in leader.after_failures(failures).brokers] for failures in range(4)]
         assert places == [[0, 1], [1, 2], [2, 1], [0, 2]]
         assert target_of(state, "t").after_failures(3).brokers == target_of(state, "t").brokers
 
 
-def test_a_follower_that_misses_one_tasks_file_is_out_of_sync_although_it_has_the_others(tmp_path: Path) -> None:
-    with brokers(tmp_path) as found:
-        job = writer(Path(found.root), VALUE, topic="t")
+def test_a_follower_that_misses_the_file_of_one_task_leaves_the_isr(tmp_path: Path) -> None:
+    with brokers(tmp_path) as broker_set:
+        job = writer(Path(broker_set.root), VALUE, topic="t")
         first = across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))
         store = job.stores[1]
         assert isinstance(store, FaultyStore)
         store.inject(Fault(0, ERROR))
         second = across(across(job).write(iter(batches(VALUE, [{"value": "b"}]))))
         across(job).commit([first, second])
-        assert (found.values(0), found.partition().isr) == ([b"a", b"b"], (0,))
+        assert (broker_set.values(0), broker_set.partition().isr) == ([b"a", b"b"], (0,))
 
 
-def test_a_task_fails_where_too_few_brokers_took_its_file_so_that_spark_runs_it_again(tmp_path: Path) -> None:
-    with brokers(tmp_path, min_insync_replicas="2") as found:
-        job = writer(Path(found.root), VALUE, topic="t")
+def test_a_task_whose_file_is_on_too_few_brokers_fails_and_is_retried_by_spark(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as broker_set:
+        job = writer(Path(broker_set.root), VALUE, topic="t")
         stores = list(job.stores.values())
         assert isinstance(stores[1], FaultyStore)
         stores[1].inject(Fault(0, ERROR))
         with pytest.raises(NotEnoughReplicasError, match="t-0 has 1 of its replicas"):
             across(job).write(iter(batches(VALUE, [{"value": "a"}])))
-        assert found.files(0) == found.files(1) == []
+        assert broker_set.files(0) == broker_set.files(1) == []
         stores[1].reopen()
         across(job).commit([across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))])
-        assert found.values(0) == found.values(1) == [b"a"]
-        assert found.partition().isr == (0, 1)
+        assert broker_set.values(0) == broker_set.values(1) == [b"a"]
+        assert broker_set.partition().isr == (0, 1)
 
 
-def test_files_of_a_job_that_failed_are_removed_from_every_broker(tmp_path: Path) -> None:
-    with brokers(tmp_path) as found:
-        job = writer(Path(found.root), VALUE, topic="t")
+def test_files_of_a_failed_job_are_deleted_from_every_broker(tmp_path: Path) -> None:
+    with brokers(tmp_path) as broker_set:
+        job = writer(Path(broker_set.root), VALUE, topic="t")
         message = across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))
-        assert [len(found.files(broker)) for broker in (0, 1)] == [2, 2]
+        assert [len(broker_set.files(broker)) for broker in (0, 1)] == [2, 2]
         across(job).abort([message, None])
-        assert [found.files(broker) for broker in (0, 1)] == [[], []]
+        assert [broker_set.files(broker) for broker in (0, 1)] == [[], []]
 
 
 # -- what is refused
 
 
-def test_too_few_replicas_in_sync_are_refused_in_the_driver_before_the_job_writes(tmp_path: Path) -> None:
-    with brokers(tmp_path, min_insync_replicas="2") as found:
-        found.lead(0, [0])
+def test_too_few_in_sync_replicas_are_refused_in_the_driver(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as broker_set:
+        broker_set.lead(0, [0])
         with pytest.raises(NotEnoughReplicasError, match=r"min\.insync\.replicas"):
-            writer(Path(found.root), VALUE, topic="t")
+            writer(Path(broker_set.root), VALUE, topic="t")
         with pytest.raises(NotEnoughReplicasError):
-            SparklogStreamWriter(sink_options({"path": found.root, "topic": "t"}), schema_of(VALUE))
-        assert found.files(0) == []
-        write(found, VALUE, [{"value": "a"}], acks="1")
+            SparklogStreamWriter(sink_options({"path": broker_set.root, "topic": "t"}), schema_of(VALUE))
+        assert broker_set.files(0) == []
+        write(broker_set, VALUE, [{"value": "a"}], acks="1")
 
 
-def test_too_few_replicas_of_a_topic_that_a_row_names_are_refused_before_it_is_written(tmp_path: Path) -> None:
-    with brokers(tmp_path, min_insync_replicas="2") as found:
-        found.lead(0, [0])
+def test_too_few_in_sync_replicas_of_a_topic_named_by_a_row_are_refused(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as broker_set:
+        broker_set.lead(0, [0])
         with pytest.raises(NotEnoughReplicasError):
-            write(found, ROUTED, [{"topic": "t", "key": "k", "value": "a"}], topic="")
-        assert found.files(0) == []
+            write(broker_set, ROUTED, [{"topic": "t", "key": "k", "value": "a"}], topic="")
+        assert broker_set.files(0) == []
 
 
 def test_a_topic_without_a_leader_is_refused_in_the_driver(tmp_path: Path) -> None:
-    with brokers(tmp_path, 1) as found:
-        found.commit(ChangeBroker(broker=0, online=False))
-        found.lead(-1, [0])
+    with brokers(tmp_path, 1) as broker_set:
+        broker_set.commit(ChangeBroker(broker=0, online=False))
+        broker_set.lead(-1, [0])
         with pytest.raises(NotLeaderOrFollowerError):
-            writer(Path(found.root), VALUE, topic="t")
+            writer(Path(broker_set.root), VALUE, topic="t")
 
 
 def test_a_commit_with_too_few_copies_is_refused_whole(tmp_path: Path) -> None:
-    with brokers(tmp_path, min_insync_replicas="2") as found:
-        job = writer(Path(found.root), VALUE, topic="t")
+    with brokers(tmp_path, min_insync_replicas="2") as broker_set:
+        job = writer(Path(broker_set.root), VALUE, topic="t")
         message = across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))
-        found.lead(0, [0])
+        broker_set.lead(0, [0])
         with pytest.raises(NotEnoughReplicasError):
             across(job).commit([message])
-        assert found.partition().log_end_offset == 0
+        assert broker_set.partition().log_end_offset == 0
 
 
 @pytest.mark.parametrize("name", ["acks", "kafka.acks"])
-def test_acks_takes_what_kafkas_producer_takes(name: str) -> None:
+def test_acks_accepts_the_values_of_kafkas_producer(name: str) -> None:
     for text, expected in (("all", -1), ("-1", -1), ("1", 1), ("0", 0), ("ALL", -1)):
         assert sink_options({"path": "/x", name: text}).acks == expected
     with pytest.raises(InvalidOptionError, match=f"invalid value '2' for option {name}"):
@@ -239,36 +252,36 @@ def micro_batch(job: SparklogStreamWriter, ddl: str, rows: list[Row]) -> Sparklo
     return across(SparklogStreamCommitMessage(written, "q1"))
 
 
-def test_a_micro_batch_is_on_every_replica_and_goes_on_without_one_that_fails(tmp_path: Path) -> None:
-    with brokers(tmp_path) as found:
-        options = sink_options({"path": found.root, "topic": "t"})
+def test_a_micro_batch_is_written_to_every_replica_that_does_not_fail(tmp_path: Path) -> None:
+    with brokers(tmp_path) as broker_set:
+        options = sink_options({"path": broker_set.root, "topic": "t"})
         job = SparklogStreamWriter(options, schema_of(VALUE))
         across(job).commit([micro_batch(job, VALUE, [{"value": "a"}])], 0)
-        assert found.values(0) == found.values(1) == [b"a"]
-        down(found, 1)
+        assert broker_set.values(0) == broker_set.values(1) == [b"a"]
+        down(broker_set, 1)
         job = SparklogStreamWriter(options, schema_of(VALUE))
         again = micro_batch(job, VALUE, [{"value": "b"}])
         across(job).commit([again], 1)
         across(job).commit([again], 1)
-        assert (found.values(0), found.partition().isr) == ([b"a", b"b"], (0,))
+        assert (broker_set.values(0), broker_set.partition().isr) == ([b"a", b"b"], (0,))
 
 
-def test_what_a_groups_function_sends_is_on_every_replica(tmp_path: Path) -> None:
-    with brokers(tmp_path) as found:
-        sends = TaskSends(found.root, {})
+def test_records_sent_by_the_function_of_a_group_are_on_every_replica(tmp_path: Path) -> None:
+    with brokers(tmp_path) as broker_set:
+        sends = TaskSends(broker_set.root, {})
         sends.add("t", pa.table({"value": ["a"]}))
         appends, new_topics = sends.write()
         assert [append.run.replicas for append in appends] == [[0, 1]]
         assert new_topics == []
-        assert len(found.files(0)) == len(found.files(1)) == 2
+        assert len(broker_set.files(0)) == len(broker_set.files(1)) == 2
         sends.discard()
-        assert found.files(0) == found.files(1) == []
+        assert broker_set.files(0) == broker_set.files(1) == []
 
 
-def test_a_topic_that_a_groups_function_sends_to_is_created_with_the_replicas_it_was_written_to(tmp_path: Path) -> None:
-    with brokers(tmp_path) as found:
-        found.coordinator.submit(partial(alter_configs, topic="", changes={"default.replication.factor": "2"}))
-        sends = TaskSends(found.root, {})
+def test_a_topic_created_by_the_function_of_a_group_has_the_replicas_written_to(tmp_path: Path) -> None:
+    with brokers(tmp_path) as broker_set:
+        broker_set.coordinator.submit(partial(alter_configs, topic="", changes={"default.replication.factor": "2"}))
+        sends = TaskSends(broker_set.root, {})
         sends.add("new", pa.table({"value": ["a"]}))
         appends, (new,) = sends.write()
         assert new.assignment is not None
@@ -304,7 +317,7 @@ def test_a_row_without_a_key_for_a_compacted_topic_fails_its_task(tmp_path: Path
     write_job(tmp_path, KEYED, [batches(KEYED, NO_KEYS[:1])], topic="c")
 
 
-def test_a_row_that_names_a_compacted_topic_needs_a_key_too(tmp_path: Path) -> None:
+def test_a_row_that_names_a_compacted_topic_needs_a_key(tmp_path: Path) -> None:
     compacted(tmp_path)
     ddl = "topic string, value string"
     with pytest.raises(InvalidRecordError, match="'c' is compacted"):
@@ -325,7 +338,7 @@ def test_a_stream_into_a_compacted_topic_needs_keys(tmp_path: Path) -> None:
     assert nothing_was_written(tmp_path)
 
 
-def test_a_groups_function_that_sends_to_a_compacted_topic_needs_keys(tmp_path: Path) -> None:
+def test_the_function_of_a_group_needs_keys_for_a_compacted_topic(tmp_path: Path) -> None:
     compacted(tmp_path)
     shared_cluster(str(tmp_path))
     for table in (pa.table({"value": ["a"]}), pa.Table.from_pylist(NO_KEYS)):

@@ -1,4 +1,4 @@
-"""From the clients' errors to ours: what a caller does next must not depend on which storage it talks to."""
+"""Translation of client errors into ours: what a caller does next must not depend on the storage."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ def test_missing_credentials_are_a_permission_error() -> None:
 
 @pytest.mark.parametrize("mistake", [TypeError("in the client"), AttributeError("'coroutine'"), KeyError("Error")])
 @pytest.mark.parametrize("operation", ["read", "write", "list", "delete"])
-def test_what_looks_like_a_mistake_of_a_program_is_an_error_of_the_storage(mistake: Exception, operation: str) -> None:
+def test_unexpected_client_exceptions_are_storage_errors(mistake: Exception, operation: str) -> None:
     error = translate_client_error(mistake, operation, "s3://b/a")
     assert type(error) is StorageError
-    assert not error.nothing_written  # it may have been raised by the client, after it sent the request
+    assert not error.nothing_written  # the client may have raised it after it sent the request
 
 
-def test_read_past_the_end_is_recognised() -> None:
+def test_read_past_the_end_is_recognized() -> None:
     assert is_past_the_end(from_s3("InvalidRange"))
     assert not is_past_the_end(from_s3("InvalidRequest"))
 
 
 class Client:
-    """Answers each put_object with the next of these errors, None being success."""
+    """Answers each put_object with the next of these errors; None means success."""
 
     def __init__(self, answers: list[Exception | None]) -> None:
         self.answers = answers
@@ -121,8 +121,8 @@ def create(*answers: Exception | None) -> Client:
 
 
 def of_aws() -> Exception:
-    found = {"Code": "PreconditionFailed", "Message": "no", "Condition": "If-None-Match"}
-    return translate_boto_error(ClientError({"Error": found}, "PutObject"))
+    details = {"Code": "PreconditionFailed", "Message": "no", "Condition": "If-None-Match"}
+    return translate_boto_error(ClientError({"Error": details}, "PutObject"))
 
 
 def without_a_word(headers: dict[str, str]) -> Exception:
@@ -134,25 +134,25 @@ def without_a_word(headers: dict[str, str]) -> Exception:
 @pytest.mark.parametrize(
     "error", [of_aws(), from_s3("PreconditionFailed"), without_a_word({"x-amz-request-id": "tx00000abc"})]
 )
-def test_every_servers_word_for_taken_is_the_same_error(error: Exception) -> None:
+def test_every_servers_answer_for_a_taken_key_is_the_same_error(error: Exception) -> None:
     with pytest.raises(ObjectExistsError):
         create(error)
 
 
-def test_412_of_who_is_not_s3_does_not_say_that_the_object_exists() -> None:
+def test_412_from_a_proxy_is_not_an_existing_object() -> None:
     with pytest.raises(StorageError) as caught:
         create(without_a_word({"content-type": "text/html"}))
     assert not isinstance(caught.value, ObjectExistsError)
 
 
 @pytest.mark.parametrize("code", ["BucketAlreadyExists", "BucketAlreadyOwnedByYou", "OperationAborted"])
-def test_conflict_about_something_else_does_not_say_that_the_object_exists(code: str) -> None:
+def test_unrelated_conflict_is_not_an_existing_object(code: str) -> None:
     with pytest.raises(StorageError) as caught:
         create(from_s3(code))
     assert not isinstance(caught.value, ObjectExistsError)
 
 
-def test_create_without_credentials_is_certain_to_have_written_nothing() -> None:
+def test_create_without_credentials_has_certainly_written_nothing() -> None:
     with pytest.raises(StoragePermissionError) as caught:
         create(NoCredentialsError())
     assert caught.value.nothing_written
@@ -162,14 +162,14 @@ def test_create_without_credentials_is_certain_to_have_written_nothing() -> None
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken", "NoSuchBucket", "InvalidRequest", "SlowDown"])
-def test_refusal_of_a_create_says_nothing_about_an_earlier_try_of_the_client(code: str) -> None:
+def test_refused_create_may_follow_a_successful_earlier_attempt_of_the_client(code: str) -> None:
     with pytest.raises(StorageError) as caught:
         create(from_s3(code))
     assert not caught.value.nothing_written
 
 
 @pytest.mark.parametrize(("code", "taken"), [("BlobAlreadyExists", True), ("ContainerBeingDeleted", False)])
-def test_azures_conflicts_say_that_the_object_exists_only_where_it_does(code: str, taken: bool) -> None:
+def test_conflicts_of_azure_are_an_existing_object_only_if_it_exists(code: str, taken: bool) -> None:
     cause = OSError("409")
     cause.error_code = code  # type: ignore[attr-defined]
     error = FileExistsError("File already exists!")
@@ -177,7 +177,7 @@ def test_azures_conflicts_say_that_the_object_exists_only_where_it_does(code: st
     assert is_about_the_object(error) is taken
 
 
-def test_conflicting_requests_are_tried_again() -> None:
+def test_conflicting_requests_are_retried() -> None:
     assert create(from_s3("ConditionalRequestConflict"), from_s3("409"), None).calls == 3
 
 
@@ -186,7 +186,7 @@ def test_endless_conflicts_are_unavailable() -> None:
         create(*[from_s3("ConditionalRequestConflict")] * (len(CONFLICT_PAUSES_SECONDS) + 1))
 
 
-def test_other_errors_of_a_create_are_not_tried_again() -> None:
+def test_other_errors_of_a_create_are_not_retried() -> None:
     with pytest.raises(StorageUnavailableError):
         create(from_s3("InternalError"))
     with pytest.raises(StoragePermissionError):

@@ -1,6 +1,6 @@
-"""What HDFS' client says of a create, and what is certain after it: nothing before the rename can have taken the name.
+"""Outcomes of a create on HDFS: before the rename, a failure certainly has not created the name.
 
-The client is one that fails where it is told to. A NameNode does not: its permissions and its absence are tried in
+The client here fails at chosen steps. Failures of a real NameNode, its permissions and its absence, are tested in
 tests/stores/test_hdfs.py.
 """
 
@@ -24,7 +24,7 @@ FAILURES = [
 
 
 class Client:
-    """Knows the files by their names; ``failing`` is the step that raises, after its effect if ``late``."""
+    """Files by name; ``failing`` is the step that raises, after its effect if ``late``."""
 
     def __init__(self, failing: str = "", failure: BaseException | None = None, late: bool = False) -> None:
         self.files: dict[str, bytes] = {}
@@ -86,7 +86,7 @@ def store_of(client: Client) -> HdfsStore:
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 @pytest.mark.parametrize("step", STEPS)
-def test_failed_create_is_certain_before_the_rename_only(step: str, failure: BaseException, late: bool) -> None:
+def test_failed_create_is_certain_only_before_the_rename(step: str, failure: BaseException, late: bool) -> None:
     client = Client(step, failure, late)
     with pytest.raises(StorageError) as caught:
         store_of(client).put_if_absent("meta/1", b"mine")
@@ -97,7 +97,7 @@ def test_failed_create_is_certain_before_the_rename_only(step: str, failure: Bas
         assert isinstance(caught.value, StorageUnavailableError)
 
 
-def test_taken_name_is_told_from_a_failure() -> None:
+def test_taken_name_is_distinguished_from_a_failure() -> None:
     client = Client()
     store_of(client).put_if_absent("meta/1", b"first")
     with pytest.raises(ObjectExistsError) as caught:
@@ -106,6 +106,6 @@ def test_taken_name_is_told_from_a_failure() -> None:
     assert client.files == {"/log/meta/1": b"first"}
 
 
-def test_end_of_the_program_in_the_rename_is_passed_on() -> None:
+def test_interrupt_during_the_rename_is_reraised() -> None:
     with pytest.raises(KeyboardInterrupt):
         store_of(Client("rename", KeyboardInterrupt())).put_if_absent("meta/1", b"mine")

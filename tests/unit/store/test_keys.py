@@ -23,12 +23,12 @@ def test_valid_key_stays_below_any_root(key: str) -> None:
 
 
 @given(st.lists(st.text(st.sampled_from("aZ09._-"), min_size=1, max_size=20), min_size=1, max_size=8))
-def test_names_that_kafka_allows_are_keys(parts: list[str]) -> None:
+def test_names_that_kafka_allows_are_valid_keys(parts: list[str]) -> None:
     topics = [part + "-0" for part in parts]
     assert validate_key("/".join([*topics, "1.log"])) == "/".join([*topics, "1.log"])
 
 
-def test_length_is_counted_in_bytes() -> None:
+def test_length_is_measured_in_bytes() -> None:
     validate_key("ü" * (MAX_KEY_PART_BYTES // 2))
     for key in (
         "ü" * (MAX_KEY_PART_BYTES // 2 + 1),
@@ -39,7 +39,7 @@ def test_length_is_counted_in_bytes() -> None:
             validate_key(key)
 
 
-def test_only_a_last_part_is_reserved() -> None:
+def test_only_the_last_part_can_be_reserved() -> None:
     validate_key(".tmp-topic-0/1.log")  # a topic may have this name
     for key in ("a/.tmp-1", "a/.lock"):
         with pytest.raises(InvalidRequestError):

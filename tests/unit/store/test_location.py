@@ -1,4 +1,4 @@
-"""A location that is not mounted is not filled behind its mount point."""
+"""An unmounted location is not written to below its mount point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FaultyStore
 
 
-def test_a_location_without_its_identity_takes_no_write_and_is_not_created_again(tmp_path: Path) -> None:
+def test_a_location_without_its_identity_refuses_writes_and_is_not_recreated(tmp_path: Path) -> None:
     store = open_location(str(tmp_path / "disk"))
     for write in (store.put, store.put_if_absent):
         with pytest.raises(StorageError, match="mount"):
@@ -26,7 +26,7 @@ def test_a_location_without_its_identity_takes_no_write_and_is_not_created_again
     assert not (tmp_path / "disk").exists()
 
 
-def test_a_location_with_its_identity_is_written_as_ever_and_so_is_a_pickled_copy(tmp_path: Path) -> None:
+def test_a_location_with_its_identity_is_writable_also_from_a_pickled_copy(tmp_path: Path) -> None:
     open_store(str(tmp_path)).put(IDENTITY_KEY, b"{}")
     store = pickle.loads(pickle.dumps(open_location(str(tmp_path))))
     store.put("orders-0/x", b"1")
@@ -38,7 +38,7 @@ def test_a_location_with_its_identity_is_written_as_ever_and_so_is_a_pickled_cop
         store.put("orders-0/z", b"3")
 
 
-def test_a_disk_that_goes_while_a_file_is_written_does_not_get_its_name(tmp_path: Path) -> None:
+def test_a_file_is_not_created_if_its_disk_is_unmounted_during_the_write(tmp_path: Path) -> None:
     open_store(str(tmp_path)).put(IDENTITY_KEY, b"{}")
     output = open_location(str(tmp_path)).open_output("orders-0/x")
     output.write(b"1")
@@ -49,7 +49,7 @@ def test_a_disk_that_goes_while_a_file_is_written_does_not_get_its_name(tmp_path
 
 
 @pytest.mark.parametrize("key", ["orders-0/x", "x"])
-def test_a_folder_that_goes_right_before_a_file_is_created_is_not_created_again(
+def test_a_folder_removed_right_before_a_file_is_created_is_not_recreated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     disk = tmp_path / "disk"
@@ -66,7 +66,7 @@ def test_storages_without_mounts_are_not_guarded() -> None:
     assert store.guarded_by(IDENTITY_KEY) is store
 
 
-# -- which addresses are contacted
+# -- which endpoints are contacted
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_storages_without_mounts_are_not_guarded() -> None:
         ("s3://other/logs", "s3://bucket/log", ("gs://x", "s3a://other")),
     ],
 )
-def test_local_places_the_roots_own_bucket_and_what_is_allowed_are_contacted(
+def test_local_locations_the_bucket_of_the_root_and_allowed_ones_are_contacted(
     url: str, root: str, allowed: tuple[str, ...]
 ) -> None:
     assert may_contact(url, root, allowed)
@@ -108,7 +108,7 @@ def test_local_places_the_roots_own_bucket_and_what_is_allowed_are_contacted(
         ("s3://other/log", "/data/log", ("/", "file:///", "", "s3://", "::", "s3:/other")),
     ],
 )
-def test_other_places_are_not_contacted(url: str, root: str, allowed: tuple[str, ...]) -> None:
+def test_other_locations_are_not_contacted(url: str, root: str, allowed: tuple[str, ...]) -> None:
     assert not may_contact(url, root, allowed)
 
 

@@ -40,7 +40,7 @@ def test_local_addresses(address: str, root: str) -> None:
     assert open_store(store.root).root == root
 
 
-def test_relative_path_and_home_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_and_home_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/srv/home")
     assert open_store("log/a").root == f"{tmp_path}/log/a"
@@ -64,7 +64,7 @@ def test_relative_path_and_home_become_absolute(tmp_path: Path, monkeypatch: pyt
         ("viewfs://cluster/a", HdfsStore, "viewfs://cluster/a"),
     ],
 )
-def test_addresses_by_protocol_without_asking_the_storage(address: str, kind: type, root: str) -> None:
+def test_addresses_by_protocol_without_contacting_the_storage(address: str, kind: type, root: str) -> None:
     store = open_store(address)
     assert type(store) is kind
     assert store.root == root
@@ -95,7 +95,7 @@ def test_addresses_by_protocol_without_asking_the_storage(address: str, kind: ty
         ("dbfs:/log", "one slash"),
     ],
 )
-def test_refused_addresses_say_why_and_what_works(address: str, reason: str) -> None:
+def test_errors_for_refused_addresses_give_reason_and_remedy(address: str, reason: str) -> None:
     with pytest.raises(UnsupportedStoreError, match=reason) as caught:
         open_store(address)
     assert "s3://" in str(caught.value) or "write" in str(caught.value) or "abfs" in str(caught.value)
@@ -136,5 +136,5 @@ def test_local_store_loads_no_remote_client() -> None:
     assert not {"fsspec", "s3fs", "aiobotocore", "hdfs_native", "asyncio"} & set(loaded)
 
 
-def test_package_offers_open_store() -> None:
+def test_package_exports_open_store() -> None:
     assert opened_by_name is open_store

@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 class Object:
-    """An object in memory that notes each request. ``fail`` makes so many of the next ones fail."""
+    """An object in memory that records each request. ``fail`` is the number of next requests that fail."""
 
     def __init__(self, size: int) -> None:
         self.data = random.Random(size).randbytes(size)
@@ -42,7 +42,7 @@ def test_single_reads_fetch_exactly_their_bytes() -> None:
     assert stored.requests == [(500_000, 1000), (0, 20), (900_000, 5), (123, 456)]
 
 
-def test_lookup_of_a_batch_by_its_parts_fetches_no_more() -> None:
+def test_lookup_of_a_batch_by_its_parts_fetches_no_additional_bytes() -> None:
     stored = Object(30 * MIB)
     file = stored.open()
     for batch in (3, 9, 1):
@@ -51,7 +51,7 @@ def test_lookup_of_a_batch_by_its_parts_fetches_no_more() -> None:
     assert all(length == 1000 for _, length in stored.requests)
 
 
-def test_scan_asks_for_large_windows_and_for_each_byte_once() -> None:
+def test_scan_reads_large_windows_and_each_byte_once() -> None:
     stored = Object(30 * MIB + 5)
     file = stored.open()
     for start in range(0, 30 * MIB + 5, MIB):
@@ -61,7 +61,7 @@ def test_scan_asks_for_large_windows_and_for_each_byte_once() -> None:
     assert len(stored.requests) <= 1 + 30 * MIB // WINDOW_BYTES + 1 + WINDOWS_AHEAD
 
 
-def test_scan_that_skips_a_little_goes_on_and_one_that_jumps_does_not() -> None:
+def test_small_skips_continue_a_scan_and_jumps_do_not() -> None:
     stored = Object(60 * MIB)
     file = stored.open()
     position = 0
@@ -83,7 +83,7 @@ def test_slices_of_one_window_share_its_memory() -> None:
     assert second.address - first.address == 1000
 
 
-def test_failed_window_is_reported_and_the_next_try_fetches_again() -> None:
+def test_failed_window_is_raised_and_fetched_again_on_retry() -> None:
     stored = Object(20 * MIB)
     file = stored.open()
     file.read_at(0, MIB)

@@ -7,7 +7,7 @@ from sparklog.store.remote import FsspecOutputFile, FsspecStore
 
 
 class Upload(io.RawIOBase):
-    """Like fsspec's files: publishes when closed, also by the collector."""
+    """Like fsspec's files: publishes when closed, also by the garbage collector."""
 
     def __init__(self, published: list[bytes]) -> None:
         self.written = b""
@@ -35,7 +35,7 @@ class Upload(io.RawIOBase):
         self.written = b""
 
 
-def test_stream_that_is_dropped_unclosed_publishes_nothing() -> None:
+def test_stream_dropped_without_close_publishes_nothing() -> None:
     published: list[bytes] = []
     file = FsspecOutputFile(FsspecStore("gs://bucket/a", {}), "k", Upload(published))
     file.write(b"half of it")

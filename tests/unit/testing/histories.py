@@ -1,4 +1,4 @@
-"""Operations in a line: each test writes down a history of a few, all of topic "t"."""
+"""Histories of a few operations, one line each, all of topic "t"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparklog.types import TopicPartition
 
 
 class Story:
-    """Each call adds one operation that begins after all before it have ended, unless ``at`` says otherwise."""
+    """Each call adds one operation that begins after all previous ones have ended, unless ``at`` says otherwise."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -31,7 +31,7 @@ class Story:
         return self.add("send", process, writes=[Write("t", partition, value, offset)], **facts)
 
     def transaction(self, *writes: tuple[str, int, int], process: str = "tx", **facts: Any) -> Operation:
-        """``writes`` are (value, partition, offset); it is asked to commit at its beginning."""
+        """``writes`` are (value, partition, offset); its commit is requested at its beginning."""
         operation = self.add("transaction", process, writes=[Write("t", p, v, o) for v, p, o in writes], **facts)
         if "committing" not in facts:
             operation.committing = operation.invoked
@@ -55,9 +55,9 @@ class Story:
         return self.add("read", "reader", reads=reads, final=final)
 
     def assign(self, member: str, generation: int, *partitions: int, **facts: Any) -> Operation:
-        places = [TopicPartition("t", partition) for partition in partitions]
+        partitions_assigned = [TopicPartition("t", partition) for partition in partitions]
         facts.setdefault("group", "g")
-        return self.add("assign", member, partitions=places, member=member, generation=generation, **facts)
+        return self.add("assign", member, partitions=partitions_assigned, member=member, generation=generation, **facts)
 
     def revoke(self, member: str, *partitions: int) -> Operation:
         return self.add("revoke", member, partitions=[TopicPartition("t", partition) for partition in partitions])

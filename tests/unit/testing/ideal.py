@@ -1,7 +1,7 @@
-"""A cluster without faults, in a page: it writes histories that have no finding, whatever its choices.
+"""A minimal cluster without faults: its histories have no finding, for any of its random choices.
 
-Every operation takes effect at one moment between its beginning and its end, and others go on meanwhile; answers get
-lost; members come, go and stall. With ``Ideal.broken`` it makes exactly one kind of mistake.
+Every operation takes effect at one moment between its beginning and its end, concurrently with others; answers get
+lost; members join, leave and stall. With ``Ideal.broken`` it makes exactly one kind of mistake.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PARTITIONS = 3
 
 
 class Ideal:
-    """The log, one group and its members. All random choices are the seed's."""
+    """The log, one group and its members. All random choices come from the seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -69,7 +69,7 @@ class Ideal:
         return f"v{self.next}"
 
     def answer(self, pending: Pending, **facts: Any) -> None:
-        """Tell the caller, unless the answer is lost."""
+        """Return the result to the caller, unless the answer is lost."""
         self.clock.advance(1)
         if self.random.random() < 0.8:
             pending.ok(**facts)
@@ -89,7 +89,7 @@ class Ideal:
         self.answer(pending, writes=[self.write(partition, value)])
 
     def transact(self) -> None:
-        """The newest instance of a transactional id works; older ones are refused."""
+        """The newest instance of a transactional id can commit; older ones are refused."""
         process = self.random.choice(["tx-1", "tx-2"])
         if self.fenced.get(process) is None or self.random.random() < 0.2:
             pending = self.invoke(process, INIT_PRODUCER, transactional_id="x")
@@ -100,7 +100,7 @@ class Ideal:
         writes = [Write("t", partition, self.value()) for partition in range(self.random.randint(1, PARTITIONS))]
         pending.note(writes=writes)
         if self.random.random() < 0.2:
-            return  # killed before it asked for the commit
+            return  # killed before it requested the commit
         self.clock.advance(1)
         pending.committing()
         if process not in self.fenced or self.random.random() < 0.2:
@@ -109,11 +109,11 @@ class Ideal:
         self.answer(pending, writes=[self.write(write.partition, write.value) for write in writes])
 
     def rebalance(self) -> None:
-        """Members join or go; who stays learns of it at once, the others when they come back."""
+        """Members join or leave; some of the others learn of it immediately, the rest when they resume."""
         self.generation += 1
         members = self.random.sample(["m1", "m2", "m3"], self.random.randint(1, 3))
         for member in list(self.owned):
-            if member in members or self.random.random() < 0.7:  # the others stall, and go on as if nothing had been
+            if member in members or self.random.random() < 0.7:  # the others stall, and resume unaware
                 pending = self.invoke(member, REVOKE, partitions=self.places(self.owned.pop(member)))
                 pending.ok()
         for number, member in enumerate(members):

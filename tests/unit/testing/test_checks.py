@@ -1,4 +1,5 @@
-"""Each kind of finding is found in the smallest history that has it, and not in the same history without the fault."""
+"""Each kind of finding is reported for the smallest history that has it, and not for the same history without the
+fault."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.unit.testing.histories import Story
 # -- lost and unseen
 
 
-def test_an_acknowledged_write_below_what_was_read_and_read_by_nobody_is_lost() -> None:
+def test_an_acknowledged_unread_write_below_read_offsets_is_lost() -> None:
     story = Story()
     story.send("a", 0)
     story.send("b", 1)
@@ -36,7 +37,7 @@ def test_an_acknowledged_write_below_what_was_read_and_read_by_nobody_is_lost() 
     assert "a at t-0 offset 0" in finding.message
 
 
-def test_an_acknowledged_write_above_what_was_read_is_not_lost() -> None:
+def test_an_acknowledged_write_above_read_offsets_is_not_lost() -> None:
     story = Story()
     story.send("a", 0)
     story.send("b", 1)
@@ -44,7 +45,7 @@ def test_an_acknowledged_write_above_what_was_read_is_not_lost() -> None:
     assert story.findings() == []
 
 
-def test_an_acknowledged_write_that_the_final_read_does_not_reach_is_unseen() -> None:
+def test_an_acknowledged_write_beyond_the_final_read_is_unseen() -> None:
     story = Story()
     story.send("a", 0)
     story.send("b", 1)
@@ -58,7 +59,7 @@ def compacted(*records: tuple[int, str], end: int) -> list[Read]:
     return [Read("t", 0, records, 0, end, compacted=True)]
 
 
-def test_what_a_later_record_of_its_key_came_after_may_be_gone_from_a_compacted_topic() -> None:
+def test_a_record_with_a_later_one_of_its_key_may_be_missing_in_a_compacted_topic() -> None:
     story = Story()
     for offset, (value, key) in enumerate([("a", "k"), ("b", "other"), ("c", "k")]):
         story.add("send", "p", writes=[Write("t", 0, value, offset, key)])
@@ -77,7 +78,7 @@ def test_the_last_record_of_a_key_must_be_in_a_compacted_topic() -> None:
     assert "b at t-0 offset 1" in finding.message
 
 
-def test_the_last_record_of_a_key_that_was_read_once_must_stay_in_a_compacted_topic() -> None:
+def test_the_last_record_of_a_key_must_stay_in_a_compacted_topic_once_read() -> None:
     story = Story()
     story.add("send", "p", writes=[Write("t", 0, "a", 0, "k")])
     story.add("send", "p", writes=[Write("t", 0, "b", 1, "other")], outcome="info")
@@ -95,7 +96,7 @@ def test_a_write_acknowledged_without_an_offset_and_absent_from_the_final_read_i
     assert story.kinds() == {UNSEEN}
 
 
-def test_a_value_that_was_polled_and_is_not_in_the_final_read_is_unseen() -> None:
+def test_a_polled_value_that_is_missing_in_the_final_read_is_unseen() -> None:
     story = Story()
     story.send("a", outcome="info")
     story.poll((0, "a"))
@@ -103,14 +104,14 @@ def test_a_value_that_was_polled_and_is_not_in_the_final_read_is_unseen() -> Non
     assert story.kinds() == {UNSEEN}
 
 
-def test_a_write_acknowledged_during_the_final_read_may_be_missing_in_it() -> None:
+def test_a_write_acknowledged_during_the_final_read_may_be_missing_from_it() -> None:
     story = Story()
     story.send("a", 0, at=(0, 100))
     story.read([])
     assert story.findings() == []
 
 
-def test_an_indeterminate_write_may_be_there_or_not() -> None:
+def test_an_indeterminate_write_may_be_present_or_absent() -> None:
     for values in ([], ["a"]):
         story = Story()
         story.send("a", outcome="info", at=(0, inf))
@@ -147,7 +148,7 @@ def test_a_value_in_two_partitions_is_a_duplicate() -> None:
     assert story.kinds() == {DUPLICATE}
 
 
-def test_a_record_that_two_consumers_get_is_no_duplicate() -> None:
+def test_a_record_read_by_two_consumers_is_not_a_duplicate() -> None:
     story = Story()
     story.send("a", 0)
     story.poll((0, "a"), process="c1")
@@ -164,7 +165,7 @@ def test_two_values_at_one_offset_are_inconsistent() -> None:
     assert story.kinds() == {INCONSISTENT_OFFSETS}
 
 
-def test_an_acknowledgement_of_another_offset_than_the_one_read_is_inconsistent() -> None:
+def test_an_acknowledged_offset_that_differs_from_the_read_one_is_inconsistent() -> None:
     story = Story()
     story.send("a", 3)
     story.read(["a"])
@@ -181,7 +182,7 @@ def test_two_values_acknowledged_at_one_offset_are_inconsistent() -> None:
 # -- aborted reads
 
 
-def test_reading_a_write_that_failed_is_an_aborted_read() -> None:
+def test_reading_a_failed_write_is_an_aborted_read() -> None:
     story = Story()
     story.send("a", outcome="fail")
     story.poll((0, "a"))
@@ -190,7 +191,7 @@ def test_reading_a_write_that_failed_is_an_aborted_read() -> None:
     assert [operation.kind for operation in finding.operations] == ["send", "poll"]
 
 
-def test_reading_a_transaction_that_was_aborted_or_never_asked_to_commit_is_an_aborted_read() -> None:
+def test_reading_a_transaction_without_a_requested_commit_is_an_aborted_read() -> None:
     for outcome, committing in (("fail", inf), ("fail", 1.0), ("info", inf)):
         story = Story()
         story.transaction(("a", 0, -1), outcome=outcome, committing=committing)
@@ -198,20 +199,20 @@ def test_reading_a_transaction_that_was_aborted_or_never_asked_to_commit_is_an_a
         assert story.kinds() == {ABORTED_READ}
 
 
-def test_reading_a_transaction_before_its_commit_was_asked_for_is_an_aborted_read() -> None:
+def test_reading_a_transaction_before_its_commit_was_requested_is_an_aborted_read() -> None:
     story = Story()
     story.transaction(("a", 0, 0), at=(0, 100), committing=90.0)
     story.poll((0, "a"))
     assert story.kinds() == {ABORTED_READ}
 
 
-def test_reading_a_value_that_nobody_sent_is_an_aborted_read() -> None:
+def test_reading_a_value_that_was_never_sent_is_an_aborted_read() -> None:
     story = Story()
     story.poll((0, "a"))
     assert story.kinds() == {ABORTED_READ}
 
 
-def test_reading_a_transaction_while_its_commit_is_under_way_is_fine() -> None:
+def test_reading_a_transaction_during_its_commit_is_not_a_finding() -> None:
     story = Story()
     story.transaction(("a", 0, 0), at=(0, 100), committing=1.0)
     story.poll((0, "a"))
@@ -221,7 +222,7 @@ def test_reading_a_transaction_while_its_commit_is_under_way_is_fine() -> None:
 # -- torn transactions
 
 
-def test_a_transaction_of_which_a_snapshot_holds_a_part_is_torn() -> None:
+def test_a_transaction_partly_in_a_snapshot_is_torn() -> None:
     for outcome in ("ok", "info"):
         story = Story()
         story.transaction(("a", 0, -1), ("b", 1, -1), outcome=outcome)
@@ -231,7 +232,7 @@ def test_a_transaction_of_which_a_snapshot_holds_a_part_is_torn() -> None:
         assert [operation.kind for operation in finding.operations] == ["transaction", "read"]
 
 
-def test_a_transaction_that_a_snapshot_holds_whole_or_not_at_all_is_not_torn() -> None:
+def test_a_transaction_completely_in_or_absent_from_a_snapshot_is_not_torn() -> None:
     cases: list[list[list[str]]] = [[[], []], [["a"], ["b"]]]
     for partitions in cases:
         story = Story()
@@ -240,7 +241,7 @@ def test_a_transaction_that_a_snapshot_holds_whole_or_not_at_all_is_not_torn() -
         assert story.findings() == []
 
 
-def test_a_transaction_of_which_all_reads_passed_over_a_part_is_torn() -> None:
+def test_a_transaction_partly_skipped_by_all_reads_is_torn() -> None:
     story = Story()
     story.transaction(("a", 0, 0), ("b", 1, 0))
     story.send("c", 1, partition=1)
@@ -249,7 +250,7 @@ def test_a_transaction_of_which_all_reads_passed_over_a_part_is_torn() -> None:
     assert story.kinds() == {TORN_TRANSACTION, LOST_WRITE}
 
 
-def test_a_transaction_whose_records_are_there_without_its_offsets_is_torn() -> None:
+def test_a_transaction_with_records_but_without_its_offsets_is_torn() -> None:
     story = Story()
     story.transaction(("a", 0, 0), offsets=[Position("t", 1, 7, "g")])
     story.read(["a"])
@@ -257,7 +258,7 @@ def test_a_transaction_whose_records_are_there_without_its_offsets_is_torn() -> 
     assert TORN_TRANSACTION in story.kinds()
 
 
-def test_a_transaction_whose_offsets_are_there_without_its_records_is_torn() -> None:
+def test_a_transaction_with_offsets_but_without_its_records_is_torn() -> None:
     story = Story()
     story.transaction(("a", 0, -1), offsets=[Position("t", 1, 7, "g")], outcome="info")
     story.read([])
@@ -268,7 +269,7 @@ def test_a_transaction_whose_offsets_are_there_without_its_records_is_torn() -> 
 # -- polls
 
 
-def test_a_consumer_whose_offsets_go_back_is_found() -> None:
+def test_a_consumer_whose_offsets_decrease_is_reported() -> None:
     story = Story()
     story.send("a", 0)
     story.send("b", 1)
@@ -279,7 +280,7 @@ def test_a_consumer_whose_offsets_go_back_is_found() -> None:
     assert [operation.kind for operation in finding.operations] == ["poll", "poll"]
 
 
-def test_offsets_that_go_back_within_one_poll_are_found() -> None:
+def test_offsets_that_decrease_within_one_poll_are_reported() -> None:
     story = Story()
     story.send("a", 0)
     story.send("b", 1)
@@ -301,7 +302,7 @@ def test_a_consumer_may_go_back_after_a_seek_or_a_new_assignment() -> None:
         assert story.findings() == []
 
 
-def test_an_assignment_that_keeps_a_partition_is_no_reason_to_go_back() -> None:
+def test_a_consumer_may_not_go_back_in_a_partition_that_an_assignment_keeps() -> None:
     story = Story()
     story.send("a", 0)
     story.assign("c", 1, 0)
@@ -311,7 +312,7 @@ def test_an_assignment_that_keeps_a_partition_is_no_reason_to_go_back() -> None:
     assert story.kinds() == {NON_MONOTONIC_POLL}
 
 
-def test_a_consumer_that_jumps_over_a_record_is_found() -> None:
+def test_a_consumer_that_skips_a_record_is_reported() -> None:
     story = Story()
     for offset, value in enumerate("abc"):
         story.send(value, offset)
@@ -323,7 +324,7 @@ def test_a_consumer_that_jumps_over_a_record_is_found() -> None:
     assert "1 exist" in finding.message
 
 
-def test_a_consumer_may_jump_over_offsets_without_records() -> None:
+def test_a_consumer_may_skip_offsets_without_records() -> None:
     story = Story()
     story.send("a", 0)
     story.send("c", 2)
@@ -331,7 +332,7 @@ def test_a_consumer_may_jump_over_offsets_without_records() -> None:
     assert story.findings() == []
 
 
-def test_a_consumer_that_does_not_begin_at_its_position_is_found() -> None:
+def test_a_consumer_that_does_not_start_at_its_position_is_reported() -> None:
     story = Story()
     for offset, value in enumerate("abc"):
         story.send(value, offset)
@@ -341,7 +342,7 @@ def test_a_consumer_that_does_not_begin_at_its_position_is_found() -> None:
     assert story.kinds() == {SKIPPED_POLL}
 
 
-def test_a_group_that_begins_above_what_it_can_have_committed_skips() -> None:
+def test_a_group_that_starts_above_any_possible_commit_skips() -> None:
     for positions in ([], [Position("t", 0, 2)]):
         story = Story()
         for offset, value in enumerate("abc"):
@@ -353,7 +354,7 @@ def test_a_group_that_begins_above_what_it_can_have_committed_skips() -> None:
         assert story.kinds() == {SKIPPED_POLL}
 
 
-def test_a_group_may_begin_at_a_commit_that_nobody_was_told_of() -> None:
+def test_a_group_may_start_at_an_unacknowledged_commit() -> None:
     story = Story()
     for offset, value in enumerate("abc"):
         story.send(value, offset)
@@ -367,7 +368,7 @@ def test_a_group_may_begin_at_a_commit_that_nobody_was_told_of() -> None:
 # -- fences
 
 
-def test_a_write_asked_for_after_a_newer_instance_began_is_a_zombies() -> None:
+def test_a_write_requested_after_a_newer_instance_started_is_a_zombie_write() -> None:
     story = Story()
     story.add("init_producer", "old", transactional_id="x", producer_id=1, epoch=0)
     story.add("init_producer", "new", transactional_id="x", producer_id=1, epoch=1)
@@ -377,7 +378,7 @@ def test_a_write_asked_for_after_a_newer_instance_began_is_a_zombies() -> None:
     assert [operation.process for operation in finding.operations] == ["old", "new", "old"]
 
 
-def test_a_zombies_write_that_nobody_acknowledged_but_somebody_read_is_found() -> None:
+def test_an_unacknowledged_zombie_write_that_was_read_is_reported() -> None:
     story = Story()
     story.add("init_producer", "old", transactional_id="x")
     story.add("init_producer", "new", transactional_id="x")
@@ -386,7 +387,7 @@ def test_a_zombies_write_that_nobody_acknowledged_but_somebody_read_is_found() -
     assert story.kinds() == {ZOMBIE_WRITE}
 
 
-def test_a_write_that_overlaps_the_fence_or_is_refused_is_fine() -> None:
+def test_a_write_that_overlaps_the_fence_or_is_refused_is_not_a_finding() -> None:
     for outcome, asked in (("ok", 12.0), ("fail", 25.0)):
         story = Story()
         story.add("init_producer", "old", transactional_id="x")
@@ -397,7 +398,7 @@ def test_a_write_that_overlaps_the_fence_or_is_refused_is_fine() -> None:
         assert story.findings() == []
 
 
-def test_an_instance_that_began_again_is_the_newest() -> None:
+def test_a_restarted_instance_is_the_newest() -> None:
     story = Story()
     story.add("init_producer", "one", transactional_id="x")
     story.add("init_producer", "two", transactional_id="x")
@@ -406,7 +407,7 @@ def test_an_instance_that_began_again_is_the_newest() -> None:
     assert story.findings() == []
 
 
-def test_a_commit_by_a_member_whose_partition_has_a_newer_owner_is_a_zombies() -> None:
+def test_a_commit_by_a_member_whose_partition_has_a_newer_owner_is_a_zombie_commit() -> None:
     story = Story()
     story.assign("m1", 1, 0)
     story.assign("m2", 2, 0)
@@ -414,7 +415,7 @@ def test_a_commit_by_a_member_whose_partition_has_a_newer_owner_is_a_zombies() -
     assert story.kinds() == {ZOMBIE_WRITE}
 
 
-def test_a_commit_by_a_member_of_the_newest_generation_is_fine() -> None:
+def test_a_commit_by_a_member_of_the_newest_generation_is_not_a_finding() -> None:
     story = Story()
     story.assign("m1", 1, 0)
     story.commit(5, process="m1", member="m1", generation=1)
@@ -426,7 +427,7 @@ def test_a_commit_by_a_member_of_the_newest_generation_is_fine() -> None:
 # -- groups
 
 
-def test_two_members_that_own_a_partition_in_one_generation_are_found() -> None:
+def test_two_owners_of_a_partition_in_one_generation_are_reported() -> None:
     story = Story()
     story.assign("m1", 1, 0, 1)
     story.assign("m2", 1, 1)
@@ -435,7 +436,7 @@ def test_two_members_that_own_a_partition_in_one_generation_are_found() -> None:
     assert "m1 and m2 own t-1" in finding.message
 
 
-def test_a_partition_may_change_hands_within_a_generation_once_it_was_revoked() -> None:
+def test_a_partition_may_change_owner_within_a_generation_after_a_revocation() -> None:
     story = Story()
     story.assign("m1", 1, 0, 1)
     story.revoke("m1", 1)
@@ -443,7 +444,7 @@ def test_a_partition_may_change_hands_within_a_generation_once_it_was_revoked() 
     assert story.findings() == []
 
 
-def test_owners_in_different_generations_and_a_static_member_that_came_back_are_fine() -> None:
+def test_owners_in_different_generations_and_returning_static_members_are_accepted() -> None:
     story = Story()
     story.assign("m1", 1, 0)
     story.assign("m2", 2, 0)
@@ -452,7 +453,7 @@ def test_owners_in_different_generations_and_a_static_member_that_came_back_are_
     assert story.findings() == []
 
 
-def test_a_group_offset_that_falls_is_found() -> None:
+def test_a_decreasing_group_offset_is_reported() -> None:
     story = Story()
     story.commit(5)
     story.commit(3)
@@ -461,14 +462,14 @@ def test_a_group_offset_that_falls_is_found() -> None:
     assert "had committed 5 of t-0, and later has 3" in finding.message
 
 
-def test_a_new_owner_that_begins_below_what_was_committed_is_found() -> None:
+def test_a_new_owner_that_starts_below_the_committed_offset_is_reported() -> None:
     story = Story()
     story.commit(5)
     story.assign("c", 2, 0, reset="earliest", positions=[Position("t", 0, 3)])
     assert story.kinds() == {GROUP_OFFSET_BACK}
 
 
-def test_a_new_owner_that_reads_again_what_was_committed_is_found() -> None:
+def test_a_new_owner_that_rereads_committed_records_is_reported() -> None:
     for committed, kinds in ((1, {GROUP_OFFSET_BACK}), (0, set())):
         story = Story()
         story.send("a", 0)
@@ -478,14 +479,14 @@ def test_a_new_owner_that_reads_again_what_was_committed_is_found() -> None:
         assert story.kinds() == kinds
 
 
-def test_an_offset_that_falls_in_the_commit_log_is_found() -> None:
+def test_a_decreasing_offset_in_the_commit_log_is_reported() -> None:
     story = Story()
     positions = [Position("t", 0, offset, "g") for offset in (3, 5, 4)]
     story.add("offset_log", "reader", offsets=positions)
     assert story.kinds() == {GROUP_OFFSET_BACK}
 
 
-def test_a_group_offset_may_fall_by_a_reset_or_after_a_seek() -> None:
+def test_a_group_offset_may_decrease_by_a_reset_or_after_a_seek() -> None:
     for kind in ("reset_offsets", "seek"):
         story = Story()
         story.commit(5)
@@ -495,12 +496,12 @@ def test_a_group_offset_may_fall_by_a_reset_or_after_a_seek() -> None:
         assert story.findings() == []
 
 
-def test_commits_that_overlap_may_happen_in_any_order() -> None:
+def test_overlapping_commits_may_take_effect_in_any_order() -> None:
     story = Story()
     story.commit(5, at=(0, 10))
     story.commit(3, at=(5, 15), process="d")
     assert story.findings() == []
 
 
-def test_every_kind_is_in_the_list_of_findings_once() -> None:
+def test_every_kind_of_finding_is_listed_once() -> None:
     assert len(set(FINDINGS)) == len(FINDINGS) == 11

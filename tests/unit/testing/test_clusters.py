@@ -1,4 +1,4 @@
-"""A cluster for the length of a test."""
+"""Clusters that exist for one test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparklog.testing.records import Record, append_records
 pytest_plugins = ["pytester"]
 
 
-def test_a_cluster_is_there_for_the_block_and_gone_after_it() -> None:
+def test_a_cluster_exists_only_within_its_block() -> None:
     with sparklog.testing.cluster(topics={"orders": 2}) as c:
         append_records(open_cluster(c.bootstrap_servers), "orders", [Record(value=b"a", partition=1)])
         assert [(record.partition, record.value) for record in c.records("orders")] == [(1, b"a")]
@@ -28,14 +28,14 @@ def test_a_cluster_is_there_for_the_block_and_gone_after_it() -> None:
         open_cluster(c.bootstrap_servers)
 
 
-def test_clusters_do_not_see_each_other() -> None:
+def test_clusters_are_isolated() -> None:
     with sparklog.testing.cluster() as one, sparklog.testing.cluster() as other:
         one.create_topic("orders")
         assert one.bootstrap_servers != other.bootstrap_servers
         assert not other.coordinator.refresh().topics
 
 
-def test_nothing_of_a_cluster_stays_in_the_process() -> None:
+def test_a_cluster_leaves_nothing_in_the_process() -> None:
     with sparklog.testing.cluster() as c:
         opened = weakref.ref(shared_cluster(c.bootstrap_servers))
         assert opened() is shared_cluster(c.bootstrap_servers)
@@ -43,13 +43,13 @@ def test_nothing_of_a_cluster_stays_in_the_process() -> None:
     assert opened() is None
 
 
-def test_a_cluster_in_a_folder_is_real_files_that_stay(tmp_path: Path) -> None:
+def test_a_cluster_in_a_folder_keeps_its_files(tmp_path: Path) -> None:
     with sparklog.testing.cluster(folder=tmp_path / "c", topics={"orders": 1}) as c:
         assert c.bootstrap_servers == str(tmp_path / "c")
     assert "orders" in open_cluster(str(tmp_path / "c")).state.topics
 
 
-def test_clients_see_the_faults_and_the_cluster_object_does_not() -> None:
+def test_faults_affect_clients_but_not_the_cluster_object() -> None:
     with sparklog.testing.cluster(topics={"orders": 1}, faults={ERROR: 1.0}) as c:
         c.create_topic("more")
         with pytest.raises(SparklogError, match="injected error"):
@@ -60,7 +60,7 @@ def test_clients_see_the_faults_and_the_cluster_object_does_not() -> None:
     assert not isinstance(open_store(c.bootstrap_servers), FaultyStore)
 
 
-def test_the_same_seed_gives_the_same_faults() -> None:
+def test_the_same_seed_injects_the_same_faults() -> None:
     def run(seed: int) -> list[object]:
         with sparklog.testing.cluster(topics={"orders": 1}, faults={LOST_ANSWER: 0.2}, seed=seed) as c:
             for number in range(20):

@@ -48,7 +48,7 @@ def inner(request: pytest.FixtureRequest) -> MemoryStore:
         (faulty_store.CRASH_AFTER, SimulatedCrash, True),
     ],
 )
-def test_fault_hits_its_step_and_no_other(
+def test_fault_affects_only_its_step(
     inner: MemoryStore, kind: str, raised: type[BaseException], happened: bool
 ) -> None:
     store = FaultyStore(inner, [Fault(1, kind)])
@@ -62,7 +62,7 @@ def test_fault_hits_its_step_and_no_other(
     assert store.injected == [Fault(1, kind)]
 
 
-def test_truncated_write_says_that_all_is_well(inner: MemoryStore) -> None:
+def test_truncated_write_reports_success(inner: MemoryStore) -> None:
     store = FaultyStore(inner, [Fault(0, "truncated"), Fault(2, "truncated")])
     store.put("a", b"1234")
     with store.open_output("b") as file:
@@ -93,7 +93,7 @@ def test_after_a_crash_every_call_raises_until_reopened(inner: MemoryStore) -> N
         store.get("a")
 
 
-def test_crash_passes_through_handlers_of_errors(inner: MemoryStore) -> None:
+def test_crash_is_not_caught_by_error_handlers(inner: MemoryStore) -> None:
     assert not issubclass(SimulatedCrash, Exception)
 
 
@@ -163,7 +163,7 @@ def test_hook_runs_before_each_step(inner: MemoryStore) -> None:
     assert seen == [(0, Call("put_if_absent", "a"))]
 
 
-def test_listing_may_lag_behind(inner: MemoryStore) -> None:
+def test_listings_may_be_stale(inner: MemoryStore) -> None:
     store = FaultyStore(inner, listing_lag=3)
     store.put("a", b"1")
     assert list(store.list()) == []
@@ -190,7 +190,7 @@ def test_pickled_copy_has_the_same_faults(inner: MemoryStore) -> None:
     assert type(pickle.loads(pickle.dumps(CountingStore(inner)))) is CountingStore
 
 
-def test_an_outage_has_its_effect_and_then_nothing_can_be_read_for_a_while() -> None:
+def test_an_outage_takes_effect_and_then_fails_reads_for_a_while() -> None:
     store = FaultyStore(MemoryStore("outage"), [Fault(0, faulty_store.OUTAGE)])
     with pytest.raises(StorageUnavailableError):
         store.put_if_absent("a", b"1")
@@ -214,7 +214,7 @@ def outcome_of(kind: str, operation: str) -> tuple[MemoryStore, BaseException | 
 
 
 @pytest.mark.parametrize("operation", ["put", "put_if_absent"])
-def test_every_outcome_of_a_write_does_what_its_name_says(operation: str) -> None:
+def test_every_outcome_of_a_write_matches_its_name(operation: str) -> None:
     seen = set()
     for kind in kinds_of(operation):
         outcome = KINDS[kind]
@@ -240,7 +240,7 @@ def test_every_outcome_of_a_write_does_what_its_name_says(operation: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["none+interrupt", "done+interrupt"])
-def test_an_interrupt_is_no_error_of_the_storage_and_calls_go_on_after_it(kind: str) -> None:
+def test_an_interrupt_is_not_a_storage_error_and_later_calls_work(kind: str) -> None:
     store = FaultyStore(MemoryStore(uuid.uuid4().hex), [Fault(0, kind)])
     with pytest.raises(SimulatedInterrupt):
         store.put("key", b"data")
@@ -249,7 +249,7 @@ def test_an_interrupt_is_no_error_of_the_storage_and_calls_go_on_after_it(kind: 
     assert store.get("key") == b"again"
 
 
-def test_a_late_write_lands_after_its_steps_with_the_bytes_that_were_given() -> None:
+def test_a_late_write_takes_effect_after_its_steps_with_the_given_bytes() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     store = FaultyStore(inner, [Fault(0, "late2+unavailable")])
     body = bytearray(b"first")
@@ -262,7 +262,7 @@ def test_a_late_write_lands_after_its_steps_with_the_bytes_that_were_given() -> 
     assert inner.get("key") == b"first"
 
 
-def test_a_late_create_loses_to_whoever_came_before_it() -> None:
+def test_a_late_create_loses_to_an_earlier_one() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     store = FaultyStore(inner, [Fault(0, "late12+permission")])
     with pytest.raises(StoragePermissionError):
@@ -272,7 +272,7 @@ def test_a_late_create_loses_to_whoever_came_before_it() -> None:
     assert inner.get("key") == b"next"
 
 
-def test_what_was_under_way_when_the_process_died_lands_all_the_same() -> None:
+def test_requests_in_flight_at_a_crash_still_take_effect() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     store = FaultyStore(inner, [Fault(2, "late12+crash")])
     with pytest.raises(SimulatedCrash), store.open_output("key") as output:
@@ -283,7 +283,7 @@ def test_what_was_under_way_when_the_process_died_lands_all_the_same() -> None:
     assert inner.get("key") == b"data"
 
 
-def test_an_answer_that_lasts_is_given_to_the_calls_after_it_too() -> None:
+def test_a_lasting_answer_is_given_to_later_calls() -> None:
     store = FaultyStore(MemoryStore(uuid.uuid4().hex), [Fault(0, "done+permission*")])
     for _ in range(1 + OUTAGE_STEPS):
         with pytest.raises(StoragePermissionError):
@@ -300,11 +300,11 @@ def test_rates_may_name_generated_kinds() -> None:
             store.get(f"key-{number}")
     kinds = Counter((store.calls[fault.step].operation, fault.kind) for fault in store.injected)
     assert kinds["put", "done+permission"] > 10
-    assert kinds["put", "done+exists"] == 0, "only the creator of an object is told that it exists"
+    assert kinds["put", "done+exists"] == 0, "only a create can fail because the object exists"
     assert len(list(store.wrapped.list())) == 50
 
 
-def test_every_outcome_of_every_step_is_tried() -> None:
+def test_every_outcome_of_every_step_is_tested() -> None:
     calls = [Call("get", "a"), Call("put_if_absent", "a"), Call("delete", "b")]
     faults = list(every_outcome(calls))
     assert len(set(faults)) == len(faults)

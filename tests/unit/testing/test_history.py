@@ -1,4 +1,4 @@
-"""Operation logs: what is recorded comes back, also when the process that recorded it was killed."""
+"""Operation logs: recorded operations are read back, even if the recording process was killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sparklog.testing.history import (
 )
 
 
-def test_an_operation_comes_back_with_its_times_outcome_and_what_was_added(tmp_path: Path) -> None:
+def test_an_operation_is_read_with_its_times_outcome_and_notes(tmp_path: Path) -> None:
     clock = ManualClock()
     log = OperationLog("p", tmp_path / "p.jsonl", clock)
     sent = log.invoke(SEND, writes=[Write("t", 0, "a")])
@@ -38,7 +38,7 @@ def test_an_operation_comes_back_with_its_times_outcome_and_what_was_added(tmp_p
     assert operation.may_have_happened
 
 
-def test_notes_add_to_a_transaction_and_say_when_its_commit_was_asked_for() -> None:
+def test_notes_add_to_a_transaction_and_record_when_its_commit_was_requested() -> None:
     clock = ManualClock()
     log = OperationLog("p", clock=clock)
     transaction = log.invoke(TRANSACTION, transactional_id="x")
@@ -55,7 +55,7 @@ def test_notes_add_to_a_transaction_and_say_when_its_commit_was_asked_for() -> N
     assert operation.may_have_happened
 
 
-def test_an_error_that_nobody_recorded_leaves_an_operation_indeterminate() -> None:
+def test_an_unrecorded_error_leaves_an_operation_indeterminate() -> None:
     log = OperationLog("p", clock=ManualClock())
     with pytest.raises(ValueError), log.invoke(POLL):
         raise ValueError("no")
@@ -74,7 +74,7 @@ def test_only_the_first_end_of_an_operation_counts() -> None:
     assert [entry.type for entry in log.entries] == ["invoke", "fail"]
 
 
-def test_a_log_that_was_cut_is_mended_and_goes_on_with_the_next_number(tmp_path: Path) -> None:
+def test_a_truncated_log_is_repaired_and_continues_with_the_next_number(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     log = OperationLog("p", path)
     log.record(POLL)
@@ -101,7 +101,7 @@ while True:
 """
 
 
-def test_a_process_killed_with_sigkill_leaves_everything_up_to_its_last_line(tmp_path: Path) -> None:
+def test_a_process_killed_with_sigkill_keeps_all_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "killed.jsonl"
     process = subprocess.Popen([sys.executable, "-c", WORKER, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

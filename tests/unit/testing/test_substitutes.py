@@ -1,4 +1,4 @@
-"""Stores that clients of an address get instead of the one they would open."""
+"""Stores that clients of an address get instead of opening one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparklog.testing.faulty_store import FaultyStore
 from sparklog.testing.substitutes import substituted
 
 
-def test_the_innermost_block_decides_and_other_addresses_are_opened_as_ever() -> None:
+def test_the_innermost_block_applies_and_other_addresses_are_opened_as_usual() -> None:
     first, second = FaultyStore(MemoryStore("a")), FaultyStore(MemoryStore("a"))
     with substituted(first):
         with substituted(second):
