@@ -15,7 +15,7 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.limits import CHECKPOINT_INTERVAL_COMMITS
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import Append, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 

@@ -20,7 +20,7 @@ from sparklog.client.consumer.consumer import Consumer
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.membership import GroupMember
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore

@@ -24,8 +24,8 @@ from benchmarks.measure import (
 )
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.fsck.check import Scope, check_cluster
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.jobs.runner import SparkTasks

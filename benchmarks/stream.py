@@ -38,7 +38,7 @@ from benchmarks.measure import (
 )
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import Append, commit_key
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import Options

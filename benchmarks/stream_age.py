@@ -21,7 +21,7 @@ from benchmarks import clusters
 from benchmarks.measure import Figure, median, milliseconds
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import Options, sink_options
 from sparklog.spark.source.rows import read_schema

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparklog.coordinator import open_cluster
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest
 
 

@@ -13,7 +13,7 @@ from sparklog.errors import SparklogError
 from sparklog.log.broker_files import encode_identity
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import Report
 from sparklog.maintenance.fsck.repair import repair_cluster

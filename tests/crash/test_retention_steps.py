@@ -17,7 +17,7 @@ from sparklog.errors import IndeterminateCommitError, SparklogError
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.layout import COMMITS, segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep

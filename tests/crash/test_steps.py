@@ -16,8 +16,8 @@ import pytest
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster, topic_deletion
 from sparklog.errors import AlreadyExistsError, IndeterminateCommitError, SparklogError
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.state import State

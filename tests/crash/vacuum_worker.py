@@ -24,7 +24,7 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import SparklogError
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.types import TopicPartition
 

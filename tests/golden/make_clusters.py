@@ -40,7 +40,7 @@ from sparklog.format.schema import record_schema
 from sparklog.ids import SeededIds
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep

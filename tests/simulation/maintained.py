@@ -31,7 +31,7 @@ from sparklog.errors import (
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.topics import alter_configs

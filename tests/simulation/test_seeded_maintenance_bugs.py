@@ -21,7 +21,7 @@ from sparklog.maintenance.gc import retired_files as deletion
 from sparklog.maintenance.live_files import LiveFiles
 from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
-from sparklog.maintenance.segments.offset_map import LatestRecords
+from sparklog.maintenance.segments.latest_records import LatestRecords
 from sparklog.protocol import partition_fold
 from sparklog.protocol.commits import DeleteSegments
 from sparklog.protocol.decide import append as decide

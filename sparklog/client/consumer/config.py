@@ -37,7 +37,7 @@ from sparklog.client.consumer.assignors import (
 )
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.group.assignors import ASSIGNORS
-from sparklog.protocol.group.start import EARLIEST, LATEST, NONE
+from sparklog.protocol.group.start_offset import EARLIEST, LATEST, NONE
 from sparklog.protocol.names import validate_client_id
 
 LOCAL_TAIL_BACKOFF_MAX_MS = 10

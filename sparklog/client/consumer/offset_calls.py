@@ -18,7 +18,7 @@ from sparklog.client.consumer.subscription_state import Subscription, as_offset,
 from sparklog.client.deadlines import Repeatable
 from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError
-from sparklog.protocol.group.start import EARLIEST, LATEST
+from sparklog.protocol.group.start_offset import EARLIEST, LATEST
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 

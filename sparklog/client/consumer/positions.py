@@ -35,7 +35,7 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicTimeoutError,
 )
-from sparklog.protocol.group.start import NONE, find_start
+from sparklog.protocol.group.start_offset import NONE, find_start
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

@@ -19,8 +19,8 @@ from sparklog.errors import InvalidRecordError, SparklogError
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.replicated_file import discard
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.acks import ACKS_ALL, brokers_to_write, check_copies, needs
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity

@@ -2,7 +2,7 @@
 
     counts = compact(coordinator, InProcess())
 
-One task cleans one partition: it finds the latest record of each key (``offset_map``), drops tombstones whose retention
+One task cleans one partition: it finds the latest record of each key (``latest_records``), drops tombstones whose retention
 has ended, and writes the remaining records to new files, except for large files from which nothing is removed. All
 changes of a partition are committed together or not at all, with the offset up to which it was cleaned.
 
@@ -27,8 +27,8 @@ from sparklog.format import schema
 from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import TaskRunner
 from sparklog.maintenance.segments.files import ReplicaStores, Source
+from sparklog.maintenance.segments.latest_records import LatestRecords, find_latest
 from sparklog.maintenance.segments.merge import Kept, Target, write_file
-from sparklog.maintenance.segments.offset_map import LatestRecords, find_latest
 from sparklog.maintenance.segments.replacement import (
     Counts,
     PreparedReplacement,

@@ -10,7 +10,7 @@ a *delete horizon*, and the first pass after the horizon drops its tombstones (K
 tombstones share a file only if their horizons are close together, and then the latest applies to all.
 
 Rules: pure, without clock and storage; the active segment is never cleaned; offsets never change.
-Not for: finding the latest records (``maintenance.segments.offset_map``).
+Not for: finding the latest records (``maintenance.segments.latest_records``).
 """
 
 from __future__ import annotations

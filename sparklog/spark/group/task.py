@@ -41,7 +41,7 @@ from sparklog.log.records.records import Records
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
-from sparklog.protocol.group.start import find_start
+from sparklog.protocol.group.start_offset import find_start
 from sparklog.protocol.state import State
 from sparklog.spark.group.output import TaskSends
 from sparklog.spark.source.rows import STORED, arrow_schema, read_columns, read_schema

@@ -25,10 +25,10 @@ import pyarrow as pa
 from sparklog import limits
 from sparklog.errors import SparklogError
 from sparklog.ids import Ids
-from sparklog.log.records.append import SegmentFileWriter
 from sparklog.log.records.batches import join_small
 from sparklog.log.records.read_order import StoreOf
 from sparklog.log.records.replicated_file import discard
+from sparklog.log.records.segment_file_writer import SegmentFileWriter
 from sparklog.protocol.decide.acks import check_copies
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.spark.sink.routing import Routed

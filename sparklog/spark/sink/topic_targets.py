@@ -17,7 +17,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget
+from sparklog.log.records.segment_file_writer import RunTarget
 from sparklog.protocol.decide.acks import ACKS_ALL, Needs, brokers_to_write, needs
 from sparklog.protocol.decide.topics import NewTopic, choose_replicas
 from sparklog.protocol.names import validate_written_topic

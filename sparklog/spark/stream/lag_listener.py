@@ -33,7 +33,7 @@ from sparklog.errors import SparklogError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.state import State
 from sparklog.spark.stream.offsets import Lag, StreamOffsets, has_ids, lag, parse
-from sparklog.spark.stream.repetitions import is_repetition
+from sparklog.spark.stream.skipped_batches import is_repetition
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)

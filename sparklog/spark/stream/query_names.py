@@ -31,7 +31,7 @@ from sparklog.coordinator import shared_cluster
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import Address, Options, address
-from sparklog.spark.stream import repetitions as stream_repetitions
+from sparklog.spark.stream import skipped_batches as stream_repetitions
 from sparklog.spark.stream.lag_listener import finished_offsets
 from sparklog.store.process_local import ProcessTable
 
@@ -44,7 +44,7 @@ _listening: ProcessTable[str, bool] = ProcessTable()
 
 class QueryNameListener(StreamingQueryListener):
     """Commits the offsets that named queries of one session have read, and logs batches that added nothing
-    (``stream.repetitions``). Spark calls its methods in one thread."""
+    (``stream.skipped_batches``). Spark calls its methods in one thread."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session

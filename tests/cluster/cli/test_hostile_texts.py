@@ -17,7 +17,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.schema import record_schema
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import (
     Action,
     ApplicationWrite,

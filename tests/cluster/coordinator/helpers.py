@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
 
 

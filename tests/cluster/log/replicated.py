@@ -9,7 +9,7 @@ import pyarrow as pa
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.log.broker_files import encode_identity
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.store.base import Store

@@ -10,8 +10,8 @@ import pyarrow as pa
 from sparklog.coordinator import Coordinator
 from sparklog.format import schema
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import LiveSegment
 from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsRequest, change_segments, removed
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment

@@ -10,8 +10,8 @@ import pytest
 
 from sparklog.errors import StorageError, StorageFullError, UnsupportedStoreError
 from sparklog.format import segment_writer
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.replicated_file import discard
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.store.base import Store
 from sparklog.store.local import LocalStore

@@ -30,8 +30,8 @@ from sparklog.log.layout import (
     segment_key,
     write_boundary,
 )
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.commit_bytes import FORMAT, encode_commit
 from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import CorruptIndexError, CorruptRecordError, DataLossError
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher, TimedOffset
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.store.memory import MemoryStore
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME

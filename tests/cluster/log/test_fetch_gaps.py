@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import CorruptIndexError, InvalidRecordError
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher, TimedOffset
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.unit.format.segments import gapped_batch
 

@@ -15,8 +15,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.broker_files import encode_identity
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.fsck.check import Check, Scope, check_cluster
 from sparklog.maintenance.fsck.kinds import Finding, Report
 from sparklog.protocol.commits import Action, ForgetRemovedFiles, RegisterBroker, commit_key

@@ -11,7 +11,7 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.segments import Segment
 

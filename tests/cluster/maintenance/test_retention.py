@@ -24,8 +24,8 @@ from sparklog.errors import (
 )
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.gc import retired_files as deletion
 from sparklog.maintenance.gc.retired_files import FAILURES_IN_A_ROW, sweep
 from sparklog.maintenance.segments import retention

@@ -19,7 +19,7 @@ from sparklog.errors import CorruptRecordError, DataLossError, StorageError
 from sparklog.format.index import Index, decode_index
 from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.runner import InProcess, ProcessPool
 from sparklog.maintenance.segments.files import Source
 from sparklog.maintenance.segments.merge import MergeTask, merge_segments

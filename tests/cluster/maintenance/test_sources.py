@@ -18,7 +18,7 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.ids import RandomIds
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.replicas.file_copies import CopyTask, FileToCopy, copy_files
 from sparklog.maintenance.segments.files import ReplicaStores, Source
 from sparklog.maintenance.segments.merge import MergeTask, Target, merge_segments

@@ -19,7 +19,7 @@ from sparklog.errors import InvalidRequestError, StaleWriteError, StorageUnavail
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.retired_files import REMOVED, RemovedFile, write_removed
 from sparklog.log.layout import segment_key
-from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import (
     DEFAULT_AGE_MS,

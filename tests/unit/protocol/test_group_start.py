@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from immutables import Map
 
-from sparklog.protocol.group.start import find_start
+from sparklog.protocol.group.start_offset import find_start
 from sparklog.protocol.state import GroupOffset, GroupState, State, TopicState, offset_key
 from sparklog.types import TopicPartition
 

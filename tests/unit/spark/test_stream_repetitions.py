@@ -10,7 +10,14 @@ from immutables import Map
 from sparklog.protocol.commits import WrittenRange
 from sparklog.protocol.state import ApplicationState, State
 from sparklog.spark.stream.lag_listener import find_lag
-from sparklog.spark.stream.repetitions import MAX_RUNS, WrittenBefore, find_last_batch, is_repetition, remember, report
+from sparklog.spark.stream.skipped_batches import (
+    MAX_RUNS,
+    WrittenBefore,
+    find_last_batch,
+    is_repetition,
+    remember,
+    report,
+)
 
 
 def remembered(version: int, topic: str) -> ApplicationState:

@@ -26,7 +26,7 @@ from sparklog.cli.arguments.parser import (
     silence_output,
 )
 from sparklog.errors import InvalidRecordError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from sparklog.protocol.group.start import find_start
+from sparklog.protocol.group.start_offset import find_start
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.group_consumer import GroupConsumer
