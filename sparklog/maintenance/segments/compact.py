@@ -2,9 +2,9 @@
 
     counts = compact(coordinator, InProcess())
 
-One task cleans one partition: it finds the latest record of each key (``latest_records``), drops tombstones whose retention
-has ended, and writes the remaining records to new files, except for large files from which nothing is removed. All
-changes of a partition are committed together or not at all, with the offset up to which it was cleaned.
+One task cleans one partition: it finds the latest record of each key (``latest_records``), drops tombstones whose
+retention has ended, and writes the remaining records to new files, except for large files from which nothing is
+removed. All changes of a partition are committed together or not at all, with the offset up to which it was cleaned.
 
 Rules: ``protocol.plan.compaction`` decides on one state which partitions to clean, up to which offset, and how to
 divide the result into files; the dirtiest partitions come first. A partition that another job changed in the meantime

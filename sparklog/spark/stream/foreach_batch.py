@@ -7,8 +7,8 @@
 
 Each call is one commit, recorded under the query's id, a name, the topic and the number of the batch; a batch that is
 run again adds nothing, and a different batch under a used number is an error, unless ``on_batch_mismatch`` says
-otherwise (``sink.batch_mismatch``). A batch that writes several times gives each write a name, which must not change from
-run to run.
+otherwise (``sink.batch_mismatch``). A batch that writes several times gives each write a name, which must not change
+from run to run.
 
 Rules: runs in the user's process; builds options and calls Spark's batch writer.
 Not for: ``writeStream.format("sparklog")``, which does the same without this function (``stream.writer``).
