@@ -14,7 +14,7 @@ Rules:
 * If the storage cannot tell its time, because this process may only read, or the storage stamps nothing, the machine's
   clock is used. The first measurements are repeated before they are given up, since an answer such as that of an
   expired token must not bring a wrong clock into the log. If the storage does not answer, or is full, there is no
-  time: nothing could be committed anyway.
+  time: nothing could be committed anyway. Nor is there if it refuses a process that it has told the time before.
 
 Expiry of other processes' data uses ``ExpiryClock``: a single clock that is ahead cannot delete offsets, records or
 files too early.
@@ -57,7 +57,7 @@ class _NoTimeError(StorageError):
 _NEVER_TOLD = (StoragePermissionError, _NoTimeError)
 
 _REPEATED_MEASUREMENTS = 3
-"""measurements of a process that are repeated after any error, until one succeeds."""
+"""failed measurements in a row, each of which was repeated after any error; later ones are not."""
 
 
 class _Measurement(NamedTuple):
@@ -83,6 +83,7 @@ class StorageClock:
         self._last_attempt: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
         self._failure: StorageError | None = None
         self._unmeasured = 0
+        self._has_measured = False
 
     def now_ms(self) -> int:
         """Return this machine's time, or the storage's if they differ by more than ``limits.MAX_CLOCK_SKEW_MS``.
@@ -91,7 +92,8 @@ class StorageClock:
         """
         self._measure_if_due()
         now, measured = self._clock.now_ms(), self._measured
-        if measured is None and self._failure is not None and not isinstance(self._failure, _NEVER_TOLD):
+        is_certain = isinstance(self._failure, _NEVER_TOLD) and not self._has_measured
+        if measured is None and self._failure is not None and not is_certain:
             raise self._failure
         if measured is None or abs(measured.ahead_ms) <= limits.MAX_CLOCK_SKEW_MS:
             return now
@@ -122,7 +124,7 @@ class StorageClock:
             self._unmeasured += 1
             self._keep_going_without(error)
             return
-        self._failure, self._unmeasured = None, _REPEATED_MEASUREMENTS
+        self._failure, self._unmeasured, self._has_measured = None, 0, True
         self._last_attempt = (measured.wall_ms, measured.monotonic)
         self._measured = measured
         was_off = before is not None and abs(before.ahead_ms) > limits.MAX_CLOCK_SKEW_MS

@@ -11,7 +11,7 @@ import pytest
 from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster
-from sparklog.errors import StorageError, StorageUnavailableError
+from sparklog.errors import StorageError, StoragePermissionError, StorageUnavailableError
 from sparklog.ids import SeededIds
 from sparklog.log.commits.storage_clock import MEASURED_EVERY_SECONDS, RETRY_SECONDS, StorageClock
 from sparklog.log.layout import CLOCK_KEY
@@ -223,3 +223,17 @@ def test_the_clock_object_is_not_reported_by_fsck(storage: ManualClock) -> None:
     StorageClock(store, clock).now_ms()
     assert store.get(CLOCK_KEY)
     assert check_cluster(store).report.findings == []
+
+
+def test_a_process_that_has_measured_before_is_not_left_to_its_own_clock_by_a_refusal(storage: ManualClock) -> None:
+    """The wall clock is set to another week, and the measurement that this requires is refused for a moment."""
+    clock = ManualClock(START_MS)
+    store = FaultyStore(MemoryStore("storage-clock", storage))
+    ours = StorageClock(store, clock)
+    assert abs(ours.now_ms() - START_MS) < 1000
+    clock.set_ms(START_MS + 8 * DAY_MS)
+    first = len(store.calls)
+    store.inject(*(Fault(at, PERMISSION) for at in range(first, first + 3)))
+    with pytest.raises(StoragePermissionError):
+        ours.now_ms()
+    assert abs(ours.now_ms() - START_MS) < 1000
