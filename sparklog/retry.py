@@ -1,7 +1,7 @@
 """Retries with back-off: of reads, of calls until a deadline, and of commits that lose to other writers.
 
-Reads are idempotent, so they can be retried whatever the outcome; a write is retried only by who knows that repeating
-it does no harm.
+Reads are idempotent, so they can be retried whatever the outcome; a write is retried only by a caller that knows
+that repeating it does no harm.
 
 Not for: long outages of a storage. Those raise, and the caller decides.
 """

@@ -87,7 +87,7 @@ class BrokerStores:
             raise
 
     def forget(self) -> None:
-        """Open every location anew when it is next needed, whatever failed before."""
+        """Forget opened locations and past failures: each location is opened again at its next use."""
         with self._lock:
             self._opened.clear()
         self._refused.clear()

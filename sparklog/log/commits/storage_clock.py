@@ -14,7 +14,7 @@ Rules:
 * If the storage cannot tell its time, because this process may only read, or the storage stamps nothing, the machine's
   clock is used. The first measurements are repeated before they are given up, since an answer such as that of an
   expired token must not bring a wrong clock into the log. If the storage does not answer, or is full, there is no
-  time: nothing could be committed anyway. Nor is there if it refuses a process that it has told the time before.
+  time: nothing could be committed anyway. The same holds if it refuses a process that has measured its time before.
 
 Expiry of other processes' data uses ``ExpiryClock``: a single clock that is ahead cannot delete offsets, records or
 files too early.
@@ -57,7 +57,7 @@ class _NoTimeError(StorageError):
 _NEVER_TOLD = (StoragePermissionError, _NoTimeError)
 
 _REPEATED_MEASUREMENTS = 3
-"""failed measurements in a row, each of which was repeated after any error; later ones are not."""
+"""measurements in a row that are repeated after any error; later ones only if the storage is unavailable."""
 
 
 class _Measurement(NamedTuple):
@@ -82,7 +82,7 @@ class StorageClock:
         self._measured: _Measurement | None = None
         self._last_attempt: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
         self._failure: StorageError | None = None
-        self._unmeasured = 0
+        self._failed_measurements = 0
         self._has_measured = False
 
     def now_ms(self) -> int:
@@ -92,8 +92,8 @@ class StorageClock:
         """
         self._measure_if_due()
         now, measured = self._clock.now_ms(), self._measured
-        is_certain = isinstance(self._failure, _NEVER_TOLD) and not self._has_measured
-        if measured is None and self._failure is not None and not is_certain:
+        may_use_own_clock = isinstance(self._failure, _NEVER_TOLD) and not self._has_measured
+        if measured is None and self._failure is not None and not may_use_own_clock:
             raise self._failure
         if measured is None or abs(measured.ahead_ms) <= limits.MAX_CLOCK_SKEW_MS:
             return now
@@ -116,15 +116,15 @@ class StorageClock:
         if not self._store.has_own_clock or not self._is_due():
             return
         before = self._measured
-        repeated = StorageError if self._unmeasured < _REPEATED_MEASUREMENTS else StorageUnavailableError
+        repeated = StorageError if self._failed_measurements < _REPEATED_MEASUREMENTS else StorageUnavailableError
         self._last_attempt = (self._clock.now_ms(), self._clock.monotonic())
         try:
             measured = self._measure(repeated)
         except StorageError as error:
-            self._unmeasured += 1
+            self._failed_measurements += 1
             self._keep_going_without(error)
             return
-        self._failure, self._unmeasured, self._has_measured = None, 0, True
+        self._failure, self._failed_measurements, self._has_measured = None, 0, True
         self._last_attempt = (measured.wall_ms, measured.monotonic)
         self._measured = measured
         was_off = before is not None and abs(before.ahead_ms) > limits.MAX_CLOCK_SKEW_MS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,24 @@ from sparklog.testing.faulty_store import Call, Fault, FaultyStore
 from sparklog.testing.substitutes import substituted
 
 
+def register_in_between(root: MemoryStore, url: str) -> tuple[list[int], Callable[[int, Call], None]]:
+    """Return what happens before the first conditional write: another process registers ``url``. The list has its
+    broker id then, after -1."""
+    registered: list[int] = []
+
+    def register(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and not registered:
+            registered.append(-1)
+            registered.append(add_broker(open_cluster(root), url))
+
+    return registered, register
+
+
 def test_a_lost_registration_race_keeps_the_files_of_the_winner(tmp_path: Path) -> None:
     """Both processes have claimed the same id for the same location; the loser removes nothing of the winner."""
     inner = MemoryStore(uuid.uuid4().hex)
     url = str(tmp_path)
-    registered: list[int] = []
-
-    def register_first(step: int, call: Call) -> None:
-        if call.operation == "put_if_absent" and not registered:
-            registered.append(-1)
-            registered.append(add_broker(open_cluster(inner), url))
-
+    registered, register_first = register_in_between(inner, url)
     create_cluster(inner)
     store = FaultyStore(inner, before=register_first)
     with pytest.raises(DuplicateBrokerRegistrationError):
@@ -43,13 +51,7 @@ def test_a_lost_registration_race_keeps_the_files_of_the_winner(tmp_path: Path) 
 def test_a_location_whose_id_is_taken_during_registration_gets_the_next_id() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     url, other_url = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
-    registered: list[int] = []
-
-    def register_other(step: int, call: Call) -> None:
-        if call.operation == "put_if_absent" and not registered:
-            registered.append(-1)
-            registered.append(add_broker(open_cluster(inner), other_url))
-
+    registered, register_other = register_in_between(inner, other_url)
     create_cluster(inner)
     store = FaultyStore(inner, before=register_other)
     coordinator = open_cluster(store)
@@ -63,13 +65,7 @@ def test_a_location_whose_id_is_taken_during_registration_gets_the_next_id() -> 
 def test_a_given_id_that_is_taken_during_registration_is_refused_and_leaves_no_claim() -> None:
     inner = MemoryStore(uuid.uuid4().hex)
     url, other_url = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
-    registered: list[int] = []
-
-    def register_other(step: int, call: Call) -> None:
-        if call.operation == "put_if_absent" and not registered:
-            registered.append(-1)
-            registered.append(add_broker(open_cluster(inner), other_url))
-
+    _, register_other = register_in_between(inner, other_url)
     create_cluster(inner)
     with pytest.raises(DuplicateBrokerRegistrationError):
         add_broker(open_cluster(FaultyStore(inner, before=register_other)), url, 1)
