@@ -24,6 +24,7 @@ from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import RefusedRecordError
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.state import State
 from tests.replicated import brokers
 
 from .conftest import Run
@@ -246,6 +247,11 @@ def _read_until(descriptor: int, end: bytes) -> bytes:
     return data
 
 
+def _is_filled(state: State, topic: str) -> bool:
+    """Whether `topic` has records; one commit creates the topic, a later one appends to it."""
+    return topic in state.topics and any(partition.high_watermark for partition in state.topics[topic].partitions)
+
+
 def test_slow_input_is_sent_after_the_linger_time(cluster: Coordinator) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--timeout", "20"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
@@ -254,7 +260,7 @@ def test_slow_input_is_sent_after_the_linger_time(cluster: Coordinator) -> None:
         process.stdin.flush()
         reader = LogReader(cluster)
         state = cluster.state
-        while "t" not in state.topics:
+        while not _is_filled(state, "t"):
             state = reader.wait(state, 30)
         assert values(cluster) == [b"first"]
         process.stdin.write(b"second\nthi")
