@@ -25,7 +25,8 @@ from sparklog.coordinator.leases import LEASES, MemberWatch, group_prefix, lease
 from sparklog.coordinator.membership import expire
 from sparklog.errors import NonEmptyGroupError, StorageError, UnknownMemberIdError
 from sparklog.log.parallel import map_parallel
-from sparklog.protocol.state import GroupState
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.state import GroupState, State
 
 Result = TypeVar("Result")
 
@@ -70,14 +71,16 @@ def expire_dead_members(coordinator: Coordinator, names: Collection[str]) -> lis
     ]
 
 
-def without_dead_members(coordinator: Coordinator, group: str, change: Callable[[], Result]) -> Result:
-    """Make a change that requires a group without members; if that fails, remove dead members and retry."""
+def submit_without_dead_members(
+    coordinator: Coordinator, group: str, decide: Callable[[State], Decision[Result]]
+) -> Result:
+    """Submit a change that requires a group without members; if that fails, remove dead members and retry."""
     try:
-        return change()
+        return coordinator.submit(decide)
     except (NonEmptyGroupError, UnknownMemberIdError):
         if not expire_dead_members(coordinator, [group]):
             raise
-    return change()
+    return coordinator.submit(decide)
 
 
 class _Leases:

@@ -39,6 +39,7 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, leave_group
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.segments import index_path
@@ -83,7 +84,7 @@ def change_topics(process: Process, expected: Expected) -> None:
     cluster.create_topic("new", 3)
     cluster.submit(partial(create_partitions, topic="a", total=3))
     cluster.submit(partial(alter_configs, topic="a", changes={"retention.ms": "123456789"}))
-    cluster.commit_offsets("g", {("a", 0): 1})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("a", 0): 1})))
     expected.group_offsets["g", 0] = 1
 
 
@@ -238,7 +239,7 @@ def remove_members(process: Process) -> None:
     cluster = process.open()
     group = cluster.state.groups.get("g")
     if group is not None and group.members:
-        cluster.leave_group("g", list(group.members), "expired")
+        cluster.submit(partial(leave_group, group="g", members=list(group.members), reason="expired"))
 
 
 # -- Spark

@@ -29,6 +29,7 @@ from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -169,7 +170,11 @@ def be_committer(root: FaultyStore, clock: ManualClock) -> None:
     """Any process that changes something, such as the offsets of a group."""
     cluster = open_cluster(root, clock=clock)
     for offset in range(4):
-        cluster.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+        cluster.submit(
+            partial(
+                commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): OffsetAndMetadata(offset)})
+            )
+        )
     cluster.log.wait_for_checkpoint()
 
 

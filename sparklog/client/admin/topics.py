@@ -98,7 +98,7 @@ class TopicAdmin(AdminBase):
         wanted = _parse_new_topics(new_topics)
         names = [new.name for new in wanted]
         coordinator = self._opened()
-        ids = [coordinator.new_topic_id() for _ in wanted]
+        ids = [coordinator.log.ids.topic_id() for _ in wanted]
         names_by_key: dict[str, str] = {}
 
         def create(state: State, index: int) -> Decision[str]:

@@ -19,6 +19,7 @@ from sparklog.protocol.commit_bytes import encode_commit
 from sparklog.protocol.commits import Action, AlterConfig, commit_key
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.fold import Draft
+from sparklog.protocol.log_time import decide_reset
 from sparklog.store.base import BytesLike, Store
 from sparklog.store.memory import MemoryStore
 
@@ -183,7 +184,7 @@ def test_a_commit_that_resets_the_time_is_folded_again_at_that_time(folds: Folds
     clock.advance(1_000_000)
     coordinator.create_topic("a")
     clock.set_ms(now_ms)
-    assert folds.of(coordinator.reset_time) == (2, 2)
+    assert folds.of(lambda: coordinator.submit(partial(decide_reset, now_ms=now_ms))) == (2, 2)
     assert coordinator.state.timestamp_ms == coordinator.state.topics["a"].created_ms == now_ms
     assert_all_read_the_same(coordinator, store)
 

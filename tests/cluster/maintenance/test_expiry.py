@@ -15,6 +15,7 @@ from sparklog.maintenance.gc.expiry import ExpiryResult, expire
 from sparklog.maintenance.gc.retired_files import EXPIRED_LEASES_KEPT_MS, sweep
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, decide_append
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 
@@ -36,7 +37,7 @@ def cluster(clock: ManualClock) -> Coordinator:
 
 def commit_as_each_kind(cluster: Coordinator) -> None:
     """Commit with a transactional id, with an idempotent producer of a partition, and as an application."""
-    cluster.init_producer("billing")
+    cluster.submit(partial(init_producer, transactional_id="billing"))
     state = cluster.state
     append = decide_append(
         state,
@@ -104,7 +105,7 @@ def test_many_producers_are_forgotten_in_several_commits(
 ) -> None:
     monkeypatch.setattr(limits, "MAX_FORGOTTEN_PER_COMMIT", 2)
     for number in range(5):
-        cluster.init_producer(f"id-{number}")
+        cluster.submit(partial(init_producer, transactional_id=f"id-{number}"))
     clock.advance(8 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     before = cluster.state.version
