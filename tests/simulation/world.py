@@ -54,9 +54,9 @@ from sparklog.testing.history import (
     Read,
     Write,
 )
-from sparklog.testing.simulation import Machine, Simulation
 from sparklog.types import TopicPartition
 from tests.simulation.machines import set_clock_now_and_then, some_machines
+from tests.simulation.scheduler import Machine, Simulation
 
 USUAL = {UNAVAILABLE: 0.02, LOST_ANSWER: 0.03, OUTAGE: 0.004, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003}
 OTHER_RATE = 0.02
