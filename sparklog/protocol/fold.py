@@ -277,8 +277,7 @@ class Draft:
         self._fields["controller"] = ControllerState(controller=action.controller, epoch=action.controller_epoch)
 
     def _change_partition(self, action: ChangePartition) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         problem = partition_fold.leadership_problem(partition, action)
         if problem:
             raise self._refuse(f"{action.topic}-{action.partition} cannot change: {problem}")
@@ -337,8 +336,7 @@ class Draft:
     # -- records
 
     def _append(self, action: Append) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         if action.base_offset != partition.log_end_offset:
             raise self._refuse(
                 f"it appends to {action.topic}-{action.partition} at offset {action.base_offset}, "
@@ -352,7 +350,8 @@ class Draft:
         if action.producer_id >= 0:
             self.touched.add(("partition_producers", action.topic, action.partition, action.producer_id))
 
-    def _partition_of(self, action: _OfPartition, partitions: list[PartitionState]) -> PartitionState:
+    def _partition_of(self, action: _OfPartition) -> PartitionState:
+        partitions = self._partition_list(action.topic, action.topic_id)
         if action.partition >= len(partitions):
             raise self._refuse(f"it changes {action.topic}-{action.partition}, which does not exist")
         return partitions[action.partition]
@@ -365,8 +364,7 @@ class Draft:
         )
 
     def _replace_segments(self, action: ReplaceSegments) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         problem = partition_fold.replacement_problem(partition, action)
         if problem:
             raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {problem}")
@@ -378,8 +376,7 @@ class Draft:
         self._put_partition(action.topic, action.partition, replaced)
 
     def _delete_segments(self, action: DeleteSegments) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         problem = partition_fold.deletion_problem(partition, action)
         if problem:
             raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {problem}")
@@ -390,8 +387,7 @@ class Draft:
         self._put_partition(action.topic, action.partition, deleted)
 
     def _delete_records(self, action: DeleteRecords) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         start, end = partition.log_start_offset, partition.log_end_offset
         if not start <= action.log_start_offset <= end:
             raise self._refuse(
@@ -495,8 +491,7 @@ class Draft:
             self._change_producer(number, None)
 
     def _forget_partition_producers(self, action: ForgetPartitionProducers) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         producers = partition.producers
         for number in action.producers:
             if number in producers:

@@ -63,21 +63,9 @@ def validate_topic_name(name: object) -> str:
     return name
 
 
-def collides(first: str, second: str) -> bool:
-    """Return whether two topic names are equal if '.' and '_' are not distinguished, as in Kafka's metric names.
-
-    A name collides with itself.
-    """
-    return first.replace(".", "_") == second.replace(".", "_")
-
-
-def has_collision_characters(name: str) -> bool:
-    """Return whether the name has '.' or '_', so that another name may collide with it. Kafka's tools warn about it."""
-    return "." in name or "_" in name
-
-
 def collision_key(name: str) -> str:
-    """Return a key that exactly the colliding names share, to look names up by it instead of comparing all pairs."""
+    """Return a key that exactly the colliding names share: those that differ only in '.' and '_', as in Kafka's metric
+    names."""
     return name.replace(".", "_")
 
 
@@ -118,31 +106,18 @@ def validate_group_id(group_id: object) -> str:
 
 def validate_application_id(application_id: object) -> str:
     """Return ``application_id`` (a write's ``txnAppId``, or a streaming query's id) if it can be stored in the state.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
-    """
+    Raises as ``validate_group_id``."""
     return _validate_id(application_id, "application id (txnAppId)", MAX_APPLICATION_ID_LENGTH)
 
 
 def validate_client_id(client_id: object, what: str = "client.id") -> str:
     """Return a ``client.id``, ``group.instance.id`` or host (``what``) if it can be stored and shown; may be empty.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is too long, or has a control character or half a surrogate pair.
-    """
+    Raises as ``validate_group_id``."""
     return "" if client_id == "" else _validate_id(client_id, what, MAX_CLIENT_ID_LENGTH)
 
 
 def validate_transactional_id(transactional_id: object) -> str:
-    """Return ``transactional_id`` if a new producer may use it.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
-    """
+    """Return ``transactional_id`` if a new producer may use it. Raises as ``validate_group_id``."""
     return _validate_id(transactional_id, "transactional.id", MAX_TRANSACTIONAL_ID_LENGTH)
 
 

@@ -104,33 +104,12 @@ class LocalStore(Store):
         return (LocalStore, (self.root, self._clock, self._ids, self._required[len(self._base) :]))
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
-        path = self._base + validate_key(key)
-        try:
-            file = os.open(path, OPEN_TO_READ)
-            try:
-                status = os.fstat(file)
-                check_file(status)
-                check_size(path, status.st_size, max_bytes)
-                return _read_fully(file, status.st_size, 0)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise translate_os_error(error, "read", path) from error
+        return _read_file(self._base + validate_key(key), 0, None, max_bytes)
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
         path = self._base + validate_key(key)
         check_range(key, position, length)
-        try:
-            file = os.open(path, OPEN_TO_READ)
-            try:
-                status = os.fstat(file)
-                check_file(status)
-                length = max(0, min(length, status.st_size - position))
-                return _read_fully(file, length, position)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise translate_os_error(error, "read", path) from error
+        return _read_file(path, position, length)
 
     def put(self, key: str, data: BytesLike) -> None:
         path = self._base + validate_key(key)
@@ -408,6 +387,22 @@ def _check_required(required: str, path: str) -> None:
             "disk is not mounted; mount it",
             path=path,
         )
+
+
+def _read_file(path: str, position: int, length: int | None, max_bytes: int | None = None) -> bytes:
+    """Return ``length`` bytes of a file, or all from ``position`` on for None."""
+    try:
+        file = os.open(path, OPEN_TO_READ)
+        try:
+            status = os.fstat(file)
+            check_file(status)
+            check_size(path, status.st_size, max_bytes)
+            remaining = max(0, status.st_size - position)
+            return _read_fully(file, remaining if length is None else min(length, remaining), position)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise translate_os_error(error, "read", path) from error
 
 
 def _read_fully(file: int, length: int, position: int) -> bytes:

@@ -14,7 +14,6 @@ from sparklog import limits
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
-from sparklog.coordinator.controller import check_once
 from sparklog.coordinator.membership import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
@@ -27,6 +26,7 @@ from sparklog.errors import (
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import ACTIONS, BOUNDARY_KEY, CLUSTER_KEY
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.orphans import vacuum
@@ -51,6 +51,7 @@ from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.logs import Written, append, live
+from tests.controllers import check_once
 from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Expected, Operation, Process, World
 from tests.unit.spark.helpers import batches, schema_of
 
@@ -509,16 +510,14 @@ def mirrored(process: Process) -> None:
     """The mirror lacks a few commits, one of which has spilled actions."""
     two_topics(process)
     mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
+    _append_with_spilled_actions(process, b"later")
     cluster = process.open()
-    _append_with_spilled_actions(cluster, b"later")
     cluster.log.write_checkpoint()
     append(cluster, "a", [Written(value=b"latest")])
 
 
-def _append_with_spilled_actions(cluster: Coordinator, value: bytes) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "MAX_INLINE_ACTIONS", 0)
-        append(cluster, "a", [Written(value=value)])
+def _append_with_spilled_actions(process: Process, value: bytes) -> None:
+    append(process.open(LogSettings(max_inline_actions=0)), "a", [Written(value=value)])
 
 
 def mirror_again(process: Process, expected: Expected) -> None:
@@ -554,7 +553,7 @@ def with_mirror(process: Process) -> None:
     two_topics(process)
     cluster = process.open()
     append(cluster, "a", [Written(value=b"later")])
-    _append_with_spilled_actions(cluster, b"beside")
+    _append_with_spilled_actions(process, b"beside")
     root, copy = process.stores[ROOT], process.stores["mirror"]
     mirror(root, copy, process.clock)
 

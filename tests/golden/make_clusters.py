@@ -56,6 +56,7 @@ from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata
+from tests.controllers import check_once
 
 FOLDER = Path(__file__).parent
 BROKER_1 = "memory://golden-broker-1"
@@ -252,7 +253,7 @@ def replicated() -> World:
     for first in (0, 4):
         world.write("copied", {0: rows_of("copied", 4, first)}, "zstd")
         world.write("moved", {0: rows_of("moved", 4, first)})
-    controller.check_once(world.coordinator)
+    check_once(world.coordinator)
     reassign(world.coordinator, {("moved", 0): [1]}, InProcess())
     world.coordinator.log.write_checkpoint()
     world.write("copied", {1: rows_of("copied", 4)})

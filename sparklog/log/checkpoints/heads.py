@@ -20,7 +20,7 @@ import gc
 import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from immutables import Map
@@ -170,7 +170,7 @@ def encode_rows(rows: Rows) -> bytes:
 
 def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
     """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
-    return cast("dict[str, list[Row]]", msgspec.structs.asdict(_RAW_DECODER.decode(data)))
+    return msgspec.structs.asdict(_RAW_DECODER.decode(data))
 
 
 def assemble(parts: Iterable[BytesLike]) -> State:

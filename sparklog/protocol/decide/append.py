@@ -20,14 +20,7 @@ from sparklog.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.protocol.commits import (
-    Action,
-    Append,
-    ApplicationWrite,
-    CreateTopic,
-    Run,
-    WrittenRange,
-)
+from sparklog.protocol.commits import Action, Append, ApplicationWrite, CreateTopic, Run, WrittenRange
 from sparklog.protocol.decide.acks import (
     ACKS_ALL,
     check_not_stale,
@@ -38,19 +31,10 @@ from sparklog.protocol.decide.acks import (
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
-from sparklog.protocol.decide.producers import (
-    ProducerIdentity,
-    after_transaction,
-    is_committed,
-    transaction_end,
-)
+from sparklog.protocol.decide.producers import ProducerIdentity, after_transaction, is_committed, transaction_end
 from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.file_names import NO_VERSION, begun_at
-from sparklog.protocol.names import (
-    collision_key,
-    validate_application_id,
-    validate_written_topic,
-)
+from sparklog.protocol.names import collision_key, validate_application_id, validate_written_topic
 from sparklog.protocol.partition_fold import last_sequence
 from sparklog.protocol.state import ApplicationState, PartitionState, State
 

@@ -23,7 +23,7 @@ from sparklog.errors import (
     SparklogError,
 )
 from sparklog.protocol.commits import Action, ChangeBroker, ChangePartition
-from sparklog.protocol.decide.brokers import check_controller
+from sparklog.protocol.decide.brokers import check_controller, is_online, online_brokers
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since
 from sparklog.protocol.state import State, TopicState
@@ -60,15 +60,6 @@ class UncleanElection(NamedTuple):
     log_end_offset: int
     version: int
     lost: Sequence[Replacement]
-
-
-def is_online(state: State, broker: int) -> bool:
-    broker_state = state.brokers.get(broker)
-    return broker_state is not None and broker_state.online
-
-
-def online_brokers(state: State) -> set[int]:
-    return {number for number, broker in state.brokers.items() if broker.online}
 
 
 class PartitionChange:

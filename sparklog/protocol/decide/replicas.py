@@ -15,14 +15,9 @@ from typing import NamedTuple
 
 from sparklog.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError, SparklogError
 from sparklog.protocol.commits import Action
+from sparklog.protocol.decide.brokers import is_online, online_brokers
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition
-from sparklog.protocol.decide.elections import (
-    PartitionChange,
-    every_partition,
-    is_online,
-    online_brokers,
-    partitions_of,
-)
+from sparklog.protocol.decide.elections import PartitionChange, every_partition, partitions_of
 from sparklog.protocol.decide.segments import changed_since
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
