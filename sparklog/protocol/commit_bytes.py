@@ -87,11 +87,6 @@ def _encode_actions(commit: Commit) -> bytes:
     return data
 
 
-def with_actions(commit: Commit, actions: list[Action]) -> Commit:
-    """Return a commit with its spilled actions restored."""
-    return msgspec.structs.replace(commit, actions=actions, spilled=None)
-
-
 def decode_actions(data: bytes, spilled: SpilledActions, version: int) -> list[Action]:
     """Decode the spilled actions of a commit. Raises CorruptMetadataError, UnsupportedVersionError."""
     if len(data) != spilled.size or hashlib.sha256(data).hexdigest() != spilled.sha256:

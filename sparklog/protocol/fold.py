@@ -70,20 +70,18 @@ from sparklog.protocol.state import (
 _OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition | ForgetPartitionProducers
 
 Entry = tuple[Any, ...]
-"""Identifies an entry of the state: its kind and its key, as described in ``ENTRIES``."""
+"""Identifies an entry of the state, which checkpoints store individually, by its kind and key; all other fields of the
+state are stored every time:
 
-ENTRIES = {
-    "topics": "its name; all of it but its partitions",
-    "partitions": "topic, number; all of it but its producers",
-    "partition_producers": "topic, number, producer id",
-    "brokers": "its id",
-    "producers": "its id",
-    "applications": "its name",
-    "groups": "its name; all of it but its offsets",
-    "offsets": "group, key of the offset",
-    "removed_files": "key of the listing",
-}
-"""The kinds of entries, which checkpoints store individually. All other fields of the state are stored every time."""
+    topics               its name; all of it but its partitions
+    partitions           topic, number; all of it but its producers
+    partition_producers  topic, number, producer id
+    brokers, producers   its id
+    applications         its name
+    groups               its name; all of it but its offsets
+    offsets              group, key of the offset
+    removed_files        key of the listing
+"""
 
 
 class Folded(NamedTuple):
@@ -93,16 +91,11 @@ class Folded(NamedTuple):
     touched: Set[Entry]
 
 
-def apply(state: State, commit: Commit, digest: str) -> State:
-    """Return the state after ``commit``, whose stored bytes have this digest.
+def fold(state: State, commit: Commit, digest: str) -> Folded:
+    """Return the state after ``commit``, whose stored bytes have this digest, and the entries that it touched.
 
     Raises CorruptMetadataError if the commit does not follow from ``state``.
     """
-    return fold(state, commit, digest).state
-
-
-def fold(state: State, commit: Commit, digest: str) -> Folded:
-    """Apply a commit as ``apply``, and return also the entries that it touched."""
     check_follows(state, commit)
     draft = Draft(state, commit.timestamp, commit.actions)
     new = draft.finish(commit.version, digest, commit.format)
@@ -145,7 +138,7 @@ class Draft:
     """
 
     def __init__(self, base: State, timestamp_ms: int, actions: Iterable[Action] = ()) -> None:
-        """Apply these actions. Raises as ``apply``."""
+        """Apply these actions. Raises as ``fold``."""
         self.base = base
         self.timestamp_ms = timestamp_ms
         self.actions: list[Action] = []

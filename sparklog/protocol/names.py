@@ -44,11 +44,8 @@ _SHOWN_CHARACTERS = 80
 
 
 def validate_topic_name(name: object) -> str:
-    """Return ``name`` if Kafka's rules allow it as a topic name.
-
-    Raises:
-        InvalidTopicError: it is not text, empty, too long, '.' or '..', or has a character that is not allowed.
-    """
+    """Return ``name`` if Kafka's rules allow it as a topic name. Raises InvalidTopicError if it is not text, empty, too
+    long, '.' or '..', or has a character that is not allowed."""
     if not isinstance(name, str):
         raise _invalid_topic(name, f"it is of type {type(name).__name__}, not text")
     if not name:
@@ -75,11 +72,8 @@ def is_internal_topic(name: str) -> bool:
 
 
 def validate_written_topic(name: object) -> str:
-    """Return ``name`` if users may create the topic and write to it: a valid topic name that is not internal.
-
-    Raises:
-        InvalidTopicError: as ``validate_topic_name``, or it is internal.
-    """
+    """Return ``name`` if users may create the topic and write to it. Raises InvalidTopicError as
+    ``validate_topic_name``, and if it is internal."""
     topic = validate_topic_name(name)
     if is_internal_topic(topic):
         raise InvalidTopicError(
@@ -95,11 +89,8 @@ def validate_group_id(group_id: object) -> str:
     """Return ``group_id`` if it can name a consumer group: any text without control characters, as long as a topic's.
 
     Kafka only requires that it is not empty. Control characters are refused here because group ids are printed in
-    tables and stored in readable commits.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
+    tables and stored in readable commits. Raises InvalidArgumentTypeError if it is not text, InvalidArgumentError if it
+    is empty, too long, or has a control character or half a surrogate pair.
     """
     return _validate_id(group_id, "group id", MAX_GROUP_ID_LENGTH)
 
@@ -122,11 +113,8 @@ def validate_transactional_id(transactional_id: object) -> str:
 
 
 def validate_partition_count(partitions: object, topic: str | None = None) -> int:
-    """Return ``partitions`` if it is a valid partition count.
-
-    Raises:
-        InvalidPartitionsError: it is not a whole number from 1 to ``limits.MAX_PARTITIONS_PER_TOPIC``.
-    """
+    """Return ``partitions`` if it is a valid partition count. Raises InvalidPartitionsError if it is not a whole number
+    from 1 to ``limits.MAX_PARTITIONS_PER_TOPIC``."""
     of_topic = "" if topic is None else f" of topic {_quote(topic)}"
     allowed = f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions"
     if isinstance(partitions, bool) or not isinstance(partitions, int):
@@ -138,11 +126,8 @@ def validate_partition_count(partitions: object, topic: str | None = None) -> in
 
 
 def validate_partition_increase(topic: str, current: int, requested: object) -> int:
-    """Return ``requested`` if a topic with ``current`` partitions can grow to it.
-
-    Raises:
-        InvalidPartitionsError: it is not a valid count, or not larger than ``current``.
-    """
+    """Return ``requested`` if a topic with ``current`` partitions can grow to it. Raises InvalidPartitionsError if it
+    is not a valid count, or not larger than ``current``."""
     if requested == current and not isinstance(requested, bool):
         message = f"Topic {topic!r} already has {current} partition(s); give a larger number to add some."
         raise InvalidPartitionsError(message, topic=topic)

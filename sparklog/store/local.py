@@ -218,7 +218,7 @@ class LocalStore(Store):
             if folder.startswith(self._base):
                 give_folder_mode(folder, self.root)
         with suppress(PermissionError):  # a parent without read permission cannot be synced, but may hold the folder
-            _sync_folder(parent)
+            sync_folder(parent)
 
     def _write_temporary(self, path: str, data: memoryview) -> str:
         """Write and sync a file with these bytes beside ``path``, and return its name. An error leaves none."""
@@ -460,7 +460,7 @@ def _count_names(temporary: str) -> int | None:
 def _sync_folder_of(path: str) -> None:
     """Sync the folder of a file, so that its name is durable. The name is visible: an error means outcome unknown."""
     try:
-        _sync_folder(os.path.dirname(path))
+        sync_folder(os.path.dirname(path))
     except OSError as error:
         raise StorageUnavailableError(
             f"{path} was written, but its folder could not be synced ({error.strerror}): a power failure may lose it; "
@@ -470,7 +470,7 @@ def _sync_folder_of(path: str) -> None:
         ) from error
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -7,7 +7,7 @@ A part is one JSON object: rows by kind, each the entry's key and its body, or n
      "partitions":[["orders",0,{"replicas":[0],"isr":[0],"leader":0,"log_end_offset":3,…}],["orders",1,null]],…}
 
 Rows are as fine as changes are: an append rewrites one partition, its topic's checksum and one producer, not the other
-partitions, producers and offsets beside them. The kinds are those of ``fold.ENTRIES``, and ``cluster``: whatever the
+partitions, producers and offsets beside them. The kinds are those of ``fold.Entry``, and ``cluster``: whatever the
 state has besides.
 
 Rules: pure; fields with their default are omitted; unknown fields are ignored: the manifest states an incompatible
