@@ -100,15 +100,11 @@ class ConfigDef:
 
     @property
     def description(self) -> str:
-        """``doc`` and ``effect``."""
-        return f"{self.doc} {self.effect}"
-
-    @property
-    def effect(self) -> str:
-        """A sentence that says whether the setting has an effect."""
+        """``doc``, and a sentence that says whether the setting has an effect."""
         if self.refused:
-            return f"Refused unless it is at its default: {self.refused}."
-        return "Takes effect now." if self.effective else f"Stored and shown, has no effect here: {self.unused}."
+            return f"{self.doc} Refused unless it is at its default: {self.refused}."
+        effect = "Takes effect now." if self.effective else f"Stored and shown, has no effect here: {self.unused}."
+        return f"{self.doc} {effect}"
 
     @property
     def allowed(self) -> str:

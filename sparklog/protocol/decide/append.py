@@ -115,7 +115,8 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
         validate_application_id(request.application)
         newest = state.applications.get(request.application)
         if newest is not None and _is_repeated(request, newest):
-            return Decision([], AppendResult([Appended(*_range_fields(r)) for r in newest.ranges], duplicate=True))
+            ranges = [Appended(r.topic, r.topic_id, r.partition, r.base_offset, r.records) for r in newest.ranges]
+            return Decision([], AppendResult(ranges, duplicate=True))
     if request.transaction is not None and is_committed(state, request.transaction):
         return Decision([], _repeat_result(state, request, request.transaction))
     creations = [creation for new in request.new_topics for creation in _create_if_missing(state, new)]
@@ -171,10 +172,6 @@ def _find_committed_offset(state: State, item: PartitionAppend, transaction: Pro
     # Only the last of many runs for a partition are recorded; all of them got consecutive offsets.
     last = producer.appends[-1]
     return last.base_offset - (last.first - item.base_sequence)
-
-
-def _range_fields(written: WrittenRange) -> tuple[str, str, int, int, int]:
-    return written.topic, written.topic_id, written.partition, written.base_offset, written.records
 
 
 def _make_application_write(request: AppendRequest, appended: list[Appended]) -> ApplicationWrite:
