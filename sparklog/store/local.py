@@ -492,7 +492,7 @@ def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
         return
     try:
         with os.scandir(base + prefix) as entries:
-            named_entries = [(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""), entry) for entry in entries]
+            named_entries = [(_sort_name(entry), entry) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
@@ -508,6 +508,10 @@ def _is_below_link(base: str, prefix: str) -> bool:
     """Return whether any part of this folder's path below the root is a link."""
     parts = prefix.rstrip("/").split("/")
     return any(os.path.islink(base + "/".join(parts[: count + 1])) for count in range(len(parts)))
+
+
+def _sort_name(entry: os.DirEntry[str]) -> str:
+    return entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
 
 
 def _file_status(entry: os.DirEntry[str]) -> os.stat_result | None:
