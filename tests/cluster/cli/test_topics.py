@@ -9,6 +9,7 @@ import pytest
 from sparklog.cli.commands.admin.topics import COLLISION_WARNING
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.commits import ChangeBroker
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Run, add_brokers, change_partition, commit
@@ -65,7 +66,7 @@ def test_topics_are_listed_in_order(run: Run, cluster: Coordinator) -> None:
     assert run("topics", "--list") == (0, "", "")
     for name in ("b", "a10", "a9"):
         cluster.create_topic(name)
-    cluster.commit_offsets("g", {("b", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("b", 0): 0})))
     assert run("topics", "--list").lines == ["__consumer_offsets", "a10", "a9", "b"]
     assert run("topics", "--list", "--exclude-internal").lines == ["a10", "a9", "b"]
     assert run("topics", "--list", "--topic", "a.*").lines == ["a10", "a9"]

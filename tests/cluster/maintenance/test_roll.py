@@ -29,6 +29,7 @@ from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import ChangePartition, LiveSegment, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, removed
 from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.segments import STORED_APPEND_TIME, replacement_of
@@ -149,7 +150,7 @@ def test_the_old_files_are_kept_for_their_readers_and_listed_for_deletion() -> N
 def test_a_roll_updates_the_counts_and_keeps_the_producers_sequences() -> None:
     with cluster() as c:
         c.create_topic("t")
-        producer = c.coordinator.init_producer()
+        producer = c.coordinator.submit(init_producer)
         for number in range(8):
             append(
                 c.coordinator, "t", [Written(b"k")] * 3,
