@@ -151,7 +151,28 @@ def optional_output(enabled: bool) -> Iterator[None]:
         sys.stdout = stream
 
 
-class CommandParser(argparse.ArgumentParser):
+class _Options(argparse._ActionsContainer):
+    """The kinds of options that commands have."""
+
+    def add_switch(self, flag: str, help: str) -> None:
+        self.add_argument(flag, action="store_true", help=help)
+
+    def add_value(self, flag: str, metavar: str, help: str, **settings: Any) -> None:
+        self.add_argument(flag, metavar=metavar, help=help, **settings)
+
+    def add_number(self, flag: str, metavar: str, help: str, **settings: Any) -> None:
+        self.add_argument(flag, metavar=metavar, help=help, type=int, **settings)
+
+    def add_values(self, flag: str, metavar: str, help: str) -> None:
+        """Add a repeatable option, an empty list by default."""
+        self.add_argument(flag, metavar=metavar, help=help, action="append", default=[])
+
+
+class _OptionGroup(_Options, argparse._ArgumentGroup):
+    """Options below a title of their own in the help."""
+
+
+class CommandParser(_Options, argparse.ArgumentParser):
     """argparse with the conventions of Kafka's tools: no abbreviations, no repeated single-value options, errors exit
     with 1."""
 
@@ -175,8 +196,13 @@ class CommandParser(argparse.ArgumentParser):
         """The values of the first argument, for a command with actions."""
         self.add_argument("-h", "--help", action="help", help="print this help")
         self.add_argument("--version", action=_Version, help="print the version")
-        self.add_argument("--debug", action="store_true", help="print debug logs and stack traces")
-        self.add_argument("--kafka-exit-codes", action="store_true", help=argparse.SUPPRESS)
+        self.add_switch("--debug", "print debug logs and stack traces")
+        self.add_switch("--kafka-exit-codes", argparse.SUPPRESS)
+
+    def add_group(self, title: str) -> _OptionGroup:
+        group = _OptionGroup(self, title)
+        self._action_groups.append(group)
+        return group
 
     def add_actions(self, names: Iterable[str]) -> None:
         """Add a first argument, the action, as ``options.action``; the command validates it."""
@@ -189,27 +215,16 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_connection(self) -> None:
         """Add the flags that name the cluster and the options of its storage."""
-        self.add_argument(
-            "--bootstrap-server",
-            metavar="ROOT",
-            help=f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})",
-        )
-        self.add_argument(
-            "--storage-option",
-            metavar="NAME=VALUE",
-            action="append",
-            default=[],
-            help="an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON",
-        )
-        self.add_argument(
-            "--command-config",
-            metavar="FILE",
-            help=f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options",
-        )
+        root = f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})"
+        option = "an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON"
+        file = f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options"
+        self.add_value("--bootstrap-server", "ROOT", root)
+        self.add_values("--storage-option", "NAME=VALUE", option)
+        self.add_value("--command-config", "FILE", file)
 
     def add_controller(self) -> None:
         """Add Kafka's flag for controllers, which ``bootstrap_server`` refuses and names the flag to use."""
-        self.add_argument("--bootstrap-controller", metavar="NAME", help="refused: --bootstrap-server takes the root")
+        self.add_value("--bootstrap-controller", "NAME", "refused: --bootstrap-server takes the root")
 
     def add_without_effect(self, *flags: str, metavar: str | None = None, type: type = str) -> None:
         """Add flags of Kafka's that have no effect here; with ``metavar`` they take a value of this type."""

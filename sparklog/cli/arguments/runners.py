@@ -22,13 +22,11 @@ PROGRESS_SECONDS = 5.0
 
 
 def add_runner_options(options: CommandParser) -> None:
-    group = options.add_argument_group("Where the work runs")
-    group.add_argument(
-        "--workers", metavar="N", type=int, help="number of processes on this machine (default 1: this process)"
-    )
-    group.add_argument("--distributed", action="store_true", help="run on Spark, which must be installed")
-    group.add_argument("--master", metavar="URL", help="Spark's master: local[4], yarn, spark://… (default: local[*])")
-    group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a Spark setting, repeatable")
+    group = options.add_group("Where the work runs")
+    group.add_number("--workers", "N", "number of processes on this machine (default 1: this process)")
+    group.add_switch("--distributed", "run on Spark, which must be installed")
+    group.add_value("--master", "URL", "Spark's master: local[4], yarn, spark://… (default: local[*])")
+    group.add_values("--conf", "NAME=VALUE", "a Spark setting, repeatable")
 
 
 def check_runner_options(options: argparse.Namespace) -> None:

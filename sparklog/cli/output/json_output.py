@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 def add_json(options: CommandParser, which: str = "", what: str = "one JSON object") -> None:
     """Add the option; ``which`` names the actions that support it, ``what`` is printed."""
-    options.add_argument(
-        "--json", action="store_true", help=f"{which}{': ' if which else ''}print {what} (docs/cli-json.md)"
-    )
+    options.add_switch("--json", f"{which}{': ' if which else ''}print {what} (docs/cli-json.md)")
 
 
 def metrics_of(client: Producer | Consumer, options: argparse.Namespace) -> dict[str, dict[str, float | None]] | None:

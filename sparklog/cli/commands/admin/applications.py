@@ -27,11 +27,9 @@ def parser() -> CommandParser:
         "(--list | --delete --application ID) [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--list", action="store_true", help="list the applications")
-    options.add_argument(
-        "--delete", action="store_true", help="forget applications: a write that they repeat is then stored twice"
-    )
-    options.add_argument("--application", metavar="ID", action="append", help="--delete: the application, repeatable")
+    options.add_switch("--list", "list the applications")
+    options.add_switch("--delete", "forget applications: a write that they repeat is then stored twice")
+    options.add_values("--application", "ID", "--delete: the application, repeatable")
     add_json(options, "--list")
     return options
 

@@ -64,15 +64,12 @@ def parser() -> CommandParser:
     )
     options.add_actions(TAKES)
     options.add_connection()
-    options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
-    options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")
-    options.add_argument(
-        "--timeout", metavar="MS", type=int, default=TIMEOUT_MS,
-        help=f"list: how long to wait for the locations to answer ({TIMEOUT_MS})",
-    )  # fmt: skip
-    options.add_argument(
-        "--exit-code", action="store_true", help=f"list: exit code {FOUND_EXIT_CODE} if a broker is not online"
+    options.add_number("--id", "N", "the broker (add: the next free number)")
+    options.add_value("--location", "URL", "a path or URL; add, move, allow, disallow")
+    options.add_number(
+        "--timeout", "MS", f"list: how long to wait for the locations to answer ({TIMEOUT_MS})", default=TIMEOUT_MS
     )
+    options.add_switch("--exit-code", f"list: exit code {FOUND_EXIT_CODE} if a broker is not online")
     add_json(options, "list")
     return options
 

@@ -54,17 +54,11 @@ def parser() -> CommandParser:
     )
     options.add_actions(ACTIONS)
     options.add_connection()
-    options.add_argument(
-        "--if-not-exists", action="store_true", help="create: succeed without effect if there is a cluster"
-    )
-    options.add_argument("--to", metavar="URL", help="mirror, promote: the location of the mirror")
-    options.add_argument(
-        "--force", action="store_true", help="promote: even if the root does not answer, so that commits may be lost"
-    )
+    options.add_switch("--if-not-exists", "create: succeed without effect if there is a cluster")
+    options.add_value("--to", "URL", "mirror, promote: the location of the mirror")
+    options.add_switch("--force", "promote: even if the root does not answer, so that commits may be lost")
     add_json(options, ", ".join(LISTINGS))
-    options.add_argument(
-        "--include-fenced-brokers", action="store_true", help="list-endpoints: also brokers that are not online"
-    )
+    options.add_switch("--include-fenced-brokers", "list-endpoints: also brokers that are not online")
     return options
 
 

@@ -60,33 +60,24 @@ def parser() -> CommandParser:
         "--describe|--alter ENTITY [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--describe", action="store_true", help="print settings")
-    options.add_argument("--alter", action="store_true", help="change settings")
-    options.add_argument("--all", action="store_true", help="with --describe: also print the defaults")
-    entity = options.add_argument_group("Entity")
-    entity.add_argument("--topic", metavar="TOPIC", help="this topic")
-    entity.add_argument("--broker-defaults", action="store_true", help="the cluster's defaults")
-    entity.add_argument("--broker", metavar="ID", help="a broker, to describe the settings in effect")
-    entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers")
-    entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or its id")
-    entity.add_argument("--entity-default", action="store_true", help="brokers: the cluster's defaults")
-    change = options.add_argument_group("With --alter")
-    change.add_argument(
-        "--add-config", metavar="K=V,K=[A,B]", help="settings to set; brackets around values with commas"
-    )
-    change.add_argument("--add-config-file", metavar="FILE", help="a properties file of settings to set")
-    change.add_argument("--delete-config", metavar="K,K", help="settings to reset to their defaults")
+    options.add_switch("--describe", "print settings")
+    options.add_switch("--alter", "change settings")
+    options.add_switch("--all", "with --describe: also print the defaults")
+    entity = options.add_group("Entity")
+    entity.add_value("--topic", "TOPIC", "this topic")
+    entity.add_switch("--broker-defaults", "the cluster's defaults")
+    entity.add_value("--broker", "ID", "a broker, to describe the settings in effect")
+    entity.add_values("--entity-type", "TYPE", "topics or brokers")
+    entity.add_values("--entity-name", "NAME", "its name, or its id")
+    entity.add_switch("--entity-default", "brokers: the cluster's defaults")
+    change = options.add_group("With --alter")
+    change.add_value("--add-config", "K=V,K=[A,B]", "settings to set; brackets around values with commas")
+    change.add_value("--add-config-file", "FILE", "a properties file of settings to set")
+    change.add_value("--delete-config", "K,K", "settings to reset to their defaults")
     add_json(options, "--describe")
     options.add_controller()
-    refused = options.add_argument_group("Kafka's other entities, which have no settings here")
-    for flag in (
-        "--client",
-        "--user",
-        "--broker-logger",
-        "--ip",
-        "--group",
-        "--client-metrics",
-    ):
+    refused = options.add_group("Kafka's other entities, which have no settings here")
+    for flag in ("--client", "--user", "--broker-logger", "--ip", "--group", "--client-metrics"):
         refused.add_argument(flag, metavar="NAME")
     for flag in ("--client-defaults", "--user-defaults", "--ip-defaults"):
         refused.add_argument(flag, action="store_true")

@@ -64,23 +64,21 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_connection()
-    action = options.add_argument_group("Actions (exactly one)")
-    action.add_argument("--list", action="store_true", help="print the names of all groups")
-    action.add_argument("--describe", action="store_true", help="print offsets and lag, members, or the state")
-    action.add_argument("--delete", action="store_true", help="delete groups that have no members, with their offsets")
-    action.add_argument("--reset-offsets", action="store_true", help="set the offsets of groups without members")
-    action.add_argument("--delete-offsets", action="store_true", help="delete a group's offsets of topics")
-    action.add_argument("--validate-regex", metavar="REGEX", help="check whether this is a valid regular expression")
-    options.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group, repeatable")
-    options.add_argument("--all-groups", action="store_true", help="all groups")
-    options.add_argument(
-        "--topic", metavar="TOPIC[:N,N]", action="append", default=[], help="a topic or some of its partitions"
-    )
-    options.add_argument("--all-topics", action="store_true", help="all topics for which the group has offsets")
-    shown = options.add_argument_group("With --describe or --list")
-    shown.add_argument("--offsets", action="store_true", help="the group's offsets and lag (the default)")
-    shown.add_argument("--members", action="store_true", help="its members")
-    shown.add_argument("--verbose", action="store_true", help="also leader epochs, assignments, or the generation")
+    action = options.add_group("Actions (exactly one)")
+    action.add_switch("--list", "print the names of all groups")
+    action.add_switch("--describe", "print offsets and lag, members, or the state")
+    action.add_switch("--delete", "delete groups that have no members, with their offsets")
+    action.add_switch("--reset-offsets", "set the offsets of groups without members")
+    action.add_switch("--delete-offsets", "delete a group's offsets of topics")
+    action.add_value("--validate-regex", "REGEX", "check whether this is a valid regular expression")
+    options.add_values("--group", "GROUP", "a group, repeatable")
+    options.add_switch("--all-groups", "all groups")
+    options.add_values("--topic", "TOPIC[:N,N]", "a topic or some of its partitions")
+    options.add_switch("--all-topics", "all topics for which the group has offsets")
+    shown = options.add_group("With --describe or --list")
+    shown.add_switch("--offsets", "the group's offsets and lag (the default)")
+    shown.add_switch("--members", "its members")
+    shown.add_switch("--verbose", "also leader epochs, assignments, or the generation")
     shown.add_argument(
         "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list: groups in these states"
     )
@@ -92,20 +90,18 @@ def parser() -> CommandParser:
 
 
 def _add_reset(options: CommandParser) -> None:
-    reset = options.add_argument_group("With --reset-offsets (exactly one of the first eight)")
-    reset.add_argument("--to-earliest", action="store_true", help="to the earliest offsets")
-    reset.add_argument("--to-latest", action="store_true", help="to the latest offsets")
-    reset.add_argument("--to-current", action="store_true", help="to the committed offsets, or else the latest offsets")
-    reset.add_argument("--to-offset", metavar="OFFSET", type=int, help="to this offset")
-    reset.add_argument("--to-datetime", metavar="TIME", help="to the first record at 2026-01-31T12:00:00.000 or later")
-    reset.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last PnDTnHnMnS")
-    reset.add_argument("--shift-by", metavar="N", type=int, help="forward by N records, or back if negative")
-    reset.add_argument("--from-file", metavar="FILE", help="to the offsets in a CSV file as --export prints it")
-    reset.add_argument("--dry-run", action="store_true", help="only print what would be set (the default)")
-    reset.add_argument("--execute", action="store_true", help="set the offsets")
-    reset.add_argument(
-        "--export", action="store_true", help="print CSV: topic,partition,offset; with several groups the group first"
-    )
+    reset = options.add_group("With --reset-offsets (exactly one of the first eight)")
+    reset.add_switch("--to-earliest", "to the earliest offsets")
+    reset.add_switch("--to-latest", "to the latest offsets")
+    reset.add_switch("--to-current", "to the committed offsets, or else the latest offsets")
+    reset.add_number("--to-offset", "OFFSET", "to this offset")
+    reset.add_value("--to-datetime", "TIME", "to the first record at 2026-01-31T12:00:00.000 or later")
+    reset.add_value("--by-duration", "DURATION", "to the first record of the last PnDTnHnMnS")
+    reset.add_number("--shift-by", "N", "forward by N records, or back if negative")
+    reset.add_value("--from-file", "FILE", "to the offsets in a CSV file as --export prints it")
+    reset.add_switch("--dry-run", "only print what would be set (the default)")
+    reset.add_switch("--execute", "set the offsets")
+    reset.add_switch("--export", "print CSV: topic,partition,offset; with several groups the group first")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ def parser() -> CommandParser:
         "sparklog delete-records --bootstrap-server /data/log --offset-json-file offsets.json",
     )
     options.add_connection()
-    options.add_argument(FLAG, metavar="FILE", help="the partitions and their first offsets to keep")
+    options.add_value(FLAG, "FILE", "the partitions and their first offsets to keep")
     add_json(options)
     return options
 

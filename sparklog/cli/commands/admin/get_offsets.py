@@ -34,22 +34,22 @@ def parser() -> CommandParser:
         "sparklog get-offsets --bootstrap-server /data/log --topic 'orders.*' --time earliest",
     )
     options.add_connection()
-    options.add_argument(
+    options.add_value(
         "--topic-partitions",
-        metavar="LIST",
-        help="comma-separated topic:partition patterns: a regular expression, and N, N-M (without M), N-, -M or none",
+        "LIST",
+        "comma-separated topic:partition patterns: a regular expression, and N, N-M (without M), N-, -M or none",
     )
-    options.add_argument("--topic", metavar="TOPIC", help="a topic, or a regular expression (default: all)")
-    options.add_argument("--partitions", metavar="IDS", help="comma-separated partition ids (default: all)")
-    options.add_argument(
+    options.add_value("--topic", "TOPIC", "a topic, or a regular expression (default: all)")
+    options.add_value("--partitions", "IDS", "comma-separated partition ids (default: all)")
+    options.add_value(
         "--time",
-        metavar="TIME",
-        default="latest",
-        help="the first offset at or after this time in ms since 1970; or -1|latest (default), -2|earliest, "
+        "TIME",
+        "the first offset at or after this time in ms since 1970; or -1|latest (default), -2|earliest, "
         "-3|max-timestamp, -4|earliest-local, -5|latest-tiered, -6|earliest-pending-upload (the last two print "
         "nothing, since there is no tiered storage here)",
+        default="latest",
     )
-    options.add_argument("--exclude-internal-topics", action="store_true", help="leave out Kafka's internal topics")
+    options.add_switch("--exclude-internal-topics", "leave out Kafka's internal topics")
     add_json(options)
     return options
 

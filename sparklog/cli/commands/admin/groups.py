@@ -27,16 +27,12 @@ def parser() -> CommandParser:
         "--list [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--list", action="store_true", help="list the groups")
-    options.add_argument(
-        "--group-type", metavar="TYPE", help="only groups of this type: classic, consumer, share, streams"
-    )
-    options.add_argument("--protocol", metavar="PROTOCOL", help="only groups with this protocol, such as consumer")
-    options.add_argument(
-        "--consumer", action="store_true", help="only consumer groups, including those without members"
-    )
-    options.add_argument("--share", action="store_true", help="only share groups; there are none")
-    options.add_argument("--streams", action="store_true", help="only groups of Kafka Streams; there are none")
+    options.add_switch("--list", "list the groups")
+    options.add_value("--group-type", "TYPE", "only groups of this type: classic, consumer, share, streams")
+    options.add_value("--protocol", "PROTOCOL", "only groups with this protocol, such as consumer")
+    options.add_switch("--consumer", "only consumer groups, including those without members")
+    options.add_switch("--share", "only share groups; there are none")
+    options.add_switch("--streams", "only groups of Kafka Streams; there are none")
     add_json(options)
     return options
 

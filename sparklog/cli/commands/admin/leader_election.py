@@ -29,11 +29,11 @@ def parser() -> CommandParser:
         "sparklog leader-election --bootstrap-server /data/log --election-type preferred --all-topic-partitions",
     )
     options.add_connection()
-    options.add_argument("--election-type", metavar="TYPE", help="preferred or unclean")
-    options.add_argument("--topic", metavar="TOPIC", help="the topic, with --partition")
-    options.add_argument("--partition", metavar="N", type=int, help="the partition")
-    options.add_argument("--all-topic-partitions", action="store_true", help="every partition that needs it")
-    options.add_argument(FILE_FLAG, metavar="FILE", help='a file: {"partitions":[{"topic":"orders","partition":0}]}')
+    options.add_value("--election-type", "TYPE", "preferred or unclean")
+    options.add_value("--topic", "TOPIC", "the topic, with --partition")
+    options.add_number("--partition", "N", "the partition")
+    options.add_switch("--all-topic-partitions", "every partition that needs it")
+    options.add_value(FILE_FLAG, "FILE", 'a file: {"partitions":[{"topic":"orders","partition":0}]}')
     options.add_deprecated("--admin.config", "--command-config", metavar="FILE")
     add_json(options)
     return options

@@ -23,9 +23,9 @@ def parser() -> CommandParser:
         "sparklog log-dirs --bootstrap-server /data/log --describe --topic-list orders,refunds",
     )
     options.add_connection()
-    options.add_argument("--describe", action="store_true", help="describe the brokers")
-    options.add_argument("--topic-list", metavar="TOPICS", default="", help="comma-separated topics (default: all)")
-    options.add_argument("--broker-list", metavar="IDS", default="", help="comma-separated broker ids (default: all)")
+    options.add_switch("--describe", "describe the brokers")
+    options.add_value("--topic-list", "TOPICS", "comma-separated topics (default: all)", default="")
+    options.add_value("--broker-list", "IDS", "comma-separated broker ids (default: all)", default="")
     add_json(options)
     return options
 

@@ -66,26 +66,23 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_connection()
-    action = options.add_argument_group("Actions (exactly one)")
-    action.add_argument("--generate", action="store_true", help="propose an assignment of topics to brokers")
-    action.add_argument("--execute", action="store_true", help="start to move replicas")
-    action.add_argument("--verify", action="store_true", help="print the progress, and lift the throttle when done")
-    action.add_argument("--cancel", action="store_true", help="cancel reassignments: the old replicas stay")
-    action.add_argument("--list", action="store_true", help="print the reassignments in progress")
-    options.add_argument(
-        FILE_FLAG, metavar="FILE",
-        help='{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}, as --generate prints it',
-    )  # fmt: skip
-    options.add_argument(TOPICS_FLAG, metavar="FILE", help='{"version":1,"topics":[{"topic":"orders"}]}')
-    options.add_argument("--broker-list", metavar="IDS", help="the brokers to place the topics on, such as 0,1,2")
-    options.add_argument(
-        "--throttle", metavar="BYTES", type=int, default=-1, help="copy at most BYTES per second (default: no limit)"
+    action = options.add_group("Actions (exactly one)")
+    action.add_switch("--generate", "propose an assignment of topics to brokers")
+    action.add_switch("--execute", "start to move replicas")
+    action.add_switch("--verify", "print the progress, and lift the throttle when done")
+    action.add_switch("--cancel", "cancel reassignments: the old replicas stay")
+    action.add_switch("--list", "print the reassignments in progress")
+    options.add_value(
+        FILE_FLAG,
+        "FILE",
+        '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}, as --generate prints it',
     )
-    options.add_argument("--additional", action="store_true", help="even if other reassignments are in progress")
-    options.add_argument(
-        "--disallow-replication-factor-change", action="store_true", help="refuse to change the number of replicas"
-    )
-    options.add_argument("--preserve-throttles", action="store_true", help="do not lift the throttle")
+    options.add_value(TOPICS_FLAG, "FILE", '{"version":1,"topics":[{"topic":"orders"}]}')
+    options.add_value("--broker-list", "IDS", "the brokers to place the topics on, such as 0,1,2")
+    options.add_number("--throttle", "BYTES", "copy at most BYTES per second (default: no limit)", default=-1)
+    options.add_switch("--additional", "even if other reassignments are in progress")
+    options.add_switch("--disallow-replication-factor-change", "refuse to change the number of replicas")
+    options.add_switch("--preserve-throttles", "do not lift the throttle")
     add_json(options, "--list, --verify")
     options.add_controller()
     options.add_without_effect("--disable-rack-aware")

@@ -50,40 +50,32 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_connection()
-    action = options.add_argument_group("Actions (exactly one)")
-    action.add_argument("--list", action="store_true", help="print the names of all topics")
-    action.add_argument("--create", action="store_true", help="create a topic")
-    action.add_argument("--delete", action="store_true", help="delete topics with all their records")
-    action.add_argument("--alter", action="store_true", help="add partitions to topics")
-    action.add_argument("--describe", action="store_true", help="print partitions, replicas and changed settings")
-    options.add_argument("--topic", metavar="TOPIC", help="the topic; a regular expression, except with --create")
-    options.add_argument("--topic-id", metavar="ID", help="the topic to describe, by its id")
-    options.add_argument(
-        "--config", metavar="NAME=VALUE", action="append", help="a setting of the new topic, repeatable"
-    )
-    options.add_argument("--delete-config", metavar="NAME", help="no longer supported, as in Kafka since 4.0")
-    options.add_argument(
-        "--partitions", metavar="N", type=int, help="number of partitions (default with --create: num.partitions)"
-    )
-    options.add_argument("--replication-factor", metavar="N", type=int, help="number of replicas of each partition")
-    options.add_argument(
-        "--replica-assignment", metavar="B:B,B:B,…", help="the brokers of each partition, the preferred leader first"
-    )
-    only = options.add_argument_group("With --describe, only")
-    only.add_argument("--under-replicated-partitions", action="store_true", help="partitions with replicas out of sync")
-    only.add_argument("--unavailable-partitions", action="store_true", help="partitions whose leader is not available")
-    only.add_argument("--under-min-isr-partitions", action="store_true", help="partitions below min.insync.replicas")
-    only.add_argument("--at-min-isr-partitions", action="store_true", help="partitions exactly at min.insync.replicas")
-    only.add_argument("--topics-with-overrides", action="store_true", help="topics with changed settings")
-    options.add_argument(
-        "--exit-code",
-        action="store_true",
-        help=f"with one of these reports: exit code {FOUND_EXIT_CODE} if it shows any partition",
+    action = options.add_group("Actions (exactly one)")
+    action.add_switch("--list", "print the names of all topics")
+    action.add_switch("--create", "create a topic")
+    action.add_switch("--delete", "delete topics with all their records")
+    action.add_switch("--alter", "add partitions to topics")
+    action.add_switch("--describe", "print partitions, replicas and changed settings")
+    options.add_value("--topic", "TOPIC", "the topic; a regular expression, except with --create")
+    options.add_value("--topic-id", "ID", "the topic to describe, by its id")
+    options.add_values("--config", "NAME=VALUE", "a setting of the new topic, repeatable")
+    options.add_value("--delete-config", "NAME", "no longer supported, as in Kafka since 4.0")
+    options.add_number("--partitions", "N", "number of partitions (default with --create: num.partitions)")
+    options.add_number("--replication-factor", "N", "number of replicas of each partition")
+    options.add_value("--replica-assignment", "B:B,B:B,…", "the brokers of each partition, the preferred leader first")
+    only = options.add_group("With --describe, only")
+    only.add_switch("--under-replicated-partitions", "partitions with replicas out of sync")
+    only.add_switch("--unavailable-partitions", "partitions whose leader is not available")
+    only.add_switch("--under-min-isr-partitions", "partitions below min.insync.replicas")
+    only.add_switch("--at-min-isr-partitions", "partitions exactly at min.insync.replicas")
+    only.add_switch("--topics-with-overrides", "topics with changed settings")
+    options.add_switch(
+        "--exit-code", f"with one of these reports: exit code {FOUND_EXIT_CODE} if it shows any partition"
     )
     add_json(options, "--list, --describe")
-    options.add_argument("--if-exists", action="store_true", help="succeed without effect if the topic does not exist")
-    options.add_argument("--if-not-exists", action="store_true", help="succeed without effect if the topic exists")
-    options.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's internal topics")
+    options.add_switch("--if-exists", "succeed without effect if the topic does not exist")
+    options.add_switch("--if-not-exists", "succeed without effect if the topic exists")
+    options.add_switch("--exclude-internal", "leave out Kafka's internal topics")
     options.add_without_effect("--partition-size-limit-per-response", metavar="N", type=int)
     return options
 

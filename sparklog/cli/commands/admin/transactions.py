@@ -52,16 +52,14 @@ def parser() -> CommandParser:
     options.add_actions(FLAGS)
     options.add_connection()
     options.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="the transactional id")
-    options.add_argument(
-        "--transactional-id-pattern", metavar="REGEX", help="list: only ids that match this regular expression"
-    )
-    options.add_argument("--duration-filter", metavar="MS", type=int, help="list: only transactions that run longer")
-    options.add_argument("--topic", metavar="TOPIC", help="the topic")
-    options.add_argument("--partition", metavar="N", type=int, help="its partition")
-    options.add_argument("--broker-id", metavar="N", type=int, help="a broker; all give the same answer")
-    options.add_argument("--max-transaction-timeout", metavar="MINUTES", type=int, help="find-hanging: without effect")
+    options.add_value("--transactional-id-pattern", "REGEX", "list: only ids that match this regular expression")
+    options.add_number("--duration-filter", "MS", "list: only transactions that run longer")
+    options.add_value("--topic", "TOPIC", "the topic")
+    options.add_number("--partition", "N", "its partition")
+    options.add_number("--broker-id", "N", "a broker; all give the same answer")
+    options.add_number("--max-transaction-timeout", "MINUTES", "find-hanging: without effect")
     for flag in ("--start-offset", "--producer-id", "--producer-epoch", "--coordinator-epoch"):
-        options.add_argument(flag, metavar="N", type=int, help="abort: without effect")
+        options.add_number(flag, "N", "abort: without effect")
     add_json(options, "list, describe, describe-producers, find-hanging")
     return options
 

@@ -59,19 +59,17 @@ def parser() -> CommandParser:
         "--topic TOPIC [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
-    options.add_argument(
+    options.add_value("--topic", "TOPIC", "the topic to send to")
+    options.add_values(
         "--reader-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="how a line is parsed: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
+        "NAME=VALUE",
+        "how a line is parsed: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
         "headers.separator (,), headers.key.separator (:), null.marker, ignore.error",
     )
     options.add_deprecated("--property", "--reader-property", metavar="NAME=VALUE", action="append")
-    options.add_argument("--reader-config", metavar="FILE", help="a properties file with reader properties")
-    options.add_argument("--line-reader", metavar="CLASS", default="LineMessageReader", help="only LineMessageReader")
-    options.add_argument("--sync", action="store_true", help="one commit for each line")
+    options.add_value("--reader-config", "FILE", "a properties file with reader properties")
+    options.add_value("--line-reader", "CLASS", "only LineMessageReader", default="LineMessageReader")
+    options.add_switch("--sync", "one commit for each line")
     options.add_argument(
         "--compression-codec",
         nargs="?",
@@ -79,38 +77,31 @@ def parser() -> CommandParser:
         metavar="CODEC",
         help="none, gzip (if no codec is named), snappy, lz4 or zstd; the topic's compression.type takes precedence",
     )
-    options.add_argument("--batch-size", metavar="BYTES", type=int, help="largest size of a commit in bytes (16777216)")
+    options.add_number("--batch-size", "BYTES", "largest size of a commit in bytes (16777216)")
     options.add_deprecated(
         "--max-partition-memory-bytes", "--batch-size", dest="partition_bytes", metavar="BYTES", type=int
     )
-    options.add_argument(
-        "--timeout", metavar="MS", type=int, help="how long a line waits for others to share its commit (1000)"
-    )
-    options.add_argument(
+    options.add_number("--timeout", "MS", "how long a line waits for others to share its commit (1000)")
+    options.add_values(
         "--command-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms, delivery.timeout.ms; others "
+        "NAME=VALUE",
+        "acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms, delivery.timeout.ms; others "
         "have no effect here",
     )
     options.add_deprecated("--producer-property", "--command-property", metavar="NAME=VALUE", action="append")
     options.add_deprecated("--producer.config", "--command-config", metavar="FILE")
-    options.add_argument(
+    options.add_value(
         "--request-required-acks",
-        metavar="ACKS",
-        help="which replicas must have a line before the next is sent: all in sync (-1, all), or the leader (1, 0)",
+        "ACKS",
+        "which replicas must have a line before the next is sent: all in sync (-1, all), or the leader (1, 0)",
     )
-    options.add_argument(
+    options.add_number(
         "--message-send-max-retries",
-        metavar="N",
-        type=int,
-        help="number of retries (default: 3 if replicas are missing; until delivery.timeout.ms, 120000, if the storage "
+        "N",
+        "number of retries (default: 3 if replicas are missing; until delivery.timeout.ms, 120000, if the storage "
         "does not answer)",
     )
-    options.add_argument(
-        "--retry-backoff-ms", metavar="MS", type=int, help="how long to wait before the first retry (100)"
-    )
+    options.add_number("--retry-backoff-ms", "MS", "how long to wait before the first retry (100)")
     for flag in (
         "--request-timeout-ms", "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
     ):  # fmt: skip

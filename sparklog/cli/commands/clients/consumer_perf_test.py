@@ -38,31 +38,24 @@ def parser() -> CommandParser:
         "(--topic TOPIC | --include REGEX) --num-records N [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
-    options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
-    options.add_argument("--num-records", metavar="N", type=int, help="stop after N records")
+    options.add_value("--topic", "TOPIC", "the topic to read")
+    options.add_value("--include", "REGEX", "read all topics that match this regular expression")
+    options.add_number("--num-records", "N", "stop after N records")
     options.add_deprecated("--messages", "--num-records", dest="messages", metavar="N", type=int)
-    options.add_argument("--group", metavar="GROUP", help="the group to join (perf-consumer-N)")
-    options.add_argument(
-        "--fetch-size", metavar="BYTES", type=int, default=MEGABYTE, help="read ahead per partition (1048576)"
-    )
-    options.add_argument("--from-latest", action="store_true", help="start at the end if the group has no offset")
+    options.add_value("--group", "GROUP", "the group to join (perf-consumer-N)")
+    options.add_number("--fetch-size", "BYTES", "read ahead per partition (1048576)", default=MEGABYTE)
+    options.add_switch("--from-latest", "start at the end if the group has no offset")
     options.add_argument(
         "--timeout", metavar="MS", type=int, nargs="?", default=10_000, const=10_000,
         help="stop after this time without records (10000)",
     )  # fmt: skip
-    options.add_argument("--show-detailed-stats", action="store_true", help="print a line for each reporting interval")
-    options.add_argument(
-        "--reporting-interval", metavar="MS", type=int, default=5000, help="time between two lines (5000)"
+    options.add_switch("--show-detailed-stats", "print a line for each reporting interval")
+    options.add_number("--reporting-interval", "MS", "time between two lines (5000)", default=5000)
+    options.add_value(
+        "--date-format", "FORMAT", "format of times, as for Java's SimpleDateFormat", default="yyyy-MM-dd HH:mm:ss:SSS"
     )
-    options.add_argument(
-        "--date-format",
-        metavar="FORMAT",
-        default="yyyy-MM-dd HH:mm:ss:SSS",
-        help="format of times, as for Java's SimpleDateFormat",
-    )
-    options.add_argument("--hide-header", action="store_true", help="print no header")
-    options.add_argument("--print-metrics", action="store_true", help="print the consumer's metrics at the end")
+    options.add_switch("--hide-header", "print no header")
+    options.add_switch("--print-metrics", "print the consumer's metrics at the end")
     add_properties(options, "--consumer.config", "max.poll.records")
     add_json(options)
     options.add_without_effect("--socket-buffer-size", metavar="BYTES", type=int)

@@ -44,17 +44,17 @@ def parser() -> CommandParser:
     )
     options.add_argument("positionals", nargs="*", help=argparse.SUPPRESS)
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic, created with one partition if it does not exist")
-    options.add_argument("--num-records", metavar="N", type=int, help="how many records")
-    options.add_argument("--producer-acks", metavar="ACKS", help="1 (the leader), or all replicas in sync (all, -1)")
-    options.add_argument("--record-size", metavar="BYTES", type=int, help="length of the values")
+    options.add_value("--topic", "TOPIC", "the topic, created with one partition if it does not exist")
+    options.add_number("--num-records", "N", "how many records")
+    options.add_value("--producer-acks", "ACKS", "1 (the leader), or all replicas in sync (all, -1)")
+    options.add_number("--record-size", "BYTES", "length of the values")
     for flag, meaning in (
         ("--record-key-size", "length of the keys"),
         ("--num-headers", "number of headers"),
         ("--record-header-key-size", "length of the header keys"),
         ("--record-header-size", "length of the header values"),
     ):
-        options.add_argument(flag, metavar="N", type=int, default=0, help=f"{meaning} (0)")
+        options.add_number(flag, "N", f"{meaning} (0)", default=0)
     add_json(options)
     return options
 

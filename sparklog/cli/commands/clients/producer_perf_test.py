@@ -46,34 +46,29 @@ def parser() -> CommandParser:
         "--topic TOPIC --num-records N --throughput N [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
-    options.add_argument("--num-records", metavar="N", type=int, help="how many records")
-    options.add_argument(
-        "--throughput", metavar="N", type=float, help="at most N records per second, or -1 for no limit"
+    options.add_value("--topic", "TOPIC", "the topic to send to")
+    options.add_number("--num-records", "N", "how many records")
+    options.add_value("--throughput", "N", "at most N records per second, or -1 for no limit", type=float)
+    payload = options.add_group("Payload (exactly one)")
+    payload.add_number("--record-size", "BYTES", "length of the values")
+    payload.add_value("--payload-file", "FILE", "values from this UTF-8 file, in random order")
+    payload.add_switch("--payload-monotonic", "0, 1, 2, … as text")
+    options.add_value("--payload-delimiter", "TEXT", "between values in the file (\\n)", default="\\n")
+    options.add_number("--record-key-range", "N", "keys are 0 to N-1")
+    options.add_value(
+        "--key-distribution",
+        "KIND",
+        "no keys (none), one after the other (range), or random",
+        default="none",
+        choices=("none", "range", "random"),
     )
-    payload = options.add_argument_group("Payload (exactly one)")
-    payload.add_argument("--record-size", metavar="BYTES", type=int, help="length of the values")
-    payload.add_argument("--payload-file", metavar="FILE", help="values from this UTF-8 file, in random order")
-    payload.add_argument("--payload-monotonic", action="store_true", help="0, 1, 2, … as text")
-    options.add_argument("--payload-delimiter", metavar="TEXT", default="\\n", help="between values in the file (\\n)")
-    options.add_argument("--record-key-range", metavar="N", type=int, help="keys are 0 to N-1")
-    options.add_argument(
-        "--key-distribution", metavar="KIND", default="none", choices=("none", "range", "random"),
-        help="no keys (none), one after the other (range), or random",
-    )  # fmt: skip
-    options.add_argument("--random-seed", metavar="SEED", type=int, default=0, help="of payloads and keys (0)")
+    options.add_number("--random-seed", "SEED", "of payloads and keys (0)", default=0)
     add_properties(options, "--producer.config", "linger.ms, batch.size, acks", "--producer-props")
-    options.add_argument("--print-metrics", action="store_true", help="print the producer's metrics at the end")
-    options.add_argument("--transactional-id", metavar="ID", help="send in transactions with this id")
-    options.add_argument(
-        "--transaction-duration-ms", metavar="MS", type=int, help="send in transactions, each committed after this time"
-    )
-    options.add_argument(
-        "--warmup-records", metavar="N", type=int, default=0, help="also print results without the first N"
-    )
-    options.add_argument(
-        "--reporting-interval", metavar="MS", type=int, default=5000, help="time between two lines (5000)"
-    )
+    options.add_switch("--print-metrics", "print the producer's metrics at the end")
+    options.add_value("--transactional-id", "ID", "send in transactions with this id")
+    options.add_number("--transaction-duration-ms", "MS", "send in transactions, each committed after this time")
+    options.add_number("--warmup-records", "N", "also print results without the first N", default=0)
+    options.add_number("--reporting-interval", "MS", "time between two lines (5000)", default=5000)
     add_json(options)
     return options
 

@@ -27,19 +27,13 @@ def parser() -> CommandParser:
         "--topic TOPIC [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
-    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="send N records (-1: until stopped)")
-    options.add_argument(
-        "--throughput", metavar="N", type=int, default=-1, help="at most N records per second (-1: no limit)"
-    )
-    options.add_argument(
-        "--acks", metavar="ACKS", type=int, default=-1, choices=(0, 1, -1), help="-1 all replicas in sync, 1 the leader"
-    )
-    options.add_argument(
-        "--message-create-time", metavar="MS", type=int, default=-1, help="timestamps that begin here, in ms since 1970"
-    )
-    options.add_argument("--value-prefix", metavar="N", type=int, help="values are N.0, N.1, …")
-    options.add_argument("--repeating-keys", metavar="N", type=int, help="keys are 0 to N-1, over and over")
+    options.add_value("--topic", "TOPIC", "the topic to send to")
+    options.add_number("--max-messages", "N", "send N records (-1: until stopped)", default=-1)
+    options.add_number("--throughput", "N", "at most N records per second (-1: no limit)", default=-1)
+    options.add_number("--acks", "ACKS", "-1 all replicas in sync, 1 the leader", default=-1, choices=(0, 1, -1))
+    options.add_number("--message-create-time", "MS", "timestamps that begin here, in ms since 1970", default=-1)
+    options.add_number("--value-prefix", "N", "values are N.0, N.1, …")
+    options.add_number("--repeating-keys", "N", "keys are 0 to N-1, over and over")
     add_properties(options, "--producer.config", "linger.ms, batch.size")
     return options
 

@@ -48,17 +48,13 @@ def parser() -> CommandParser:
         "--files FILE[,FILE…] [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--files", metavar="FILES", help="comma-separated .log and .index files, as paths or URLs")
-    options.add_argument(
-        "--print-data-log", action="store_true", help="print the records of a .log with keys and values"
-    )
-    options.add_argument("--deep-iteration", action="store_true", help="print the records without keys and values")
-    options.add_argument(
-        "--skip-record-metadata", action="store_true", help="print only keys and values (--json: no effect)"
-    )
-    options.add_argument("--verify-index-only", action="store_true", help="check an .index against its .log, silently")
-    options.add_argument("--index-sanity-check", action="store_true", help="check an .index by itself")
-    options.add_argument("--max-bytes", metavar="BYTES", type=int, help="stop after the batches that start within this")
+    options.add_value("--files", "FILES", "comma-separated .log and .index files, as paths or URLs")
+    options.add_switch("--print-data-log", "print the records of a .log with keys and values")
+    options.add_switch("--deep-iteration", "print the records without keys and values")
+    options.add_switch("--skip-record-metadata", "print only keys and values (--json: no effect)")
+    options.add_switch("--verify-index-only", "check an .index against its .log, silently")
+    options.add_switch("--index-sanity-check", "check an .index by itself")
+    options.add_number("--max-bytes", "BYTES", "stop after the batches that start within this")
     for part in ("value", "key"):
         options.add_argument(
             f"--{part}-decoder-class",

@@ -37,33 +37,20 @@ def parser() -> CommandParser:
         "sparklog fsck --bootstrap-server /data/log --workers 2",
     )
     options.add_connection()
-    options.add_argument(
-        "--topic", metavar="TOPIC", action="append", default=[], help="only data files of this topic, repeatable"
-    )
-    options.add_argument("--partitions", metavar="NUMBERS", help="only data files of these partitions, such as 0,3")
-    options.add_argument(
-        "--fast", action="store_true", help="do not read the batches: find missing, short or misplaced files"
-    )
-    options.add_argument(
-        "--repair", action="store_true", help="repair what can be repaired from sound copies and commits; never guesses"
-    )
-    options.add_argument("--dry-run", action="store_true", help="with --repair: only print what would be done")
-    options.add_argument(
-        "--mirror",
-        metavar="ROOT",
-        action="append",
-        default=[],
-        help="with --repair: a copy of the commit log to take commits from, repeatable",
-    )
-    options.add_argument(
+    options.add_values("--topic", "TOPIC", "only data files of this topic, repeatable")
+    options.add_value("--partitions", "NUMBERS", "only data files of these partitions, such as 0,3")
+    options.add_switch("--fast", "do not read the batches: find missing, short or misplaced files")
+    options.add_switch("--repair", "repair what can be repaired from sound copies and commits; never guesses")
+    options.add_switch("--dry-run", "with --repair: only print what would be done")
+    options.add_values("--mirror", "ROOT", "with --repair: a copy of the commit log to take commits from, repeatable")
+    options.add_number(
         "--end-at",
-        metavar="VERSION",
-        type=int,
-        help="with --repair: end the log at this version, and move later files out of the way. For a root that was "
+        "VERSION",
+        "with --repair: end the log at this version, and move later files out of the way. For a root that was "
         "restored from a copy while clients were running; stop all writers first",
     )
-    options.add_argument("--json", action="store_true", help="print the report as JSON")
-    options.add_argument("--progress", action="store_true", help="print progress even if stderr is not a terminal")
+    options.add_switch("--json", "print the report as JSON")
+    options.add_switch("--progress", "print progress even if stderr is not a terminal")
     add_runner_options(options)
     return options
 

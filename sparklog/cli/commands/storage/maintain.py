@@ -47,17 +47,13 @@ def parser() -> CommandParser:
         "--once|--loop [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--once", action="store_true", help="one pass; exit code 1 if anything failed")
-    options.add_argument(
-        "--loop",
-        action="store_true",
-        help="run until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)",
+    options.add_switch("--once", "one pass; exit code 1 if anything failed")
+    options.add_switch(
+        "--loop", "run until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)"
     )
-    options.add_argument("--only", metavar="STEPS", help="comma-separated steps (default: all)")
-    options.add_argument(
-        "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that work on topics"
-    )
-    options.add_argument("--mirror", metavar="URL", help="where to mirror the commit log to (see `sparklog cluster`)")
+    options.add_value("--only", "STEPS", "comma-separated steps (default: all)")
+    options.add_value("--topic", "TOPIC", "a topic, or a regular expression, for the steps that work on topics")
+    options.add_value("--mirror", "URL", "where to mirror the commit log to (see `sparklog cluster`)")
     add_json(options, what="one JSON object, with --loop one per line")
     add_runner_options(options)
     return options

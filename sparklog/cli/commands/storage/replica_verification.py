@@ -38,10 +38,8 @@ def parser() -> CommandParser:
         "sparklog replica-verification --bootstrap-server /data/log --topics-include 'orders.*'",
     )
     options.add_connection()
-    options.add_argument("--broker-list", metavar="ROOT", help="same as --bootstrap-server")
-    options.add_argument(
-        "--topics-include", metavar="REGEX", default=".*", help="topics, by a regular expression (all)"
-    )
+    options.add_value("--broker-list", "ROOT", "same as --bootstrap-server")
+    options.add_value("--topics-include", "REGEX", "topics, by a regular expression (all)", default=".*")
     options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N", type=int)
     add_json(options)
     add_runner_options(options)

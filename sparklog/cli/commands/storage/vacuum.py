@@ -33,14 +33,16 @@ def parser() -> CommandParser:
         "sparklog vacuum --bootstrap-server /data/log --older-than 7d --execute",
     )
     options.add_connection()
-    options.add_argument("--execute", action="store_true", help="delete the files (default: only list them)")
-    options.add_argument("--dry-run", action="store_true", help="only list the files (the default)")
-    options.add_argument(
-        "--older-than", metavar="TIME", default="7d",
-        help="only files begun longer ago than this, such as 36h or 7d (7d); units are s, m, h and d",
-    )  # fmt: skip
-    options.add_argument("--force", action="store_true", help="allow less than a day for --older-than")
-    options.add_argument("--verbose", action="store_true", help=f"list every file, not only {MAX_LISTED} of them")
+    options.add_switch("--execute", "delete the files (default: only list them)")
+    options.add_switch("--dry-run", "only list the files (the default)")
+    options.add_value(
+        "--older-than",
+        "TIME",
+        "only files begun longer ago than this, such as 36h or 7d (7d); units are s, m, h and d",
+        default="7d",
+    )
+    options.add_switch("--force", "allow less than a day for --older-than")
+    options.add_switch("--verbose", f"list every file, not only {MAX_LISTED} of them")
     add_json(options)
     return options
 
