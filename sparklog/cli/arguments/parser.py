@@ -14,7 +14,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparklog.config.environment import KAFKA_EXIT_CODES_VARIABLE, ROOT_VARIABLE, default_root, is_enabled
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STORAGE_PROPERTY_PREFIX = "storage."
-"""Prefix of the storage options in a --command-config file."""
 
 
 _BROKER_LIST = re.compile(r"\[?[A-Za-z0-9.:-]+\]?:\d{1,5}(\s*,\s*\[?[A-Za-z0-9.:-]+\]?:\d{1,5})*")
@@ -83,8 +83,16 @@ def explain(error: Exception) -> str:
 
 
 def join(items: Iterable[object]) -> str:
-    """Return the items separated by commas."""
     return ",".join(map(str, items))
+
+
+def duplicates(items: Iterable[Any]) -> list[Any]:
+    """Return the items that occur more than once, sorted."""
+    return sorted(item for item, count in Counter(items).items() if count > 1)
+
+
+def plural_s(number: int) -> str:
+    return "" if number == 1 else "s"
 
 
 def set_logging(debug: bool) -> None:
@@ -102,10 +110,6 @@ def use_kafka_exit_codes(options: argparse.Namespace | None = None) -> bool:
 def failure_code(options: argparse.Namespace, kafka_code: int = 0) -> int:
     """Return the exit code of a command that failed in whole or in part: 1, or that of Kafka's tool."""
     return kafka_code if use_kafka_exit_codes(options) else 1
-
-
-def flush_output() -> None:
-    sys.stdout.flush()
 
 
 def silence_output() -> None:
@@ -152,8 +156,6 @@ def optional_output(enabled: bool) -> Iterator[None]:
 
 
 class _Options(argparse._ActionsContainer):
-    """The kinds of options that commands have."""
-
     def add_switch(self, flag: str, help: str) -> None:
         self.add_argument(flag, action="store_true", help=help)
 
@@ -245,7 +247,6 @@ class CommandParser(_Options, argparse.ArgumentParser):
         self._deprecated[flag] = use
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments. Raises UsageError, with a suggestion for a misspelled flag."""
         used = {argument.partition("=")[0] for argument in arguments}
         for flag, use in self._deprecated.items():
             same = self._option_string_actions[flag].dest == self._option_string_actions[use].dest
@@ -293,8 +294,6 @@ class _StoreOnce(argparse.Action):
 
 
 class _Version(argparse.Action):
-    """Print the version, which is imported only for this."""
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(nargs=0, **settings)
 
@@ -316,6 +315,14 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         if not isinstance(action, argparse._AppendAction) or "repeat" in (action.help or ""):
             return action.help
         return f"{action.help}; repeatable"
+
+
+def require_action(action: str | None, known: Collection[str], listed: str = "") -> None:
+    """Raise UsageError, with a suggestion, unless this is a known action; ``listed`` names those in words."""
+    if action in known:
+        return
+    reason = f"unknown action {action!r}" if action else "missing action"
+    raise UsageError(f"{reason}: {listed or ', '.join(known)}{did_you_mean(action or '', known)}")
 
 
 def require(options: argparse.Namespace, *names: str) -> None:
@@ -365,15 +372,28 @@ def read_properties_file(path: str, flag: str) -> dict[str, str]:
         raise UsageError(f"{flag}: {path} cannot be read: {error}") from error
 
 
+def read_command_config(options: argparse.Namespace) -> dict[str, str]:
+    """Return the properties of the file of ``--command-config``; none without it. Raises UsageError."""
+    return read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+
+
+def parse_broker_ids(text: str, skip_empty: bool = False) -> list[int]:
+    """Parse ``--broker-list``; an empty part is an error unless it is skipped. Raises UsageError."""
+    try:
+        return [int(part) for part in text.split(",") if part.strip() or not skip_empty]
+    except ValueError:
+        raise UsageError(
+            f"invalid --broker-list {text!r}: must be a comma-separated list of broker ids, such as 0,1,2"
+        ) from None
+
+
 # -- connection
 
 
 def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     """Return the cluster's root and its storage options: from flags, else the config file, else the environment."""
     refuse_controller(options)
-    properties: dict[str, str] = {}
-    if options.command_config:
-        properties = read_properties_file(options.command_config, "--command-config")
+    properties = read_command_config(options)
     root = options.bootstrap_server or properties.get("bootstrap.servers") or default_root()
     if not root:
         raise UsageError(
@@ -384,7 +404,6 @@ def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object
 
 
 def refuse_controller(options: argparse.Namespace) -> None:
-    """Raise UsageError if ``--bootstrap-controller`` is given."""
     if getattr(options, "bootstrap_controller", None) is not None:
         raise UsageError("there is no controller to connect to: give the cluster's root as --bootstrap-server")
 
@@ -419,7 +438,6 @@ def _parse_storage_value(name: str, text: str) -> object:
 
 
 def connect(options: argparse.Namespace) -> Coordinator:
-    """Open the cluster that the options name."""
     root, storage_options = bootstrap_server(options)
     from sparklog.coordinator import open_cluster
 
@@ -451,7 +469,5 @@ def connect_admin(options: argparse.Namespace) -> Iterator[AdminClient]:
 
 
 class _Notes(logging.Handler):
-    """Prints the notes of the admin client on standard error."""
-
     def emit(self, record: logging.LogRecord) -> None:
         complain(f"Note: {getattr(record, 'note', record.getMessage())}")

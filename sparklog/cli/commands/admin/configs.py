@@ -16,13 +16,14 @@ from sparklog.cli.arguments.parser import (
     complain,
     connect_admin,
     given,
+    read_command_config,
     read_properties_file,
     refuse_controller,
     refuse_together,
     say,
     use_kafka_exit_codes,
 )
-from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.output.json_output import add_json, print_document
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -31,22 +32,8 @@ TYPES = ("topics", "brokers")
 ELSEWHERE = ("broker-loggers", "users", "clients", "ips", "client-metrics", "groups")
 """Kafka's other entity types."""
 
-_FLAGS = {
-    "topic": "topics",
-    "broker": "brokers",
-    "client": "clients",
-    "user": "users",
-    "broker_logger": "broker-loggers",
-    "ip": "ips",
-    "group": "groups",
-    "client_metrics": "client-metrics",
-}
-_DEFAULT_FLAGS = {
-    "broker_defaults": "brokers",
-    "client_defaults": "clients",
-    "user_defaults": "users",
-    "ip_defaults": "ips",
-}
+_FLAGS = ("topic", "broker", "client", "user", "broker_logger", "ip", "group", "client_metrics")
+_DEFAULT_FLAGS = ("broker_defaults", "client_defaults", "user_defaults", "ip_defaults")
 _OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
 """Kafka's regular expression for ignoring commas and equals signs between brackets."""
 
@@ -103,8 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     """Return type and name: "" for the default entity, None for all. Raises UsageError as Kafka's checkArgs does."""
-    if options.command_config:  # first, as Kafka's tool does
-        read_properties_file(options.command_config, "--command-config")
+    read_command_config(options)  # first, as Kafka's tool does
     if options.alter == options.describe:
         raise UsageError("Command must include exactly one action: --describe, --alter")
     for name in ("add-config", "add-config-file", "delete-config"):
@@ -112,8 +98,8 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     refuse_together(options, "all", ["alter"])
     refuse_together(options, "json", ["alter"])
     refuse_controller(options)
-    flags = [(kind, str(getattr(options, flag))) for flag, kind in _FLAGS.items() if given(options, flag)]
-    flags += [(kind, "") for flag, kind in _DEFAULT_FLAGS.items() if given(options, flag)]
+    flags = [(_kind(flag), str(getattr(options, flag))) for flag in _FLAGS if given(options, flag)]
+    flags += [(_kind(flag), "") for flag in _DEFAULT_FLAGS if given(options, flag)]
     general = options.entity_type or options.entity_name or options.entity_default
     if flags and general:
         raise UsageError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
@@ -123,6 +109,11 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     if len(entities) > 1:
         raise UsageError(f"Only one entity may be specified, not {', '.join(kind for kind, _ in entities)}")
     return _check_entity(options, *entities[0])
+
+
+def _kind(flag: str) -> str:
+    """Return the type that Kafka has for an entity: ``client_defaults`` are of ``clients``."""
+    return flag.removesuffix("_defaults").removesuffix("s").replace("_", "-") + "s"
 
 
 def _general_entity(options: argparse.Namespace) -> list[tuple[str, str | None]]:
@@ -218,10 +209,6 @@ def _describe(admin: AdminClient, kind: str, name: str | None, options: argparse
 
     describe = config_listing.topics if kind == "topics" else config_listing.brokers
     descriptions = describe(admin.read_state(), name, options.all)
-    if options.json:
-        print_json(descriptions)
-        return
-    if not descriptions.entities and name:
+    if not descriptions.entities and name and not options.json:
         say(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
-    for line in config_listing.lines(descriptions, options.all):
-        print(line)
+    print_document(descriptions, options.json, config_listing.lines(descriptions, options.all))

@@ -13,17 +13,19 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.group_partitions import parse_topic_partitions
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
     complain,
     connect_admin,
     failure_code,
+    given,
     refuse_together,
     say,
 )
-from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.arguments.patterns import parse_topic_partitions
+from sparklog.cli.output.json_output import add_json, print_document, print_json
+from sparklog.cli.output.tables import table
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
@@ -32,15 +34,8 @@ if TYPE_CHECKING:
 
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 SCENARIOS = (
-    "to-offset",
-    "shift-by",
-    "to-datetime",
-    "by-duration",
-    "to-earliest",
-    "to-latest",
-    "to-current",
-    "from-file",
-)
+    "to-offset", "shift-by", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "from-file",
+)  # fmt: skip
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 TYPES = ("Classic", "Consumer")
 """The values that Kafka's tool accepts; a group here is Classic, and PreparingRebalance, Stable or Empty."""
@@ -105,7 +100,7 @@ def _add_reset(options: CommandParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if sum(_has(options, action) for action in ACTIONS) != 1:
+    if sum(given(options, action) for action in ACTIONS) != 1:
         raise UsageError(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
     _check(options)
     if options.validate_regex is not None:
@@ -125,27 +120,21 @@ def run(options: argparse.Namespace) -> int:
         return reset_offsets(admin, options, groups)
 
 
-def _has(options: argparse.Namespace, name: str) -> bool:
-    """Whether an option was given; ``--to-offset 0`` and ``--state`` without a value count as given."""
-    value = getattr(options, name.replace("-", "_"))
-    return value is not None and value is not False and value != []
-
-
 def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for options that cannot be combined, as Kafka's checkArgs does."""
-    unavailable = [name for name in ("members", "verbose", "offsets") if _has(options, name) and not options.describe]
+    unavailable = [name for name in ("members", "verbose", "offsets") if given(options, name) and not options.describe]
     unavailable += ["state"] if options.state is not None and not (options.describe or options.list) else []
     unavailable += ["type"] if options.type is not None and not options.list else []
     if unavailable:
         shown = ", ".join(unavailable)
         raise UsageError(f"Option(s) [{shown}] are unavailable given other options on the command line")
     if options.describe:
-        if sum(_has(options, name) for name in ("members", "offsets", "state")) > 1:
+        if sum(given(options, name) for name in ("members", "offsets", "state")) > 1:
             raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
         if options.state:
             raise UsageError("Option [describe] does not take a value for [state]")
     for action in ("describe", "delete", "reset-offsets"):
-        if _has(options, action) and not options.group and not options.all_groups:
+        if given(options, action) and not options.group and not options.all_groups:
             raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
     if options.delete and options.topic:
         raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
@@ -163,7 +152,7 @@ def _check(options: argparse.Namespace) -> None:
 def _check_reset(options: argparse.Namespace) -> None:
     if options.dry_run and options.execute:
         raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    scenarios = [name for name in SCENARIOS if _has(options, name)]
+    scenarios = [name for name in SCENARIOS if given(options, name)]
     if len(scenarios) > 1:
         raise UsageError(f'Option "[{scenarios[0]}]" can\'t be used with option "[{scenarios[1]}]"')
     if not scenarios:
@@ -201,19 +190,15 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> int:
         ConsumerGroupName(group=group["group_id"], type=group["group_type"].title(), state=group["group_state"])
         for group in admin.list_groups(None, wanted_states, wanted_types)
     ]
-    if options.json:
-        print_json(ConsumerGroupList(groups=listed))
-        return 0
-    rows = [(printable(group.group), group.type, group.state) for group in listed]
+    names = [printable(group.group) for group in listed]
     if states is None and types is None:
-        print("".join(f"{name}\n" for name, _, _ in rows), end="")
-        return 0
-    width = max([15, *(len(name) for name, _, _ in rows)]) + 10
-    for name, kind, state in [("GROUP", "TYPE", "STATE"), *rows]:
-        line = f"{name:<{width}}"
-        line += f" {kind:<20}" if types is not None else ""
-        line += f" {state:<20}" if states is not None else ""
-        print(line)
+        lines = names
+    else:
+        columns = [["GROUP", *names]]
+        columns += [["TYPE", *(group.type for group in listed)]] if types is not None else []
+        columns += [["STATE", *(group.state for group in listed)]] if states is not None else []
+        lines = table(zip(*columns, strict=True), [max([15, *map(len, names)]) + 10, 20, 20][: len(columns)])
+    print_document(ConsumerGroupList(groups=listed), options.json, lines)
     return 0
 
 
@@ -295,7 +280,6 @@ def _delete(admin: AdminClient, groups: list[str], options: argparse.Namespace) 
 
 
 def _delete_offsets(admin: AdminClient, options: argparse.Namespace) -> int:
-    """Delete a group's offsets of some partitions and print the outcome for each."""
     from sparklog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError
 
     group = options.group[0]
@@ -317,10 +301,8 @@ def _delete_offsets(admin: AdminClient, options: argparse.Namespace) -> int:
         complain(f"Error: {failure}")
     else:
         print(f"Request succeeded for deleting offsets from group {printable(group)}.")
-    width = max([15, *(len(printable(topic)) for topic, _ in results)])
-    print(f"\n{'TOPIC':<{width}} {'PARTITION':<10} {'STATUS':<15}")
-    for (topic, number), outcome in sorted(results.items()):
-        say(f"{printable(topic):<{width}} {'-' if number < 0 else number:<10} {outcome:<15}")
+    rows = [(topic, "-" if number < 0 else number, outcome) for (topic, number), outcome in sorted(results.items())]
+    print("", *table([("TOPIC", "PARTITION", "STATUS"), *rows], [-15, 10, 15]), sep="\n")
     return failure_code(options) if failure else 0
 
 

@@ -12,19 +12,21 @@ from sparklog.cli.arguments.parser import (
     UsageError,
     complain,
     connect_admin,
+    duplicates,
     given,
+    join,
     refuse_together,
     require,
     say,
 )
-from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
     from sparklog.protocol.state import State, TopicState
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 ERROR_PREFIX = "Error while executing topic command : "
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
@@ -212,9 +214,8 @@ def _parse_assignment(text: str | None) -> list[list[int]]:
                 f"--replica-assignment: partition {number}: invalid broker ids {part!r}: expected ids such as 0:1",
                 prefixed=True,
             ) from None
-        duplicates = sorted({broker for broker in brokers if brokers.count(broker) > 1})
-        if duplicates:
-            entries = ",".join(map(str, duplicates))
+        if repeated := duplicates(brokers):
+            entries = join(repeated)
             raise UsageError(f"Partition replica lists may not contain duplicate entries: {entries}", prefixed=True)
         if assignment and len(brokers) != len(assignment[0]):
             raise UsageError(f"Partition {number} has different replication factor: {brokers}", prefixed=True)
@@ -228,15 +229,11 @@ def _parse_assignment(text: str | None) -> list[list[int]]:
 def _list(options: argparse.Namespace, admin: AdminClient) -> int:
     from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.cli.output.topic_listing import listing
-    from sparklog.client.consumer.offsets_topic import listed_topics
+    from sparklog.client.admin.offsets_topic import listed_topics
 
     state = admin.read_state()
     topic_list = listing(state, matching_topics(listed_topics(state), options.topic, options.exclude_internal))
-    if options.json:
-        print_json(topic_list)
-        return 0
-    for topic in topic_list.topics:
-        say(topic.topic)
+    print_document(topic_list, options.json, (printable(topic.topic) for topic in topic_list.topics))
     return 0
 
 
@@ -246,23 +243,16 @@ def _describe(options: argparse.Namespace, admin: AdminClient) -> int:
     state = admin.read_state()
     reports = [report for report in REPORTS if given(options, report)]
     described = descriptions(state, _select_topics(options, state), reports, options.topics_with_overrides)
-    if options.json:
-        print_json(described)
-    else:
-        for line in lines(described, heads=not reports):
-            print(line)
+    print_document(described, options.json, lines(described, heads=not reports))
     return FOUND_EXIT_CODE if options.exit_code and described.topics else 0
 
 
 def _select_topics(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
     if options.topic_id in (None, NO_TOPIC_ID):
-        from sparklog.client.consumer.offsets_topic import described_topic, listed_topics
-        from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+        from sparklog.client.admin.offsets_topic import described_topic, listed_topics
 
-        listed = listed_topics(state)
-        if options.topic == CONSUMER_OFFSETS_TOPIC:  # it can be read before there are groups
-            listed = [options.topic]
-        return [described_topic(state, name) for name in _match_topics(options, listed)]
+        names = _match_topics(options, listed_topics(state, options.topic))
+        return [described_topic(state, name) for name in names]
     if options.topic is not None:
         note = "Only topic id will be used when both --topic and --topic-id are specified"
         print(note, file=sys.stderr if options.json else sys.stdout)

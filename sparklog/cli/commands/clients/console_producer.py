@@ -22,6 +22,7 @@ from sparklog.cli.arguments.parser import (
     connect,
     logger,
     parse_pairs,
+    read_command_config,
     read_properties_file,
     require,
 )
@@ -133,8 +134,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Settings(NamedTuple):
-    """When and how lines are sent."""
-
     codec: str
     batch_bytes: int
     batch_records: int
@@ -145,21 +144,17 @@ class _Settings(NamedTuple):
 
 def _settings(options: argparse.Namespace) -> _Settings:
     """Resolve settings: from flags, else --command-property, else --command-config, else Kafka's defaults."""
-    properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    properties = read_command_config(options)
     properties.update(parse_pairs(options.command_property, "--command-property"))
     for name in properties.keys() - PROPERTIES:
         logger.debug("producer setting %s has no effect here", name)
     codec = options.compression_codec or properties.get("compression.type", "none")
     if codec not in CODECS:
         raise UsageError(f"unknown codec {codec!r}: must be one of {', '.join(CODECS)}{did_you_mean(codec, CODECS)}")
+    size = options.batch_size if options.partition_bytes is None else options.partition_bytes
     return _Settings(
         codec=codec,
-        batch_bytes=_number(
-            options.batch_size if options.partition_bytes is None else options.partition_bytes,
-            properties,
-            "batch.size",
-            BATCH_BYTES,
-        ),
+        batch_bytes=_number(size, properties, "batch.size", BATCH_BYTES),
         batch_records=1 if options.sync else BATCH_RECORDS,
         linger_ms=_number(options.timeout, properties, "linger.ms", 1000),
         acks=_acks(options.request_required_acks or properties.get("acks", "all")),

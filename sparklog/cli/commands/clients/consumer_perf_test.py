@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client
+from sparklog.cli.commands.clients.throughput import MEGABYTE, StopRequest, print_metrics
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.cli.output.documents import ConsumerPerformance
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.clock import Clock
     from sparklog.types import TopicPartition
 
-MEGABYTE = 1024 * 1024
 POLL_MS = 100
 GROUP_NUMBERS = 100_000
 NEW_FIELDS = "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
@@ -64,10 +63,9 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    show = date_format(options.date_format)
+    show = DateFormat(options.date_format)
     properties = read_properties(options)
     cluster = connect_client(options, "Consumer")
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.client.consumer.config import DEFAULTS
     from sparklog.client.consumer.consumer import Consumer
 
@@ -95,8 +93,6 @@ def run(options: argparse.Namespace) -> int:
             print(_summary(result, show))
         metrics = consumer.metrics()
     if options.print_metrics and not options.json:
-        from sparklog.cli.commands.clients.throughput import print_metrics
-
         print_metrics(metrics, str(arguments["client_id"]))
     return stop.exit_code
 
@@ -116,8 +112,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 class _Progress(NamedTuple):
-    """The totals when a line was printed."""
-
     time: float
     records: int
     size: int
@@ -222,7 +216,6 @@ class _Measurement:
 
 
 def _summary(result: ConsumerPerformance, show: DateFormat) -> str:
-    """Format the line of Kafka's tool."""
     return (
         f"{show(result.start_ms)}, {show(result.end_ms)}, {result.size_bytes / MEGABYTE:.4f}, "
         f"{result.mb_per_second:.4f}, {result.records}, {result.records_per_second:.4f}, {result.rebalance_ms}, "
@@ -272,8 +265,3 @@ class DateFormat:
         return "".join(
             str(milliseconds).zfill(width) if width else moment.strftime(part) for part, width in self._parts
         )
-
-
-def date_format(pattern: str) -> DateFormat:
-    """What shows milliseconds since 1970 in this format. Raises UsageError."""
-    return DateFormat(pattern)

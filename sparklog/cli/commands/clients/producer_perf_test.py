@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client, require
+from sparklog.cli.commands.clients.throughput import (
+    MEGABYTE,
+    StopRequest,
+    Throttle,
+    letters,
+    percentiles,
+    print_metrics,
+)
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.cli.output.documents import SendingRate
     from sparklog.client.producer.futures import FutureRecordMetadata
     from sparklog.client.producer.producer import Producer
     from sparklog.clock import Clock
 
-MEGABYTE = 1024 * 1024
 KEPT_LATENCIES = 500_000
 """Largest number of latencies kept, an even sample; percentiles are computed from it."""
 SHOWN_ERRORS = 5
@@ -34,7 +40,6 @@ POLL_SECONDS = 0.001
 """Interval of checking the futures while nothing is sent: the precision of a latency."""
 DEFAULT_TRANSACTION_MS = 3000
 CLIENT_ID = "perf-producer-client"
-_LETTERS = bytes(65 + byte % 26 for byte in range(256))
 
 
 def parser() -> CommandParser:
@@ -87,8 +92,6 @@ def run(options: argparse.Namespace) -> int:
     with Producer(cluster=cluster, **arguments) as producer:
         code = _measure(options, producer, payloads, clock, transaction_ms)
         if options.print_metrics and not options.json:
-            from sparklog.cli.commands.clients.throughput import print_metrics
-
             print_metrics(producer.metrics(), str(arguments["client_id"]))
         return code
 
@@ -97,10 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    require(options, "topic")
-    for name in ("num-records", "throughput"):
-        if getattr(options, name.replace("-", "_")) is None:
-            raise UsageError(f'Missing required argument "[{name}]"')
+    require(options, "topic", "num-records", "throughput")
     payloads = [options.record_size is not None, options.payload_file is not None, options.payload_monotonic]
     if sum(payloads) != 1:
         raise UsageError("exactly one of --record-size, --payload-file and --payload-monotonic is required")
@@ -148,7 +148,7 @@ class _Payloads:
             return b"%d" % number
         if self._values:
             return self._values[self._draw(b"v", number) % len(self._values)]
-        return hashlib.shake_128(self._seed + b"%d" % number).digest(self._size).translate(_LETTERS)
+        return letters(self._seed + b"%d" % number, self._size)
 
     def key(self, number: int) -> bytes | None:
         if self._keys == "range":
@@ -227,12 +227,11 @@ class _Stats:
         self._window, self._window_start = [0, 0, 0, 0], now
 
     def rate(self) -> SendingRate:
-        """Return the totals so far."""
         from sparklog.cli.output.documents import Latencies, SendingRate
 
         seconds = max(self._clock.monotonic() - self._start, 0.001)
         ordered = sorted(self._latencies) or [0]
-        p50, p95, p99, p999 = (ordered[min(int(p * len(ordered)), len(ordered) - 1)] for p in (0.5, 0.95, 0.99, 0.999))
+        p50, p95, p99, p999 = percentiles(ordered, 0.5, 0.95, 0.99, 0.999)
         return SendingRate(
             records=self._count,
             size_bytes=self._bytes,
@@ -246,7 +245,6 @@ class _Stats:
 
 
 def _total(rate: SendingRate, steady: bool) -> str:
-    """Format the last line of Kafka's tool."""
     latency = rate.latency_ms
     return (
         f"{rate.records}{' steady state' if steady else ''} records sent, {rate.records_per_second:f} "
@@ -274,8 +272,6 @@ class _Run:
         self.failed = 0
 
     def send_all(self, transaction_ms: int | None) -> None:
-        from sparklog.cli.commands.clients.throughput import Throttle
-
         options, producer, clock = self._options, self._producer, self._clock
         throttle = Throttle(clock, options.throughput, self._stop, self.check_futures)
         in_transaction, transaction_start = 0, 0.0
@@ -304,7 +300,6 @@ class _Run:
             producer.commit_transaction()
 
     def check_futures(self) -> None:
-        """Record the results of futures that are done."""
         pending = self._pending
         if not pending or not pending[0][0].is_done:
             return
@@ -335,7 +330,6 @@ class _Run:
 def _measure(
     options: argparse.Namespace, producer: Producer, payloads: _Payloads, clock: Clock, transaction_ms: int | None
 ) -> int:
-    from sparklog.cli.commands.clients.throughput import StopRequest
 
     if options.warmup_records > 0 and not options.json:
         print(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, java_assignors, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
+from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import ConsumerRecord
     from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -61,7 +61,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"Group protocol must be one of {', '.join(PROTOCOLS)}, not {options.group_protocol!r}")
     properties = read_properties(options)
     cluster = connect_client(options, "Consumer")
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.consumer.config import DEFAULTS
     from sparklog.client.consumer.consumer import Consumer
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
+from sparklog.cli.commands.clients.throughput import EventLines, StopRequest, Throttle
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.producer.producer import Producer
     from sparklog.clock import Clock
 
@@ -44,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--repeating-keys should be greater than zero.")
     properties = read_properties(options)
     cluster = connect_client(options, "Producer")
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.producer.config import DEFAULTS
     from sparklog.client.producer.producer import Producer
 
@@ -82,8 +81,6 @@ class _Sender:
         self._clock = clock
 
     def send_all(self, stop: StopRequest) -> None:
-        from sparklog.cli.commands.clients.throughput import Throttle
-
         throttle = Throttle(self._clock, self._options.throughput, stop)
         limit = self._options.max_messages
         number = 0

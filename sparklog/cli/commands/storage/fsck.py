@@ -16,11 +16,8 @@ from sparklog.types import printable
 if TYPE_CHECKING:
     from sparklog.maintenance.fsck.check import Scope
     from sparklog.maintenance.fsck.kinds import Report
-    from sparklog.maintenance.runner import TaskRunner
-    from sparklog.store.base import Store
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 FAILURE_EXIT_CODE = 2
 """Tells a check that could not run from one with findings."""
 
@@ -62,14 +59,23 @@ def run(options: argparse.Namespace) -> int:
 
     store = open_store(root, storage_options)
     mirrors = [open_store(mirror, storage_options) for mirror in options.mirror]
-    with task_runners(options, "fsck", progress=False) as runners:
-        report = _check(options, scope, store, mirrors, storage_options, runners("check of data files"))
-    _print(options, report)
-    return 0 if report.clean else 1
+    from sparklog.maintenance.fsck.check import check_cluster
+    from sparklog.maintenance.fsck.repair import repair_cluster
+
+    with (
+        task_runners(options, "fsck", progress=False) as runners,
+        _Progress(options.progress or sys.stderr.isatty()) as progress,
+    ):
+        runner, show = runners("check of data files"), progress.show
+        check = check_cluster(store, scope, storage_options=storage_options, runner=runner, progress=show)
+        if options.repair:
+            dry_run, end_at = options.dry_run, options.end_at
+            repair_cluster(check, mirrors=mirrors, runner=runner, progress=show, dry_run=dry_run, end_at=end_at)
+    _print(options, check.report)
+    return 0 if check.report.clean else 1
 
 
 def _scope(options: argparse.Namespace) -> Scope:
-    """Return the scope of the check. Raises UsageError."""
     from sparklog.maintenance.fsck.check import Scope
 
     check_runner_options(options)
@@ -89,31 +95,6 @@ def _parse_partitions(text: str | None) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in parts):
         raise UsageError(f"invalid --partitions {text!r}: must be a comma-separated list of numbers, such as 0,3")
     return tuple(map(int, parts))
-
-
-def _check(
-    options: argparse.Namespace,
-    scope: Scope,
-    store: Store,
-    mirrors: list[Store],
-    storage_options: dict[str, object],
-    runner: TaskRunner,
-) -> Report:
-    from sparklog.maintenance.fsck.check import check_cluster
-    from sparklog.maintenance.fsck.repair import repair_cluster
-
-    with _Progress(options.progress or sys.stderr.isatty()) as progress:
-        check = check_cluster(store, scope, storage_options=storage_options, runner=runner, progress=progress.show)
-        if options.repair:
-            repair_cluster(
-                check,
-                mirrors=mirrors,
-                runner=runner,
-                progress=progress.show,
-                dry_run=options.dry_run,
-                end_at=options.end_at,
-            )
-    return check.report
 
 
 def _print(options: argparse.Namespace, report: Report) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sparklog.maintenance.loop import Report
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
 """The names of ``maintenance.jobs.STEPS``, which would be too slow to import for ``--help``."""
 
@@ -112,13 +111,8 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
 def _step(report: Report) -> MaintenanceStep:
     from sparklog.cli.output.documents import MaintenanceStep
 
-    return MaintenanceStep(
-        step=report.step,
-        counts={name: number for name, number in report.counts.items() if number},
-        notes=list(report.notes),
-        problems=list(report.problems),
-        seconds=round(report.seconds, 3),
-    )
+    counts = {name: number for name, number in report.counts.items() if number}
+    return MaintenanceStep.of(report, counts=counts, seconds=round(report.seconds, 3))
 
 
 def _print_pass(reports: Sequence[Report], complete: bool) -> None:
