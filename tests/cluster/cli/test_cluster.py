@@ -83,7 +83,7 @@ def test_describe_shows_brokers_the_controller_and_retired_files(
     lines = run("cluster", "describe").lines
     assert f"Brokers:    0 ({cluster.store.root}), 1 ({tmp_path / 'disk1'}, offline, cordoned)" in lines
     assert "Controller: me (epoch 3)" in lines
-    assert any(re.fullmatch(r"Removed:    1 files of \d+ bytes, to be deleted .*", line) for line in lines)
+    assert any(re.fullmatch(r"Removed:    1 file of \d+ bytes, to be deleted .*", line) for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import lease_key
 from sparklog.coordinator.membership import GroupMember
-from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata
@@ -200,12 +199,6 @@ def test_long_names_widen_their_columns(run: Run, filled: Coordinator) -> None:
     filled.submit(partial(commit_group_offsets, commit=GroupCommit(group=name, offsets={("orders", 0): 1})))
     lines = run("consumer-groups", "--describe", "--group", name).lines
     assert lines[1].index("TOPIC") == 31
-
-
-def test_offsets_of_a_recreated_topic_are_not_shown(run: Run, filled: Coordinator) -> None:
-    delete_topic(filled, "orders")
-    filled.create_topic("orders", partitions=2)
-    assert "orders" not in run("consumer-groups", "--describe", "--all-groups").out
 
 
 def test_an_unknown_group_is_an_error_and_the_other_groups_are_shown(run: Run, filled: Coordinator) -> None:

@@ -44,13 +44,6 @@ def test_creating_an_existing_topic_fails_without_if_not_exists(run: Run, root: 
     assert run("topics", "--create", "--topic", "t", "--if-not-exists") == (0, "", "")
 
 
-def test_colliding_name_is_refused(run: Run, root: str) -> None:
-    run("topics", "--create", "--topic", "a.b")
-    result = run("topics", "--create", "--topic", "a_b")
-    assert result.code == 1
-    assert "collides with existing topic 'a.b'" in result.err
-
-
 @pytest.mark.parametrize("name", ["../x", "", "x" * 250, "тема", ".", "..", "a b", "a/b", "a\nb", "-\x00", "a\udcff"])
 def test_a_hostile_name_is_refused_on_one_line_and_changes_nothing(run: Run, cluster: Coordinator, name: str) -> None:
     before = cluster.refresh().version
@@ -250,19 +243,6 @@ def test_usage_errors_are_reported_and_exit_with_1(run: Run, root: str, argument
 )
 def test_invalid_numbers_and_configs_are_refused(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("topics", "--create", "--topic", "t", *arguments) == (1, "", f"{FAILED}{message}\n")
-
-
-def test_an_unknown_config_is_refused_with_a_suggestion(run: Run, cluster: Coordinator) -> None:
-    result = run("topics", "--create", "--topic", "t", "--config", "retension.ms=1")
-    assert result.code == 1
-    assert "retention.ms" in result.err
-    assert not cluster.refresh().topics
-
-
-def test_more_replicas_than_brokers_are_refused(run: Run, root: str) -> None:
-    result = run("topics", "--create", "--topic", "t", "--replication-factor", "3")
-    assert result.code == 1
-    assert "replication factor 3" in result.err
 
 
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "*", "(?P<x>a)(?P<x>b)"])
