@@ -12,6 +12,7 @@ from sparklog.client.producer.record_accumulator import Accumulator
 from sparklog.client.producer.topic_metadata import Topics
 from sparklog.coordinator import Coordinator
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.types import TopicPartition
 
@@ -65,6 +66,16 @@ class Delivery:
         self._metrics.wrote(runs, written, began)
         for entry, append in zip(ordered, written, strict=True):
             entry.append = append
+
+    def forget_files(self, refused: Sequence[PartitionBatches], others: Sequence[PartitionBatches] = ()) -> None:
+        """Let the next attempt write other files for what was refused. Deletes those that certainly no commit names, or
+        ever will: their outcome is known, and no run of ``others`` is in them."""
+        kept = {entry.append.run.path for entry in others if entry.append is not None}
+        kept |= {entry.append.run.path for entry in refused if entry.append is not None and entry.outcome_unknown}
+        runs = [entry.append.run for entry in refused if entry.append is not None]
+        discard((run for run in runs if run.path not in kept), self._coordinator.store_of)
+        for entry in refused:
+            entry.append = None
 
 
 def unwritten_by_topic(in_flight: Sequence[PartitionBatches]) -> Mapping[str, Sequence[PartitionBatches]]:

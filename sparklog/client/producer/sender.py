@@ -36,13 +36,11 @@ from sparklog.client.producer.record_accumulator import Accumulator, Drained, Pe
 from sparklog.client.producer.topic_metadata import Topics
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
-    CommitConflictError,
     FencedError,
     IndeterminateCommitError,
     KafkaTimeoutError,
     SparklogError,
     StorageError,
-    StoragePermissionError,
     UnknownProducerIdError,
     UnlinkedHistoryError,
     WriteRefusedError,
@@ -50,21 +48,13 @@ from sparklog.errors import (
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
+from sparklog.retry import is_transient
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 TRIES_BEFORE_NEXT_REPLICA = 3
 """Failed writes to the leader alone, with ``acks`` 1 or 0, before the next in-sync replica takes its place."""
-
-
-def is_transient(error: SparklogError) -> bool:
-    """Return whether a retry may succeed, with the same files if they are written."""
-    if isinstance(error, CommitConflictError):
-        return True
-    if isinstance(error, IndeterminateCommitError):
-        return not isinstance(error.__cause__, StoragePermissionError)
-    return isinstance(error, StorageError) and not isinstance(error, StoragePermissionError)
 
 
 class Sender(Delivery):
@@ -160,15 +150,17 @@ class Sender(Delivery):
         """Hold back the entries whose partition now has other brokers, or too few, for a retry; return the others."""
         refused = [entry for entry in in_flight if _is_about(error, entry.topic_partition)] or list(in_flight)
         logger.info("writing records of %d partitions again after: %s", len(refused), error)
+        others = [entry for entry in in_flight if entry not in refused]
+        self.forget_files(refused, others)
         for entry in refused:
-            entry.append, entry.refusal = None, error
+            entry.refusal = error
             entry.refusals += 1
             if entry.refusals > self._config.retries:
                 self._fail([entry], error)
             else:
                 self._held.hold(entry)
                 self._metrics.retried(entry.batches)
-        return [entry for entry in in_flight if entry not in refused]
+        return others
 
     def _retry_held(self) -> None:
         """Retry what is held, if it is due, with the brokers that the newest state names."""
@@ -287,10 +279,10 @@ class Sender(Delivery):
             "writing records of %d partitions again under a new producer id, or failing them: %s", len(in_flight), error
         )
         rest = [entry for entry in in_flight if not entry.outcome_unknown]
-        for entry in rest:
-            entry.append = None
-            self._metrics.retried(entry.batches)
         unknown = [entry for entry in in_flight if entry.outcome_unknown]
+        self.forget_files(rest, unknown)
+        for entry in rest:
+            self._metrics.retried(entry.batches)
         if unknown:
             self._fail(unknown, _producer_expired(error))
         return rest

@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from sparklog.client.producer.config import ProducerConfig
@@ -31,7 +31,7 @@ from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_
 from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
-from sparklog.client.producer.sender import is_transient, set_offsets
+from sparklog.client.producer.sender import set_offsets
 from sparklog.client.producer.takeover import Takeover
 from sparklog.client.producer.topic_metadata import Topics
 from sparklog.config.cluster_configs import ClusterConfig
@@ -58,6 +58,7 @@ from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.names import validate_group_id
+from sparklog.retry import is_transient, retry
 from sparklog.types import OffsetAndMetadata
 
 logger = logging.getLogger(__name__)
@@ -510,23 +511,26 @@ class Transactions(Delivery):
         self._reset()
 
     def _retry_until_deadline(
-        self, action: Callable[[], Any], what: str, is_retriable: Callable[[SparklogError], bool] = is_transient
+        self, action: Callable[[], Any], what: str, is_retriable: Callable[[Exception], bool] = is_transient
     ) -> Any:
         """Return the result of ``action``; retry it after transient failures until ``max_block_ms`` has passed."""
         deadline = self._clock.monotonic() + self._config.max_block
-        while True:
-            try:
-                return action()
-            except SparklogError as error:
-                if not is_retriable(error):
-                    raise
-                if self._clock.monotonic() >= deadline or not self._accumulator.pause(self._config.retry_backoff):
-                    raise self._timed_out(what, error) from error
-                logger.info("retrying %s after: %s", what, error)
-                if isinstance(error, WriteRefusedError):
-                    self._refresh()
 
-    def _refresh(self) -> None:
+        def pauses() -> Iterator[float]:
+            while self._clock.monotonic() < deadline and self._accumulator.pause(self._config.retry_backoff):
+                yield 0.0  # the accumulator has paused, which closing it ends
+
+        try:
+            return retry(action, self._clock, pauses(), is_retriable, lambda error: self._note_retry(what, error))
+        except SparklogError as error:
+            if not is_retriable(error):
+                raise
+            raise self._timed_out(what, error) from error
+
+    def _note_retry(self, what: str, error: Exception) -> None:
+        logger.info("retrying %s after: %s", what, error)
+        if not isinstance(error, WriteRefusedError):
+            return
         try:
             self._coordinator.refresh()
         except SparklogError as error:
@@ -540,7 +544,7 @@ class Transactions(Delivery):
         )
 
 
-def may_be_written(error: SparklogError) -> bool:
+def may_be_written(error: Exception) -> bool:
     """Return whether writing records that are in no file yet may be retried, to other brokers if needed."""
     return isinstance(error, WriteRefusedError) or is_transient(error)
 
