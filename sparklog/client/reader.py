@@ -22,12 +22,11 @@ from sparklog.log.records.records import Records
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
+from sparklog.records.record_checks import Headers
 from sparklog.types import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-Headers = Sequence[tuple[str, "bytes | None"]]
 
 
 class ConsumerRecord(NamedTuple):

@@ -259,14 +259,12 @@ class GroupSession:
             self._last_offsets = {**kept, **last}
             self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
         elif last:
-            self._take_step(partial(self._commit_last, _as_dict(last)), "committing the last offsets", until)
+            commit = partial(self._member.commit, _as_dict(last))
+            self._take_step(partial(self._commit_or_log, commit), "committing the last offsets", until)
 
     def _acknowledge(self) -> None:
         self._commit_or_log(partial(self._member.acknowledge, _as_dict(self._last_offsets)))
         self._last_offsets = {}
-
-    def _commit_last(self, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        self._commit_or_log(partial(self._member.commit, offsets))
 
     def _commit_or_log(self, commit: Callable[[], None]) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.config import ProducerConfig
@@ -20,23 +21,18 @@ SEQUENCES = 2**31
 """Sequences count the records of a partition and wrap around to 0 here, as in Kafka."""
 
 
+@dataclass(eq=False, repr=False)
 class Delivery:
     """Base class: takes batches from an accumulator and writes them to files. Not thread-safe."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        config: ProducerConfig,
-        accumulator: Accumulator,
-        topics: Topics,
-        metrics: ProducerMetrics,
-    ) -> None:
-        self._coordinator = coordinator
-        self._config = config
-        self._accumulator = accumulator
-        self._topics = topics
-        self._metrics = metrics
-        self._clock = coordinator.log.clock
+    _coordinator: Coordinator
+    _config: ProducerConfig
+    _accumulator: Accumulator
+    _topics: Topics
+    _metrics: ProducerMetrics
+
+    def __post_init__(self) -> None:
+        self._clock = self._coordinator.log.clock
         self._sequences: dict[TopicPartition, int] = {}
 
     def _write_topic(

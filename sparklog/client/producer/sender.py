@@ -28,13 +28,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue
-from sparklog.client.producer.metrics import ProducerMetrics
-from sparklog.client.producer.record_accumulator import Accumulator, Drained, PendingBatch
-from sparklog.client.producer.topic_metadata import Topics
-from sparklog.coordinator import Coordinator
+from sparklog.client.producer.record_accumulator import Drained, PendingBatch
 from sparklog.errors import (
     FencedError,
     IndeterminateCommitError,
@@ -60,18 +56,12 @@ TRIES_BEFORE_NEXT_REPLICA = 3
 class Sender(Delivery):
     """Delivers the batches of an accumulator. Only its own thread calls ``deliver``."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        config: ProducerConfig,
-        accumulator: Accumulator,
-        topics: Topics,
-        metrics: ProducerMetrics,
-    ) -> None:
-        super().__init__(coordinator, config, accumulator, topics, metrics)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        config = self._config
         self._identity: ProducerIdentity | None = None if config.idempotent and config.acks else NO_IDENTITY
         self._history: int | None = None
-        self._held = RetryQueue(coordinator.log.clock, config.retry_backoff)
+        self._held = RetryQueue(self._clock, config.retry_backoff)
         self._renew = False
         self.thread: threading.Thread | None = None
 

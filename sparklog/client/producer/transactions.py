@@ -26,16 +26,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches
-from sparklog.client.producer.metrics import ProducerMetrics
-from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
+from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.client.producer.sender import set_offsets
 from sparklog.client.producer.takeover import Takeover
-from sparklog.client.producer.topic_metadata import Topics
 from sparklog.config.cluster_configs import ClusterConfig
-from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
     InvalidArgumentError,
@@ -92,24 +88,17 @@ _FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberE
 class Transactions(Delivery):
     """The transactions of one producer. Thread-safe: one step at a time."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        config: ProducerConfig,
-        accumulator: Accumulator,
-        topics: Topics,
-        metrics: ProducerMetrics,
-    ) -> None:
-        super().__init__(coordinator, config, accumulator, topics, metrics)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._lock = threading.RLock()
-        self._takeover = Takeover(coordinator, config.transactional_id)
+        self._takeover = Takeover(self._coordinator, self._config.transactional_id)
         self._identity: ProducerIdentity | None = None
         self._history = 0
         self._error: SparklogError | None = None
         self._reset()
         self._enter(UNINITIALIZED)
-        accumulator.make_room = self.write
-        accumulator.in_transaction = True
+        self._accumulator.make_room = self.write
+        self._accumulator.in_transaction = True
 
     def _reset(self) -> None:
         self._in_flight: list[PartitionBatches] = []

@@ -71,7 +71,7 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    show = date_format(options.date_format)
+    show = DateFormat(options.date_format)
     properties = read_properties(options)
     cluster = connect_client(options, "Consumer")
     from sparklog.cli.commands.clients.throughput import StopRequest
@@ -244,7 +244,8 @@ _FIELDS = {"M": "%m", "d": "%d", "H": "%H", "m": "%M", "s": "%S", "D": "%j", "h"
 
 
 class DateFormat:
-    """Java's SimpleDateFormat, the letters y M d D H h m s S a E Z. Raises UsageError for others."""
+    """Shows milliseconds since 1970 as Java's SimpleDateFormat does: letters y M d D H h m s S a E Z. Raises UsageError
+    for others."""
 
     def __init__(self, pattern: str) -> None:
         self._parts: list[tuple[str, int]] = []
@@ -279,8 +280,3 @@ class DateFormat:
         return "".join(
             str(milliseconds).zfill(width) if width else moment.strftime(part) for part, width in self._parts
         )
-
-
-def date_format(pattern: str) -> DateFormat:
-    """What shows milliseconds since 1970 in this format. Raises UsageError."""
-    return DateFormat(pattern)
