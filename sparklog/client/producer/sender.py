@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from sparklog.client.producer.batch_files import NO_IDENTITY
 from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
@@ -78,7 +79,7 @@ class Sender(Delivery):
                 self._retry_held()
         except BaseException as error:  # unexpected ones too: no caller may wait forever
             logger.exception("the producer's thread ended with an error")
-            self._accumulator.close(_refusal_after(error))
+            self._accumulator.close(partial(_stopped, error))
             self._accumulator.resolve(self._accumulator.force_close(), _stopped(error))
 
     # -- delivering
@@ -392,7 +393,3 @@ def _stopped(error: BaseException) -> SparklogError:
     stopped = SparklogError(f"the producer's thread ended with {error!r}; close the producer and create another one")
     stopped.__cause__ = error
     return stopped
-
-
-def _refusal_after(error: BaseException) -> Callable[[], Exception]:
-    return lambda: _stopped(error)

@@ -279,11 +279,9 @@ class Transactions(Delivery):
         if self._error is not None:
             raise self._refusal_of_error(step)
         raise InvalidTxnStateError(
-            f"{step}() of transactional id {self._config.transactional_id!r} in state {self._state}: {self._hint()}"
+            f"{step}() of transactional id {self._config.transactional_id!r} in state {self._state}: "
+            f"{_HINTS[self._state]}"
         )
-
-    def _hint(self) -> str:
-        return _HINTS[self._state]
 
     def _refusal_of_error(self, step: str) -> SparklogError:
         assert self._error is not None
@@ -306,7 +304,8 @@ class Transactions(Delivery):
         if self._error is not None:
             return self._refusal_of_error("send")
         return TransactionStateError(
-            f"send() of transactional id {self._config.transactional_id!r} in state {self._state}: {self._hint()}"
+            f"send() of transactional id {self._config.transactional_id!r} in state {self._state}: "
+            f"{_HINTS[self._state]}"
         )
 
     def _check_age(self) -> None:
@@ -451,7 +450,7 @@ class Transactions(Delivery):
             )
         if stopped is not error:
             stopped.__cause__ = error
-        self._make_fatal(stopped)
+        self._fail_in(FATAL_ERROR, stopped)
         raise stopped
 
     def _indeterminate(self, error: SparklogError) -> IndeterminateCommitError:
@@ -477,13 +476,11 @@ class Transactions(Delivery):
 
     def _make_abortable(self, error: SparklogError) -> None:
         self._outcome_unknown = False
-        self._error = error
-        self._enter(ABORTABLE_ERROR)
-        self._fail_all(error)
+        self._fail_in(ABORTABLE_ERROR, error)
 
-    def _make_fatal(self, error: SparklogError) -> None:
+    def _fail_in(self, state: str, error: SparklogError) -> None:
         self._error = error
-        self._enter(FATAL_ERROR)
+        self._enter(state)
         self._fail_all(error)
 
     def _fail_all(self, error: BaseException) -> None:

@@ -264,14 +264,11 @@ def _consume_and_print(
 
 
 def _subscribe(options: argparse.Namespace, consumer: Consumer, coordinator: Coordinator) -> None:
-    from sparklog.cli.arguments.patterns import topic_pattern
+    from sparklog.cli.arguments.patterns import subscribe
 
-    if options.topic is None:
-        consumer.subscribe(pattern=f"(?:{topic_pattern(options.include).pattern})\\Z")
-        return
-    if options.topic not in coordinator.state.topics:
+    if options.topic is not None and options.topic not in coordinator.state.topics:
         complain(f"topic {options.topic!r} does not exist in this cluster yet; waiting for it")
-    consumer.subscribe([options.topic])
+    subscribe(consumer, options)
 
 
 def _print_all(options: argparse.Namespace, source: GroupSource, stop: StopRequest, lines: MessageFormatter) -> bool:

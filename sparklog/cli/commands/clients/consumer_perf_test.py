@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client
+from sparklog.cli.arguments.patterns import subscribe
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class _Measurement:
 
     def consume(self) -> None:
         options, clock = self._options, self._clock
-        self._subscribe()
+        subscribe(self._consumer, options, self)
         limit, timeout_seconds = options.num_records, options.timeout / 1000
         now = last_record = clock.monotonic()
         while self._records < limit and now - last_record <= timeout_seconds and not self._stop:
@@ -178,15 +179,6 @@ class _Measurement:
                 f"WARNING: Exiting before consuming the expected number of records: timeout ({options.timeout} ms) "
                 "exceeded. You can use the --timeout option to increase the timeout."
             )
-
-    def _subscribe(self) -> None:
-        from sparklog.cli.arguments.patterns import topic_pattern
-
-        if self._options.topic is not None:
-            self._consumer.subscribe([self._options.topic], listener=self)
-        else:
-            regex = topic_pattern(self._options.include).pattern
-            self._consumer.subscribe(pattern=f"(?:{regex})\\Z", listener=self)
 
     def _report(self, now: float) -> None:
         """Print a line with --show-detailed-stats, and start a new interval."""
