@@ -13,11 +13,16 @@ from typing import TypeVar
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import CommitConflictError, ObjectNotFoundError, StorageError
+from sparklog.errors import (
+    CommitConflictError,
+    IndeterminateCommitError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+)
 from sparklog.ids import Ids
 
 Result = TypeVar("Result")
-Errors = type[Exception] | tuple[type[Exception], ...]
 
 ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.05
@@ -28,25 +33,31 @@ LAST_BACKOFF_SECONDS = 0.5
 """seconds of the longest pause after the first commit attempt that is lost, which doubles, and of any later one."""
 
 
+def is_transient(error: Exception) -> bool:
+    """Return whether an operation of a client may succeed later, unchanged: the storage failed, or other writers won.
+
+    A missing permission is not transient. Whether the operation may be repeated at all is for its caller to know.
+    """
+    if isinstance(error, IndeterminateCommitError):
+        return not isinstance(error.__cause__, StoragePermissionError)
+    return isinstance(error, CommitConflictError | StorageError) and not isinstance(error, StoragePermissionError)
+
+
 def retry(
     call: Callable[[], Result],
     clock: Clock,
     pauses: Iterable[float],
-    on: Errors,
-    *,
-    never: Errors = (),
+    on: Callable[[Exception], bool],
     note: Callable[[Exception], object] | None = None,
 ) -> Result:
-    """Return the result of ``call``. After an error of ``on`` it is called again, after the next of the ``pauses`` in
-    seconds; if there is none, and for errors of ``never``, the error is raised. ``note`` gets each that is retried."""
+    """Return the result of ``call``. After an error for which ``on`` is true it is called again, after the next of the
+    ``pauses`` in seconds; if there is none, and for other errors, it is raised. ``note`` gets each that is retried."""
     remaining = iter(pauses)
     while True:
         try:
             return call()
-        except never:
-            raise
-        except on as error:
-            pause = next(remaining, None)
+        except Exception as error:
+            pause = next(remaining, None) if on(error) else None
             if pause is None:
                 raise
             if note is not None:
@@ -65,7 +76,11 @@ def retry_read(read: Callable[[], Result], clock: Clock) -> Result:
     """Return the result of ``read``. Raises its last StorageError after ``ATTEMPTS``, and an ObjectNotFoundError
     immediately."""
     pauses = (FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
-    return retry(read, clock, pauses, StorageError, never=ObjectNotFoundError)
+    return retry(read, clock, pauses, _may_be_repeated)
+
+
+def _may_be_repeated(error: Exception) -> bool:
+    return isinstance(error, StorageError) and not isinstance(error, ObjectNotFoundError)
 
 
 def commit_attempts(clock: Clock, ids: Ids, root: str, seconds: float = limits.COMMIT_SECONDS) -> Iterator[int]:

@@ -253,7 +253,7 @@ def _open_cluster(root: str, options: Mapping[str, object] | None, seconds: floa
         lambda: shared_cluster(root, options),
         clock,
         pauses_until(clock.monotonic() + seconds, OPEN_PAUSE_SECONDS, clock),
-        StorageUnavailableError,
+        lambda error: isinstance(error, StorageUnavailableError),
         note=lambda error: logger.info("retrying to open %s after: %s", root, error),
     )
 

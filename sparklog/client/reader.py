@@ -1,8 +1,8 @@
-"""Read a cluster from Python: offsets by name and by time, records of a range, and waiting for new records.
+"""Read a cluster from Python: offsets by name and by time, and records of a range.
 
-Rules: a reader uses the newest state its coordinator has read; ``refresh`` and ``wait`` advance it. No positions are
-kept: the caller keeps the next offset. All sleeping is done by the clock. If files were merged into others while a
-range is read, their segments are looked up again, which also advances the state.
+Rules: a reader uses the newest state its coordinator has read; ``refresh`` advances it. No positions are kept: the
+caller keeps the next offset. If files were merged into others while a range is read, their segments are looked up
+again, which also advances the state.
 
 Not for: consumer groups, subscriptions, deserializing.
 """
@@ -22,16 +22,11 @@ from sparklog.log.records.records import Records
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
+from sparklog.records.record_checks import Headers
 from sparklog.types import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-FIRST_POLL_SECONDS = 0.01
-LONGEST_POLL_SECONDS = 1.0
-"""The longest poll interval of an idle reader, so that waiting costs two small requests per second."""
-
-Headers = Sequence[tuple[str, "bytes | None"]]
 
 
 class ConsumerRecord(NamedTuple):
@@ -93,7 +88,7 @@ class LogReader:
 
     @property
     def clock(self) -> Clock:
-        """The clock used for waiting."""
+        """The clock of the cluster."""
         return self._coordinator.log.clock
 
     @property
@@ -114,22 +109,6 @@ class LogReader:
     def refresh(self) -> State:
         """Read and return the newest state."""
         return self._coordinator.refresh()
-
-    def wait(self, seen: State, timeout_seconds: float) -> State:
-        """Wait until the newest state differs from ``seen``, at most ``timeout_seconds``; return the newest state.
-
-        The poll interval starts at ``FIRST_POLL_SECONDS`` and grows to ``LONGEST_POLL_SECONDS``.
-        """
-        clock = self.clock
-        deadline = clock.monotonic() + timeout_seconds
-        pause = FIRST_POLL_SECONDS
-        while True:
-            state = self.refresh()
-            left = deadline - clock.monotonic()
-            if state.version != seen.version or left <= 0:
-                return state
-            clock.sleep(min(pause, left))
-            pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
 
     # -- offsets
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparklog.client.metrics import Metrics
+from sparklog.client.metrics import Metrics, MetricSettings
 from sparklog.clock import Clock
 
 ROOT = "bootstrap-0"
@@ -100,6 +100,22 @@ class StorageRequests:
             self._created.record(1)
             sensors.add_to(self._metrics, f"{self._prefix}-node-metrics.node-{node}")
         return sensors
+
+
+class ClientMetrics:
+    """The metrics of one client: base of those of producers and consumers. Thread-safe."""
+
+    def __init__(self, clock: Clock, settings: MetricSettings | None, client_id: str, prefix: str) -> None:
+        self._clock = clock
+        self._metrics = Metrics(clock, settings or MetricSettings(), client_id)
+        self.requests = StorageRequests(self._metrics, clock, prefix)
+        self.values = self._metrics.values
+        self.raw = self._metrics.raw
+
+    def close(self) -> None:
+        """Stop collecting, when the client is closed."""
+        self.requests.close()
+        self._metrics.close()
 
 
 class _Sensors:

@@ -461,7 +461,7 @@ class GroupMember:
             lambda: self.coordinator.submit(decide, others),
             self._clock,
             [0.0] * (_COMMIT_TRIES - 1),
-            IndeterminateCommitError,
+            lambda error: isinstance(error, IndeterminateCommitError),
             note=lambda error: self.coordinator.refresh(),
         )
 

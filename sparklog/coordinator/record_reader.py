@@ -6,7 +6,7 @@ newest list still names the file that cannot be read.
 
 Rules: offsets never change, so a range read partly from old and partly from new files has each record once. If the
 newest state cannot be read, that is the error: it is not known then whether records are lost.
-Not for: positions and waiting (``client.reader``), rows (``log.records.batches``).
+Not for: positions (``client.consumer``), rows (``log.records.batches``).
 """
 
 from __future__ import annotations

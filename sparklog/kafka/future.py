@@ -1,7 +1,3 @@
 """The base class of the futures that ``send`` returns: ``kafka.future``."""
 
-from __future__ import annotations
-
-from sparklog.client.producer.futures import Future
-
-__all__ = ["Future"]
+from sparklog.client.producer.futures import Future as Future

@@ -16,6 +16,7 @@ from sparklog.errors import (
     InvalidTimestampTypeError,
     MessageSizeTooLargeError,
     SerializationError,
+    UnknownTopicOrPartitionError,
 )
 from sparklog.format.codecs import compressor
 from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
@@ -80,6 +81,15 @@ def no_key(topic: str, index: int | None = None) -> InvalidRecordError:
         "from the topic's cleanup.policy",
         topic=topic,
         index=index,
+    )
+
+
+def no_such_topic(topic: str, setting: str) -> UnknownTopicOrPartitionError:
+    """Return the error of a topic that does not exist and is not created, because ``setting`` is false."""
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} does not exist, and {setting} is false; create it with "
+        f"`sparklog topics --create --topic {topic}`, or correct the name",
+        topic=topic,
     )
 
 

@@ -169,7 +169,7 @@ class S3Store(FsspecStore):
         try:
             client = self._client.get()
             fetch = partial(sync, client.loop, self._fetch, client, key, bounds)
-            return bytes(retry(fetch, self._clock, [0.0] * (READ_ATTEMPTS - 1), _BodyError))
+            return bytes(retry(fetch, self._clock, [0.0] * (READ_ATTEMPTS - 1), _is_body_error))
         except Exception as error:
             if error_code(error) == "InvalidRange":
                 return b""
@@ -245,6 +245,10 @@ class S3Store(FsspecStore):
 
 class _BodyError(OSError):
     """A truncated response body; a retry may help."""
+
+
+def _is_body_error(error: Exception) -> bool:
+    return isinstance(error, _BodyError)
 
 
 def _check_response(method: str, answer: Any, path: str) -> Any:

@@ -8,7 +8,14 @@ import pytest
 
 from sparklog import limits
 from sparklog.clock import ManualClock
-from sparklog.errors import CommitConflictError, ObjectNotFoundError, StoragePermissionError, StorageUnavailableError
+from sparklog.errors import (
+    CommitConflictError,
+    IndeterminateCommitError,
+    ObjectNotFoundError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+)
 from sparklog.ids import SeededIds
 from sparklog.retry import (
     ATTEMPTS,
@@ -16,10 +23,15 @@ from sparklog.retry import (
     FIRST_PAUSE_SECONDS,
     LAST_BACKOFF_SECONDS,
     commit_attempts,
+    is_transient,
     pauses_until,
     retry,
     retry_read,
 )
+
+
+def is_unavailable(error: Exception) -> bool:
+    return isinstance(error, StorageUnavailableError)
 
 
 class Reads:
@@ -64,12 +76,32 @@ def test_permanent_errors_are_raised_without_a_retry(error: Exception) -> None:
 def test_other_errors_are_raised_without_a_retry_and_each_retry_is_reported() -> None:
     clock, read = ManualClock(), Reads(2, StorageUnavailableError("away", path="k"))
     noted: list[Exception] = []
-    assert retry(read, clock, [1, 2, 4], StorageUnavailableError, note=noted.append) == "answer"
+    assert retry(read, clock, [1, 2, 4], is_unavailable, noted.append) == "answer"
     assert (clock.monotonic(), noted) == (3, [read.error] * 2)
     other = Reads(1, StoragePermissionError("no", path="k"))
     with pytest.raises(StoragePermissionError):
-        retry(other, clock, [1], StorageUnavailableError)
+        retry(other, clock, [1], is_unavailable)
     assert other.calls == 1
+
+
+REFUSED = IndeterminateCommitError("refused")
+REFUSED.__cause__ = StoragePermissionError("no", path="k")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (StorageUnavailableError("away", path="k"), True),
+        (StorageFullError("full", path="k"), True),
+        (CommitConflictError("lost"), True),
+        (IndeterminateCommitError("no answer"), True),
+        (StoragePermissionError("no", path="k"), False),
+        (REFUSED, False),
+        (ValueError("a mistake"), False),
+    ],
+)
+def test_failures_of_the_storage_and_lost_races_are_transient(error: Exception, expected: bool) -> None:
+    assert is_transient(error) is expected
 
 
 def test_a_call_is_retried_only_if_the_pause_ends_before_the_deadline() -> None:
@@ -80,7 +112,7 @@ def test_a_call_is_retried_only_if_the_pause_ends_before_the_deadline() -> None:
         return calls()
 
     with pytest.raises(StorageUnavailableError):
-        retry(slow, clock, pauses_until(9, 1, clock), StorageUnavailableError)
+        retry(slow, clock, pauses_until(9, 1, clock), is_unavailable)
     assert (calls.calls, clock.monotonic()) == (3, 8)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from sparklog.cli.arguments.parser import UsageError
 from sparklog.protocol.names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    from sparklog.client.consumer.consumer import Consumer
     from sparklog.protocol.state import State
 
 _RULE = re.compile(r"([^:,]*)(?::(?:([0-9]{0,10})|(?:([0-9]{0,10})-([0-9]{0,10}))))?\Z")
@@ -27,6 +29,14 @@ def topic_pattern(text: str) -> re.Pattern[str]:
         return re.compile(regex)
     except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"{text!r} is an invalid regex: {error}") from error
+
+
+def subscribe(consumer: Consumer, options: argparse.Namespace, listener: object = None) -> None:
+    """Subscribe to ``--topic``, or to all topics that ``--include`` matches. Raises UsageError."""
+    if options.topic is not None:
+        consumer.subscribe([options.topic], listener=listener)
+    else:
+        consumer.subscribe(pattern=f"(?:{topic_pattern(options.include).pattern})\\Z", listener=listener)
 
 
 def matching_topics(topics: Iterable[str], pattern: str | None, exclude_internal: bool) -> list[str]:

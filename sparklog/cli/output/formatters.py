@@ -10,7 +10,7 @@ from sparklog.cli.arguments.client_properties import known_properties
 from sparklog.cli.arguments.parser import UsageError, logger
 from sparklog.cli.output.deserializers import Deserializer, deserializer
 from sparklog.client.consumer.offsets_topic import GROUP_KEY_VERSION, OffsetKey, OffsetValue, read_key, read_value
-from sparklog.client.reader import ConsumerRecord
+from sparklog.client.consumer.records import ConsumerRecord
 from sparklog.errors import InvalidRecordError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import LOG_APPEND_TIME
@@ -36,10 +36,8 @@ PROPERTIES = {
 
 
 class MessageFormatter:
-    """Formats records as lines of bytes. Stateless, hence thread-safe.
-
-    ``columns`` are the columns of a record that it needs. Raises UsageError for unknown classes.
-    """
+    """Formats records as lines of bytes. Stateless, hence thread-safe. Raises UsageError for unknown
+    classes."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = known_properties(properties, PROPERTIES, "formatter", lambda name: ".deserializer." in name)
@@ -53,12 +51,6 @@ class MessageFormatter:
             for part in ("key", "value", "headers")
         )
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns to fetch; at least one, so that records can be counted."""
-        printed = {name: self._flags[f"print.{name}"] for name in ("key", "value", "timestamp", "headers")}
-        return [name for name, is_printed in printed.items() if is_printed] or ["timestamp"]
-
     def line(self, record: ConsumerRecord) -> bytes:
         """Format a record as a line with its line end; empty if nothing is to be printed.
 
@@ -67,7 +59,7 @@ class MessageFormatter:
         fields: list[bytes] = []
         if self._flags["print.timestamp"]:
             kind = b"LogAppendTime" if record.timestamp_type == LOG_APPEND_TIME else b"CreateTime"
-            fields.append(b"%b:%d" % (kind, record.timestamp_us // 1000))
+            fields.append(b"%b:%d" % (kind, record.timestamp))
         if self._flags["print.partition"]:
             fields.append(b"Partition:%d" % record.partition)
         if self._flags["print.offset"]:
@@ -98,7 +90,14 @@ class LoggingMessageFormatter(MessageFormatter):
     """Prints and logs each record, as Kafka's class of that name."""
 
     def line(self, record: ConsumerRecord) -> bytes:
-        logger.info("%s-%d offset %d, key:%r, value:%r", *record[:3], record.key, record.value)
+        logger.info(
+            "%s-%d offset %d, key:%r, value:%r",
+            record.topic,
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+        )
         return super().line(record)
 
 
@@ -112,10 +111,6 @@ class NoOpMessageFormatter(MessageFormatter):
 class OffsetsMessageFormatter(MessageFormatter):
     """Prints the offsets that groups commit, records of ``__consumer_offsets``, as Kafka did before version 4. Other
     records are skipped."""
-
-    @property
-    def columns(self) -> list[str]:
-        return ["key", "value"]
 
     def line(self, record: ConsumerRecord) -> bytes:
         key = read_key(record.key)
@@ -154,10 +149,6 @@ class JsonOffsetsMessageFormatter(OffsetsMessageFormatter):
 
 class GroupMetadataMessageFormatter(MessageFormatter):
     """Prints the groups of ``__consumer_offsets``: here only deleted ones, since it has no records of others."""
-
-    @property
-    def columns(self) -> list[str]:
-        return ["key", "value"]
 
     def line(self, record: ConsumerRecord) -> bytes:
         group = read_key(record.key)

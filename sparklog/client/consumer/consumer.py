@@ -47,26 +47,16 @@ from sparklog.client.consumer.subscription_state import (
 from sparklog.client.consumer.unknown_topics import UnknownTopics
 from sparklog.client.deadlines import Repeatable
 from sparklog.client.representation import Facts, Shown
-from sparklog.errors import (
-    CommitConflictError,
-    IndeterminateCommitError,
-    InvalidArgumentTypeError,
-    KafkaTimeoutError,
-    OffsetOutOfRangeError,
-    StorageUnavailableError,
-)
+from sparklog.errors import InvalidArgumentTypeError, KafkaTimeoutError, OffsetOutOfRangeError, SparklogError
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
-from sparklog.retry import pauses_until, retry
+from sparklog.retry import is_transient, pauses_until, retry
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from sparklog.client.arguments import ConsumerArguments
-
-_TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
-"""Errors of group management that ``poll`` retries."""
 
 MIN_POLL_SECONDS = 0.5
 """Time that ``poll`` may take even with a shorter timeout, for work it depends on: refreshing the state, joining."""
@@ -299,6 +289,11 @@ class Consumer(Shown, PositionCalls):
                 self._advance(chunk, chunk.batches.end_offset, True)
             return [chunk.batches for chunk in chunks if chunk.batches.batch.num_rows]
 
+    def has_caught_up(self) -> bool:
+        """Return whether all records of the assigned partitions were returned, as of the last check for commits."""
+        with self._thread_guard:
+            return not (self._undelivered or self._positions.stale) and self._read_ahead.has_caught_up()
+
     def _poll(self, timeout: float, limit: int | None, gather: float = 0.0) -> list[Chunk]:
         """Return chunks as soon as there are any, after waiting up to ``gather`` seconds more for further ones."""
         self._put_back()
@@ -337,7 +332,9 @@ class Consumer(Shown, PositionCalls):
                 self._assign_all()
             self._positions.update(left())
             self._unknown_topics.warn()
-        except (*_TRANSIENT, KafkaTimeoutError) as error:
+        except SparklogError as error:
+            if not is_transient(error) and not isinstance(error, KafkaTimeoutError):
+                raise
             self._read_ahead.log_retry(error)
             pause = self._config.retry_backoff
         self._read_ahead.start()
@@ -567,7 +564,7 @@ class Consumer(Shown, PositionCalls):
         seconds = self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)
         deadline = self._clock.monotonic() + seconds
         pauses = pauses_until(deadline, self._config.retry_backoff, self._clock)
-        retry(lambda: action(max(deadline - self._clock.monotonic(), 0)), self._clock, pauses, _TRANSIENT)
+        retry(lambda: action(max(deadline - self._clock.monotonic(), 0)), self._clock, pauses, is_transient)
 
     # -- the cluster
 

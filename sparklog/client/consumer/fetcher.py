@@ -19,13 +19,13 @@ import logging
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import RecordBatches
 from sparklog.client.producer.futures import clamp_timeout
-from sparklog.client.reader import Bounds, Fetched
+from sparklog.client.reader import Bounds, Fetched, LogReader
 from sparklog.client.request_metrics import ROOT
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
@@ -56,28 +56,6 @@ _ERROR_PAUSE_SECONDS = 1.0
 
 _RETRY_SECONDS = 0.1
 """Pause after a storage error before the read is retried."""
-
-
-class PartitionReader(Protocol):
-    """The reader that records come from: ``client.reader.LogReader`` or a subclass. Only one thread uses it."""
-
-    def bounds(self, topic: str, partition: int) -> Bounds | None:
-        """Return the readable offsets in the state that this process has read, or None for an unknown partition."""
-
-    def fetch(
-        self, topic: str, partition: int, start: int, end: int, columns: Sequence[str] | None = None
-    ) -> Iterator[Fetched]:
-        """Yield the records of this range."""
-
-    @property
-    def bytes_read(self) -> int:
-        """Return the bytes of files read so far."""
-
-    @property
-    def last_broker(self) -> int:
-        """Return the broker whose location was read last, or -1 before the first read."""
-
-    def close(self) -> None: ...
 
 
 class Chunk(NamedTuple):
@@ -123,7 +101,7 @@ class ReadAhead:
     def __init__(
         self,
         coordinator: Coordinator,
-        reader: PartitionReader,
+        reader: LogReader,
         *,
         partition_bytes: int,
         total_bytes: int,
@@ -304,6 +282,11 @@ class ReadAhead:
 
     def _ready(self) -> bool:
         return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())
+
+    def has_caught_up(self) -> bool:
+        """Return whether nothing is left to read or to take, as of the last check for commits."""
+        with self._changed:
+            return self._exhausted and not self._ready()
 
     def log_retry(self, error: Exception) -> None:
         """Log that an error is retried; for timeouts, at most once in ``WARNING_SECONDS``, that the storage is slow."""

@@ -259,14 +259,12 @@ class GroupSession:
             self._last_offsets = {**kept, **last}
             self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
         elif last:
-            self._take_step(partial(self._commit_last, _as_dict(last)), "committing the last offsets", until)
+            commit = partial(self._member.commit, _as_dict(last))
+            self._take_step(partial(self._commit_or_log, commit), "committing the last offsets", until)
 
     def _acknowledge(self) -> None:
         self._commit_or_log(partial(self._member.acknowledge, _as_dict(self._last_offsets)))
         self._last_offsets = {}
-
-    def _commit_last(self, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        self._commit_or_log(partial(self._member.commit, offsets))
 
     def _commit_or_log(self, commit: Callable[[], None]) -> None:
         try:
@@ -309,7 +307,7 @@ class GroupSession:
                 group=self._config.group_id,
             ) from error
 
-    def leave(self, reason: str = "left", seconds: float = math.inf) -> None:
+    def leave(self, seconds: float = math.inf) -> None:
         """Leave the group, on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError; heartbeats have stopped by then,
         so the group removes this member after its session timeout."""
         owned = frozenset(self._subscription.positions)
@@ -324,12 +322,12 @@ class GroupSession:
         self._change = None
         until = self._clock.monotonic() + seconds
         then = "if it fails, the group removes this member after its session timeout"
-        self._take_step(partial(self._leave, reason), "leaving", until, then)
+        self._take_step(self._leave, "leaving", until, then)
 
-    def _leave(self, reason: str) -> None:
+    def _leave(self) -> None:
         """Leave after the steps in progress, so that a join whose outcome is unknown is undone as well."""
         try:
-            self._member.leave(reason)
+            self._member.leave("left")
         except SparklogError as error:  # the caller may no longer wait for the result
             logger.warning("could not leave group %s: %s", self._config.group_id, error)
         finally:
@@ -503,7 +501,7 @@ class GroupSession:
     def leave_quietly(self, seconds: float) -> None:
         """Leave the group; log a failure, after which the session timeout removes this member."""
         try:
-            self.leave(seconds=seconds)
+            self.leave(seconds)
         except SparklogError as error:
             logger.warning("could not leave group %s: %s", self._config.group_id, error)
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.records import RecordBatches
 from sparklog.client.consumer.subscription_state import Subscription
-from sparklog.client.metrics import Metric, MetricName, Metrics, MetricSettings, Sensor, metric_settings
-from sparklog.client.request_metrics import StorageRequests
+from sparklog.client.metrics import Metrics, MetricSettings, Sensor, metric_settings
+from sparklog.client.request_metrics import ClientMetrics
 from sparklog.clock import Clock
 from sparklog.errors import InvalidClientConfigurationError
 
@@ -22,7 +22,7 @@ NEVER = -1.0
 """The value of ``last-heartbeat-seconds-ago`` before the first one, as in Kafka's Java client."""
 
 
-class ConsumerMetrics:
+class ConsumerMetrics(ClientMetrics):
     """Collects the metrics of one consumer. ``assigned`` returns the number of its partitions."""
 
     def __init__(
@@ -33,9 +33,8 @@ class ConsumerMetrics:
         client_id: str = "",
         prefix: str = "consumer",
     ) -> None:
-        self._clock = clock
-        self._metrics = metrics = Metrics(clock, settings or MetricSettings(), client_id)
-        self.requests = StorageRequests(metrics, clock, prefix)
+        super().__init__(clock, settings, client_id, prefix)
+        metrics = self._metrics
         self._fetch_group = f"{prefix}-fetch-manager-metrics"
         self._totals, self._by_topic = _FetchMetrics(metrics), dict[str, _FetchMetrics]()
         self._latency, self._lag = metrics.sensor(), metrics.sensor()
@@ -141,21 +140,6 @@ class ConsumerMetrics:
 
     def _since_heartbeat(self) -> float:
         return NEVER if self._last_heartbeat is None else self._clock.monotonic() - self._last_heartbeat
-
-    # -- reading
-
-    def values(self) -> dict[str, dict[str, float]]:
-        """Return every value by group and name."""
-        return self._metrics.values()
-
-    def raw(self) -> dict[MetricName, Metric]:
-        """Return every metric by name, including those of single topics."""
-        return self._metrics.raw()
-
-    def close(self) -> None:
-        """Stop collecting, when the consumer is closed."""
-        self.requests.close()
-        self._metrics.close()
 
 
 class _FetchMetrics:

@@ -10,6 +10,7 @@ Not for: reading records (``fetcher``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -43,25 +44,21 @@ from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False, repr=False)
 class Positions:
-    """Finds positions and starts reading from them. Not thread-safe."""
+    """Finds positions and starts reading from them. Not thread-safe.
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        reader: ConsumerReader,
-        read_ahead: ReadAhead,
-        subscription: Subscription,
-        config: ConsumerConfig,
-        refresh: Callable[[float], State],
-    ) -> None:
-        """``refresh`` reads the newest state; it raises KafkaTimeoutError after the given seconds."""
-        self._refresh = refresh
-        self._coordinator = coordinator
-        self._reader = reader
-        self._read_ahead = read_ahead
-        self._subscription = subscription
-        self._config = config
+    ``refresh`` reads the newest state; it raises KafkaTimeoutError after the given seconds.
+    """
+
+    _coordinator: Coordinator
+    _reader: ConsumerReader
+    _read_ahead: ReadAhead
+    _subscription: Subscription
+    _config: ConsumerConfig
+    _refresh: Callable[[float], State]
+
+    def __post_init__(self) -> None:
         self._unresolved: list[PartitionPosition] = []
         self._checked_state: State | None = None
         self._lookup_calls = InOrder("sparklog-consumer-lookup")

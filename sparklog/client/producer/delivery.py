@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.config import ProducerConfig
@@ -12,6 +13,7 @@ from sparklog.client.producer.record_accumulator import Accumulator
 from sparklog.client.producer.topic_metadata import Topics
 from sparklog.coordinator import Coordinator
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.types import TopicPartition
 
@@ -19,23 +21,18 @@ SEQUENCES = 2**31
 """Sequences count the records of a partition and wrap around to 0 here, as in Kafka."""
 
 
+@dataclass(eq=False, repr=False)
 class Delivery:
     """Base class: takes batches from an accumulator and writes them to files. Not thread-safe."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        config: ProducerConfig,
-        accumulator: Accumulator,
-        topics: Topics,
-        metrics: ProducerMetrics,
-    ) -> None:
-        self._coordinator = coordinator
-        self._config = config
-        self._accumulator = accumulator
-        self._topics = topics
-        self._metrics = metrics
-        self._clock = coordinator.log.clock
+    _coordinator: Coordinator
+    _config: ProducerConfig
+    _accumulator: Accumulator
+    _topics: Topics
+    _metrics: ProducerMetrics
+
+    def __post_init__(self) -> None:
+        self._clock = self._coordinator.log.clock
         self._sequences: dict[TopicPartition, int] = {}
 
     def _write_topic(
@@ -65,6 +62,16 @@ class Delivery:
         self._metrics.wrote(runs, written, began)
         for entry, append in zip(ordered, written, strict=True):
             entry.append = append
+
+    def forget_files(self, refused: Sequence[PartitionBatches], others: Sequence[PartitionBatches] = ()) -> None:
+        """Let the next attempt write other files for what was refused. Deletes those that certainly no commit names, or
+        ever will: their outcome is known, and no run of ``others`` is in them."""
+        kept = {entry.append.run.path for entry in others if entry.append is not None}
+        kept |= {entry.append.run.path for entry in refused if entry.append is not None and entry.outcome_unknown}
+        runs = [entry.append.run for entry in refused if entry.append is not None]
+        discard((run for run in runs if run.path not in kept), self._coordinator.store_of)
+        for entry in refused:
+            entry.append = None
 
 
 def unwritten_by_topic(in_flight: Sequence[PartitionBatches]) -> Mapping[str, Sequence[PartitionBatches]]:

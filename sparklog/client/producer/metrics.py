@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.client.metrics import Metric, MetricName, Metrics, MetricSettings
+from sparklog.client.metrics import MetricSettings
 from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
-from sparklog.client.request_metrics import StorageRequests
+from sparklog.client.request_metrics import ClientMetrics
 from sparklog.clock import Clock
 from sparklog.protocol.partition_fold import holders
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GROUP = "producer-metrics"
 
 
-class ProducerMetrics:
+class ProducerMetrics(ClientMetrics):
     """See the module."""
 
     def __init__(
@@ -36,12 +36,11 @@ class ProducerMetrics:
         settings: MetricSettings | None = None,
         client_id: str = "",
     ) -> None:
-        self._clock = clock
+        super().__init__(clock, settings, client_id, "producer")
+        metrics = self._metrics
         self._accumulator = accumulator
         self._buffer_memory = buffer_memory
         self._read_at = clock.monotonic()
-        self._metrics = metrics = Metrics(clock, settings or MetricSettings(), client_id)
-        self.requests = StorageRequests(metrics, clock, "producer")
         self._batch_size, self._compression, self._queue_time = metrics.sensor(), metrics.sensor(), metrics.sensor()
         self._records, self._bytes, self._largest = metrics.sensor(), metrics.sensor(), metrics.sensor()
         self._errors, self._retries = metrics.sensor(), metrics.sensor()
@@ -132,21 +131,6 @@ class ProducerMetrics:
     def retried(self, batches: Sequence[PendingBatch]) -> None:
         """Record that these batches are retried."""
         self._retries.record(sum(batch.rows or len(batch.values) for batch in batches))
-
-    # -- reading
-
-    def values(self) -> dict[str, dict[str, float]]:
-        """Return every value by group and name."""
-        return self._metrics.values()
-
-    def raw(self) -> dict[MetricName, Metric]:
-        """Return every metric by its name."""
-        return self._metrics.raw()
-
-    def close(self) -> None:
-        """Close the metrics; the producer was closed."""
-        self.requests.close()
-        self._metrics.close()
 
 
 def largest_record(columns: pa.RecordBatch) -> int:

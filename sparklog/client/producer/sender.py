@@ -25,24 +25,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue
-from sparklog.client.producer.metrics import ProducerMetrics
-from sparklog.client.producer.record_accumulator import Accumulator, Drained, PendingBatch
-from sparklog.client.producer.topic_metadata import Topics
-from sparklog.coordinator import Coordinator
+from sparklog.client.producer.record_accumulator import Drained, PendingBatch
 from sparklog.errors import (
-    CommitConflictError,
     FencedError,
     IndeterminateCommitError,
     KafkaTimeoutError,
     SparklogError,
     StorageError,
-    StoragePermissionError,
     UnknownProducerIdError,
     UnlinkedHistoryError,
     WriteRefusedError,
@@ -50,6 +45,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
+from sparklog.retry import is_transient
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -58,30 +54,15 @@ TRIES_BEFORE_NEXT_REPLICA = 3
 """Failed writes to the leader alone, with ``acks`` 1 or 0, before the next in-sync replica takes its place."""
 
 
-def is_transient(error: SparklogError) -> bool:
-    """Return whether a retry may succeed, with the same files if they are written."""
-    if isinstance(error, CommitConflictError):
-        return True
-    if isinstance(error, IndeterminateCommitError):
-        return not isinstance(error.__cause__, StoragePermissionError)
-    return isinstance(error, StorageError) and not isinstance(error, StoragePermissionError)
-
-
 class Sender(Delivery):
     """Delivers the batches of an accumulator. Only its own thread calls ``deliver``."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        config: ProducerConfig,
-        accumulator: Accumulator,
-        topics: Topics,
-        metrics: ProducerMetrics,
-    ) -> None:
-        super().__init__(coordinator, config, accumulator, topics, metrics)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        config = self._config
         self._identity: ProducerIdentity | None = None if config.idempotent and config.acks else NO_IDENTITY
         self._history: int | None = None
-        self._held = RetryQueue(coordinator.log.clock, config.retry_backoff)
+        self._held = RetryQueue(self._clock, config.retry_backoff)
         self._renew = False
         self.thread: threading.Thread | None = None
 
@@ -98,7 +79,7 @@ class Sender(Delivery):
                 self._retry_held()
         except BaseException as error:  # unexpected ones too: no caller may wait forever
             logger.exception("the producer's thread ended with an error")
-            self._accumulator.close(_refusal_after(error))
+            self._accumulator.close(partial(_stopped, error))
             self._accumulator.resolve(self._accumulator.force_close(), _stopped(error))
 
     # -- delivering
@@ -160,15 +141,17 @@ class Sender(Delivery):
         """Hold back the entries whose partition now has other brokers, or too few, for a retry; return the others."""
         refused = [entry for entry in in_flight if _is_about(error, entry.topic_partition)] or list(in_flight)
         logger.info("writing records of %d partitions again after: %s", len(refused), error)
+        others = [entry for entry in in_flight if entry not in refused]
+        self.forget_files(refused, others)
         for entry in refused:
-            entry.append, entry.refusal = None, error
+            entry.refusal = error
             entry.refusals += 1
             if entry.refusals > self._config.retries:
                 self._fail([entry], error)
             else:
                 self._held.hold(entry)
                 self._metrics.retried(entry.batches)
-        return [entry for entry in in_flight if entry not in refused]
+        return others
 
     def _retry_held(self) -> None:
         """Retry what is held, if it is due, with the brokers that the newest state names."""
@@ -287,10 +270,10 @@ class Sender(Delivery):
             "writing records of %d partitions again under a new producer id, or failing them: %s", len(in_flight), error
         )
         rest = [entry for entry in in_flight if not entry.outcome_unknown]
-        for entry in rest:
-            entry.append = None
-            self._metrics.retried(entry.batches)
         unknown = [entry for entry in in_flight if entry.outcome_unknown]
+        self.forget_files(rest, unknown)
+        for entry in rest:
+            self._metrics.retried(entry.batches)
         if unknown:
             self._fail(unknown, _producer_expired(error))
         return rest
@@ -410,7 +393,3 @@ def _stopped(error: BaseException) -> SparklogError:
     stopped = SparklogError(f"the producer's thread ended with {error!r}; close the producer and create another one")
     stopped.__cause__ = error
     return stopped
-
-
-def _refusal_after(error: BaseException) -> Callable[[], Exception]:
-    return lambda: _stopped(error)

@@ -31,7 +31,6 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
-from sparklog.log.records.replicated_file import discard
 
 logger = logging.getLogger(__name__)
 
@@ -94,17 +93,10 @@ class TableAppender:
             mark_outcome_unknown(staged)
             raise
         except WriteRefusedError:
-            self._forget_files(staged)
+            self._sender.forget_files(staged)
             raise
         except (UnknownProducerIdError, UnlinkedHistoryError):
             if not any(entry.outcome_unknown for entry in staged):
                 self._sender.renew()
-                self._forget_files(staged)
+                self._sender.forget_files(staged)
             raise
-
-    def _forget_files(self, staged: list[PartitionBatches]) -> None:
-        """Let the next attempt write other files; delete these if it is certain that no commit names them."""
-        refused = [entry.append for entry in staged if entry.append is not None and not entry.outcome_unknown]
-        discard((append.run for append in refused), self._coordinator.store_of)
-        for entry in staged:
-            entry.append = None

@@ -25,12 +25,11 @@ from sparklog.errors import (
     InvalidRecordTypeError,
     InvalidTopicTypeError,
     TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.protocol.state import State, TopicState
-from sparklog.records.record_checks import no_such_partition
+from sparklog.records.record_checks import no_such_partition, no_such_topic
 from sparklog.records.routing import RowRouting
 from sparklog.records.topic_rules import TopicRules
 from sparklog.types import TopicPartition
@@ -174,11 +173,7 @@ class Topics:
         cluster = ClusterConfig.resolve(state.configs)
         if topic not in state.topics and not (cluster.auto_create_topics_enable and self._config.create_topics):
             setting = "allow_auto_create_topics" if cluster.auto_create_topics_enable else "auto.create.topics.enable"
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} does not exist, and {setting} is false; create it with "
-                f"`sparklog topics --create --topic {topic}`",
-                topic=topic,
-            )
+            raise no_such_topic(topic, setting)
 
     def _create(self, topic: str, state: State) -> State:
         self.check_writable(topic, state)

@@ -23,19 +23,15 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches
-from sparklog.client.producer.metrics import ProducerMetrics
-from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
-from sparklog.client.producer.sender import is_transient, set_offsets
+from sparklog.client.producer.record_accumulator import PendingBatch
+from sparklog.client.producer.sender import set_offsets
 from sparklog.client.producer.takeover import Takeover
-from sparklog.client.producer.topic_metadata import Topics
 from sparklog.config.cluster_configs import ClusterConfig
-from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
     InvalidArgumentError,
@@ -58,6 +54,7 @@ from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.names import validate_group_id
+from sparklog.retry import is_transient, retry
 from sparklog.types import OffsetAndMetadata
 
 logger = logging.getLogger(__name__)
@@ -91,24 +88,17 @@ _FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberE
 class Transactions(Delivery):
     """The transactions of one producer. Thread-safe: one step at a time."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        config: ProducerConfig,
-        accumulator: Accumulator,
-        topics: Topics,
-        metrics: ProducerMetrics,
-    ) -> None:
-        super().__init__(coordinator, config, accumulator, topics, metrics)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._lock = threading.RLock()
-        self._takeover = Takeover(coordinator, config.transactional_id)
+        self._takeover = Takeover(self._coordinator, self._config.transactional_id)
         self._identity: ProducerIdentity | None = None
         self._history = 0
         self._error: SparklogError | None = None
         self._reset()
         self._enter(UNINITIALIZED)
-        accumulator.make_room = self.write
-        accumulator.in_transaction = True
+        self._accumulator.make_room = self.write
+        self._accumulator.in_transaction = True
 
     def _reset(self) -> None:
         self._in_flight: list[PartitionBatches] = []
@@ -289,11 +279,9 @@ class Transactions(Delivery):
         if self._error is not None:
             raise self._refusal_of_error(step)
         raise InvalidTxnStateError(
-            f"{step}() of transactional id {self._config.transactional_id!r} in state {self._state}: {self._hint()}"
+            f"{step}() of transactional id {self._config.transactional_id!r} in state {self._state}: "
+            f"{_HINTS[self._state]}"
         )
-
-    def _hint(self) -> str:
-        return _HINTS[self._state]
 
     def _refusal_of_error(self, step: str) -> SparklogError:
         assert self._error is not None
@@ -316,7 +304,8 @@ class Transactions(Delivery):
         if self._error is not None:
             return self._refusal_of_error("send")
         return TransactionStateError(
-            f"send() of transactional id {self._config.transactional_id!r} in state {self._state}: {self._hint()}"
+            f"send() of transactional id {self._config.transactional_id!r} in state {self._state}: "
+            f"{_HINTS[self._state]}"
         )
 
     def _check_age(self) -> None:
@@ -461,7 +450,7 @@ class Transactions(Delivery):
             )
         if stopped is not error:
             stopped.__cause__ = error
-        self._make_fatal(stopped)
+        self._fail_in(FATAL_ERROR, stopped)
         raise stopped
 
     def _indeterminate(self, error: SparklogError) -> IndeterminateCommitError:
@@ -487,13 +476,11 @@ class Transactions(Delivery):
 
     def _make_abortable(self, error: SparklogError) -> None:
         self._outcome_unknown = False
-        self._error = error
-        self._enter(ABORTABLE_ERROR)
-        self._fail_all(error)
+        self._fail_in(ABORTABLE_ERROR, error)
 
-    def _make_fatal(self, error: SparklogError) -> None:
+    def _fail_in(self, state: str, error: SparklogError) -> None:
         self._error = error
-        self._enter(FATAL_ERROR)
+        self._enter(state)
         self._fail_all(error)
 
     def _fail_all(self, error: BaseException) -> None:
@@ -510,23 +497,26 @@ class Transactions(Delivery):
         self._reset()
 
     def _retry_until_deadline(
-        self, action: Callable[[], Any], what: str, is_retriable: Callable[[SparklogError], bool] = is_transient
+        self, action: Callable[[], Any], what: str, is_retriable: Callable[[Exception], bool] = is_transient
     ) -> Any:
         """Return the result of ``action``; retry it after transient failures until ``max_block_ms`` has passed."""
         deadline = self._clock.monotonic() + self._config.max_block
-        while True:
-            try:
-                return action()
-            except SparklogError as error:
-                if not is_retriable(error):
-                    raise
-                if self._clock.monotonic() >= deadline or not self._accumulator.pause(self._config.retry_backoff):
-                    raise self._timed_out(what, error) from error
-                logger.info("retrying %s after: %s", what, error)
-                if isinstance(error, WriteRefusedError):
-                    self._refresh()
 
-    def _refresh(self) -> None:
+        def pauses() -> Iterator[float]:
+            while self._clock.monotonic() < deadline and self._accumulator.pause(self._config.retry_backoff):
+                yield 0.0  # the accumulator has paused, which closing it ends
+
+        try:
+            return retry(action, self._clock, pauses(), is_retriable, lambda error: self._note_retry(what, error))
+        except SparklogError as error:
+            if not is_retriable(error):
+                raise
+            raise self._timed_out(what, error) from error
+
+    def _note_retry(self, what: str, error: Exception) -> None:
+        logger.info("retrying %s after: %s", what, error)
+        if not isinstance(error, WriteRefusedError):
+            return
         try:
             self._coordinator.refresh()
         except SparklogError as error:
@@ -540,7 +530,7 @@ class Transactions(Delivery):
         )
 
 
-def may_be_written(error: SparklogError) -> bool:
+def may_be_written(error: Exception) -> bool:
     """Return whether writing records that are in no file yet may be retried, to other brokers if needed."""
     return isinstance(error, WriteRefusedError) or is_transient(error)
 

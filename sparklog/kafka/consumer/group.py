@@ -1,7 +1,5 @@
 """The consumer: ``kafka.consumer.group``."""
 
-from __future__ import annotations
-
 from sparklog.client.consumer.consumer import Consumer as KafkaConsumer
 from sparklog.client.consumer.records import ConsumerGroupMetadata
 

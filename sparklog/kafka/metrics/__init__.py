@@ -1,7 +1,5 @@
 """The metrics of clients: ``kafka.metrics``. Clients create their ``Metrics``; a program calls ``client.metrics()``."""
 
-from __future__ import annotations
-
 from sparklog.client.metrics import Metric as KafkaMetric
 from sparklog.client.metrics import MetricName, Metrics
 from sparklog.client.metrics import MetricsReporter as AbstractMetricsReporter

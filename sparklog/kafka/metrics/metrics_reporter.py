@@ -1,7 +1,5 @@
 """The base class of ``metric_reporters``: ``kafka.metrics.metrics_reporter``."""
 
-from __future__ import annotations
-
 from sparklog.client.metrics import MetricsReporter as AbstractMetricsReporter
 
 __all__ = ["AbstractMetricsReporter"]

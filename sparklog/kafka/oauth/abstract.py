@@ -1,8 +1,4 @@
 """The base class of token providers: ``kafka.oauth.abstract``. Its
 methods are never called: there is no server to authenticate to."""
 
-from __future__ import annotations
-
-from sparklog.client.token_provider import AbstractTokenProvider
-
-__all__ = ["AbstractTokenProvider"]
+from sparklog.client.token_provider import AbstractTokenProvider as AbstractTokenProvider

@@ -1,7 +1,6 @@
 """Partitioners as objects: ``kafka.partitioner``."""
 
-from __future__ import annotations
-
-from sparklog.client.producer.partitioners import DefaultPartitioner, Partitioner, StickyPartitioner, murmur2
-
-__all__ = ["DefaultPartitioner", "Partitioner", "StickyPartitioner", "murmur2"]
+from sparklog.client.producer.partitioners import DefaultPartitioner as DefaultPartitioner
+from sparklog.client.producer.partitioners import Partitioner as Partitioner
+from sparklog.client.producer.partitioners import StickyPartitioner as StickyPartitioner
+from sparklog.client.producer.partitioners import murmur2 as murmur2

@@ -1,7 +1,3 @@
 """The base class of partitioners: ``kafka.partitioner.abc``."""
 
-from __future__ import annotations
-
-from sparklog.client.producer.partitioners import Partitioner
-
-__all__ = ["Partitioner"]
+from sparklog.client.producer.partitioners import Partitioner as Partitioner

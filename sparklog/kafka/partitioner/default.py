@@ -1,7 +1,4 @@
 """The default partitioner: ``kafka.partitioner.default``."""
 
-from __future__ import annotations
-
-from sparklog.client.producer.partitioners import DefaultPartitioner, murmur2
-
-__all__ = ["DefaultPartitioner", "murmur2"]
+from sparklog.client.producer.partitioners import DefaultPartitioner as DefaultPartitioner
+from sparklog.client.producer.partitioners import murmur2 as murmur2

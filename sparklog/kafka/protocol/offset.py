@@ -1,7 +1,3 @@
 """Special offsets, where kafka-python 2 has them: ``kafka.protocol.offset``."""
 
-from __future__ import annotations
-
-from sparklog.client.admin.types import OffsetResetStrategy
-
-__all__ = ["OffsetResetStrategy"]
+from sparklog.client.admin.types import OffsetResetStrategy as OffsetResetStrategy

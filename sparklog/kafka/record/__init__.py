@@ -1,7 +1,3 @@
 """The package of record types: ``kafka.record``."""
 
-from __future__ import annotations
-
-from sparklog.client.consumer.records import ConsumerRecord
-
-__all__ = ["ConsumerRecord"]
+from sparklog.client.consumer.records import ConsumerRecord as ConsumerRecord

@@ -1,21 +1,8 @@
 """Serializers as objects: ``kafka.serializer``."""
 
-from __future__ import annotations
-
-from sparklog.client.serializers import (
-    DefaultSerializer,
-    Deserializer,
-    DeserializeWrapper,
-    JsonSerializer,
-    Serializer,
-    SerializeWrapper,
-)
-
-__all__ = [
-    "DefaultSerializer",
-    "DeserializeWrapper",
-    "Deserializer",
-    "JsonSerializer",
-    "SerializeWrapper",
-    "Serializer",
-]
+from sparklog.client.serializers import DefaultSerializer as DefaultSerializer
+from sparklog.client.serializers import Deserializer as Deserializer
+from sparklog.client.serializers import DeserializeWrapper as DeserializeWrapper
+from sparklog.client.serializers import JsonSerializer as JsonSerializer
+from sparklog.client.serializers import Serializer as Serializer
+from sparklog.client.serializers import SerializeWrapper as SerializeWrapper

@@ -1,7 +1,4 @@
 """The base classes of serializers: ``kafka.serializer.abstract``."""
 
-from __future__ import annotations
-
-from sparklog.client.serializers import Deserializer, Serializer
-
-__all__ = ["Deserializer", "Serializer"]
+from sparklog.client.serializers import Deserializer as Deserializer
+from sparklog.client.serializers import Serializer as Serializer

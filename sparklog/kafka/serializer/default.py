@@ -1,7 +1,3 @@
 """Text as bytes: ``kafka.serializer.default``."""
 
-from __future__ import annotations
-
-from sparklog.client.serializers import DefaultSerializer
-
-__all__ = ["DefaultSerializer"]
+from sparklog.client.serializers import DefaultSerializer as DefaultSerializer

@@ -1,7 +1,4 @@
 """Functions as serializers: ``kafka.serializer.wrapper``."""
 
-from __future__ import annotations
-
-from sparklog.client.serializers import DeserializeWrapper, SerializeWrapper
-
-__all__ = ["DeserializeWrapper", "SerializeWrapper"]
+from sparklog.client.serializers import DeserializeWrapper as DeserializeWrapper
+from sparklog.client.serializers import SerializeWrapper as SerializeWrapper

@@ -15,13 +15,13 @@ from functools import partial
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget
 from sparklog.protocol.decide.acks import ACKS_ALL, Needs, brokers_to_write, needs
 from sparklog.protocol.decide.topics import NewTopic, choose_replicas
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.state import State
+from sparklog.records.record_checks import no_such_topic
 from sparklog.records.topic_rules import TopicRules
 
 
@@ -81,11 +81,7 @@ def target_of(
     topic_state = state.topics.get(topic)
     config = TopicConfig.resolve(topic_state.configs if topic_state else {}, state.configs)
     if topic_state is None and not cluster.auto_create_topics_enable:
-        raise UnknownTopicOrPartitionError(
-            f"topic {topic!r} does not exist, and auto.create.topics.enable is false; create it with "
-            f"`sparklog topics --create --topic {topic}`, or correct the name",
-            topic=topic,
-        )
+        raise no_such_topic(topic, "auto.create.topics.enable")
     assignment = () if topic_state else _assign(state, topic, cluster)
     brokers = tuple(replicas if acks == ACKS_ALL else replicas[:1] for replicas in assignment)
     needed = tuple(Needs(replicas, replicas, 1) for replicas in assignment)

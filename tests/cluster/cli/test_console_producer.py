@@ -258,10 +258,8 @@ def test_slow_input_is_sent_after_the_linger_time(cluster: Coordinator) -> None:
         assert process.stdin is not None
         process.stdin.write(b"first\n")
         process.stdin.flush()
-        reader = LogReader(cluster)
-        state = cluster.state
-        while not _is_filled(state, "t"):
-            state = reader.wait(state, 30)
+        while not _is_filled(cluster.refresh(), "t"):
+            process.poll()
         assert values(cluster) == [b"first"]
         process.stdin.write(b"second\nthi")
         process.stdin.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore
+from sparklog.testing.faulty_store import FULL, UNAVAILABLE, Fault, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import WAIT_SECONDS, Cluster, at, read, together, until, values
 
@@ -346,6 +347,21 @@ def test_poll_survives_an_unavailable_storage(request: pytest.FixtureRequest) ->
 
         until(lambda: len(seen) == 80 and shared(first, second), step)
         faulty.inject(rates={UNAVAILABLE: 0.0})
+
+
+def test_a_commit_of_offsets_is_retried_while_the_disk_is_full(request: pytest.FixtureRequest) -> None:
+    faulty = FaultyStore(MemoryStore(request.node.name), seed=1, rates={FULL: 0.0})
+    cluster = Cluster("", partitions=1, store=faulty)
+    cluster.write(0, b"a")
+    first = TopicPartition("orders", 0)
+    with cluster.consumer(group_id="g", enable_auto_commit=False, retry_backoff_ms=5) as consumer:
+        consumer.assign([first])
+        faulty.inject(rates={FULL: 1.0})
+        space = threading.Timer(0.1, lambda: faulty.inject(rates={FULL: 0.0}))
+        space.start()
+        consumer.commit({first: OffsetAndMetadata(1)}, timeout_ms=60_000)
+        space.join()
+        assert consumer.committed(first) == 1
 
 
 def test_a_failed_revocation_acknowledgement_is_retried(request: pytest.FixtureRequest) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from sparklog.client.reader import LONGEST_POLL_SECONDS, LogReader
+from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import DataLossError, UnknownTopicOrPartitionError
 from sparklog.ids import SeededIds
 from sparklog.testing.records import Record, append_records
@@ -92,37 +91,3 @@ def test_missing_file_is_data_loss_that_names_it(cluster: Coordinator) -> None:
     cluster.store.delete(key)
     with LogReader(cluster) as reader, pytest.raises(DataLossError, match=key):
         list(reader.records("t", 0, 0, 1))
-
-
-def test_waiting_ends_after_its_timeout_and_polls_with_back_off(cluster: Coordinator) -> None:
-    sleeps: list[float] = []
-
-    class CountingClock(ManualClock):
-        def sleep(self, seconds: float) -> None:
-            sleeps.append(seconds)
-            super().sleep(seconds)
-
-    reader = LogReader(open_cluster(cluster.store, clock=CountingClock()))
-    before = reader.state
-    assert reader.wait(before, 60.0) is before
-    assert sum(sleeps) == pytest.approx(60.0)
-    assert sleeps == sorted(sleeps[:-1]) + sleeps[-1:]
-    assert max(sleeps) == LONGEST_POLL_SECONDS
-    assert len(sleeps) < 80
-
-
-def test_waiting_does_not_sleep_if_there_is_a_new_commit(cluster: Coordinator) -> None:
-    reader = LogReader(open_cluster(cluster.store, clock=ManualClock()))
-    before = reader.state
-    append(cluster, 1)
-    assert reader.wait(before, 60.0).version == before.version + 1
-    assert reader.clock.monotonic() == 0
-
-
-def test_waiting_sees_a_commit_of_another_coordinator(cluster: Coordinator) -> None:
-    reader = LogReader(open_cluster(cluster.store))
-    before = reader.state
-    writer = threading.Thread(target=append, args=(cluster, 1))
-    writer.start()
-    assert reader.wait(before, 30.0).version > before.version
-    writer.join()

@@ -2,17 +2,15 @@
 
 Records of a partition are printed in offset order; across partitions there is no order, as in Kafka. It waits for a
 topic that does not exist yet, and reads partitions that appear later from their beginning. With ``--group`` it reads
-the partitions assigned to it (``group_consumer``); without, it reads all partitions and commits nothing.
+the partitions assigned to it; without, it reads all partitions and commits nothing. Offsets of printed records are
+committed automatically and at the end: a batch that could not be printed is not committed.
 """
 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.parser import (
     CommandParser,
@@ -20,24 +18,27 @@ from sparklog.cli.arguments.parser import (
     complain,
     connect,
     given,
-    logger,
     parse_pairs,
     read_properties_file,
     silence_output,
 )
-from sparklog.errors import InvalidRecordError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from sparklog.protocol.group.start_offset import find_start
+from sparklog.errors import InvalidRecordError
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.group_consumer import GroupConsumer
+    from sparklog.cli.commands.clients.console_source import GroupSource, Selection
+    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.cli.output.formatters import MessageFormatter
-    from sparklog.client.consumer.offsets_topic import ConsumerReader
-    from sparklog.client.reader import Bounds, ConsumerRecord
+    from sparklog.client.consumer.consumer import Consumer
+    from sparklog.client.consumer.records import ConsumerRecord
     from sparklog.coordinator import Coordinator
 
 FLUSH_RECORDS = 1000
 """records between two flushes of the output while more are available; it is also flushed before every wait."""
 FOREVER_SECONDS = 10.0**9
+POLL_SECONDS = 0.2
+"""Longest delay until a stop request takes effect. Polling costs no request: the consumer reads ahead by itself."""
+CATCH_UP_SECONDS = 0.01
+"""Longest poll after the timeout, while existing records are still being read."""
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 
@@ -108,16 +109,7 @@ def run(options: argparse.Namespace) -> int:
 
     lines = formatter(options.formatter, _formatter_properties(options))
     selection = _select(options, properties.get("exclude.internal.topics", "true").strip().lower() == "true")
-    coordinator = connect(options)
-    if group:
-        return _consume_in_group(options, coordinator, group, reset, properties, lines)
-    for name in properties.keys() - {"auto.offset.reset", "bootstrap.servers", "exclude.internal.topics"}:
-        logger.debug("consumer setting %s has no effect here", name)
-    from sparklog.client.consumer.offsets_topic import ConsumerReader
-
-    with ConsumerReader(coordinator) as reader:
-        consumer = _Consumer(reader, selection, _start(options, reset), reset, lines.columns)
-        return _print_all(options, consumer, lines)
+    return _consume_and_print(options, selection, group, reset, properties, lines)
 
 
 # -- options
@@ -215,18 +207,9 @@ def _formatter_properties(options: argparse.Namespace) -> dict[str, str]:
     return properties
 
 
-class _Selection(NamedTuple):
-    """The topics to read, by name, and the only partition if one is given."""
-
-    matches: Callable[[str], bool]
-    missing: str
-    """Says that no such topic exists."""
-    topic: str | None
-    partition: int | None
-
-
-def _select(options: argparse.Namespace, exclude_internal: bool) -> _Selection:
+def _select(options: argparse.Namespace, exclude_internal: bool) -> Selection:
     from sparklog.cli.arguments.patterns import topic_pattern
+    from sparklog.cli.commands.clients.console_source import Selection
     from sparklog.protocol.names import is_internal_topic, validate_topic_name
 
     if options.topic is None:
@@ -235,192 +218,70 @@ def _select(options: argparse.Namespace, exclude_internal: bool) -> _Selection:
         def matches(name: str) -> bool:
             return bool(pattern.fullmatch(name)) and not (exclude_internal and is_internal_topic(name))
 
-        return _Selection(matches, f"no topic matches {options.include!r}", None, None)
+        return Selection(matches, f"no topic matches {options.include!r}", None, None)
     name = validate_topic_name(options.topic)
-    return _Selection(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
-
-
-# -- reading
-
-
-class _Consumer:
-    """Reads partitions and keeps their positions. Not thread-safe."""
-
-    def __init__(
-        self, reader: ConsumerReader, selection: _Selection, start: str | int, reset: str, columns: list[str]
-    ) -> None:
-        self.clock = reader.clock
-        self._reader = reader
-        self._selection = selection
-        self._reset = reset
-        self._columns = columns
-        self._positions: dict[tuple[str, str, int], int] = {}
-        self._state = reader.state
-        self._follow(start)
-        if not self._positions:
-            complain(f"{self._missing()} yet; waiting for it (Ctrl-C stops)")
-
-    def _missing(self) -> str:
-        """Say which topic or partition does not exist."""
-        topic, partition = self._selection.topic, self._selection.partition
-        count = self._reader.partitions(topic) if topic is not None and topic in self._state.topics else 0
-        if topic is None or not count:
-            return f"{self._selection.missing} in this cluster"
-        return f"topic {topic!r} has partitions 0 to {count - 1}, and no partition {partition}"
-
-    def available(self) -> Iterator[ConsumerRecord]:
-        """Yield the records after the positions, up to the state last seen, and advance the positions."""
-        for key, position in sorted(self._positions.items()):
-            topic, topic_id, partition = key
-            bounds = self._reader.bounds(topic, partition)
-            if bounds is None or bounds.topic_id != topic_id:
-                continue
-            end = bounds.end
-            self._positions[key] = self._within(topic, partition, position)
-            try:
-                yield from self._read(key, end)
-            except OffsetOutOfRangeError:  # the records have just been deleted
-                self._state = self._reader.state
-                self._positions[key] = self._within(topic, partition, self._positions[key])
-            else:
-                self._positions[key] = max(self._positions[key], end)
-
-    def _read(self, key: tuple[str, str, int], end: int) -> Iterator[ConsumerRecord]:
-        from sparklog.client.reader import to_records
-
-        topic, _, partition = key
-        for fetched in self._reader.fetch(topic, partition, self._positions[key], end, self._columns, self._state):
-            for record in to_records(topic, partition, fetched):
-                self._positions[key] = record.offset + 1
-                yield record
-
-    def wait(self, seconds: float) -> None:
-        """Wait for a commit, up to ``seconds``."""
-        self._state = self._reader.wait(self._state, seconds)
-        self._follow("earliest")
-
-    def _follow(self, start: str | int) -> None:
-        """Add new partitions, and drop those of deleted topics."""
-        from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
-
-        current: dict[tuple[str, str, int], int] = {}
-        for topic in filter(self._selection.matches, {*self._state.topics, CONSUMER_OFFSETS_TOPIC}):
-            for partition in self._partitions(topic):
-                bounds = self._bounds(topic, partition)
-                key = (topic, bounds.topic_id, partition)
-                position = self._positions.get(key)
-                current[key] = self._first(topic, partition, bounds, start) if position is None else position
-        self._positions = current
-
-    def _partitions(self, topic: str) -> range:
-        count, only = self._reader.partitions(topic), self._selection.partition
-        return range(count) if only is None else range(only, min(only + 1, count))
-
-    def _bounds(self, topic: str, partition: int) -> Bounds:
-        """Return the current offsets of a partition. Raises UnknownTopicOrPartitionError."""
-        bounds = self._reader.fresh_bounds(topic, partition)
-        if bounds is None:
-            self._state.partition(topic, partition)
-            raise UnknownTopicOrPartitionError(
-                f"partition {topic}-{partition} does not exist", topic=topic, partition=partition
-            )
-        return bounds
-
-    def _first(self, topic: str, partition: int, bounds: Bounds, start: str | int) -> int:
-        if isinstance(start, int):
-            return start
-        offset = find_start(start, bounds.start, bounds.end)
-        if offset is None:
-            raise OffsetOutOfRangeError(
-                f"{topic}-{partition} has no offset to start at, and auto.offset.reset is none", topic=topic
-            )
-        return offset
-
-    def _within(self, topic: str, partition: int, position: int) -> int:
-        """Return the position, or that of auto.offset.reset if it is out of range."""
-        bounds = self._bounds(topic, partition)
-        start = find_start(self._reset, bounds.start, bounds.end, position)
-        if start == position:
-            return position
-        message = f"offset {position} of {topic}-{partition} is out of range: it has {bounds.start} to {bounds.end}"
-        if start is None:
-            raise OffsetOutOfRangeError(
-                f"{message}, and auto.offset.reset is none", topic=topic, partition=partition, offset=position
-            )
-        complain(f"{message}; continuing at {self._reset}")
-        return start
+    return Selection(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
 
 
 # -- printing
 
 
-def _consume_in_group(
+def _consume_and_print(
     options: argparse.Namespace,
-    coordinator: Coordinator,
+    selection: Selection,
     group: str,
     reset: str,
     properties: dict[str, str],
     lines: MessageFormatter,
 ) -> int:
-    """Print the records of the partitions assigned to this member. Offsets are committed as enable.auto.commit says."""
+    """Print records until the end condition or a stop request, then their number; return the exit code.
+
+    In a group, offsets are committed as enable.auto.commit says.
+    """
     from sparklog.cli.arguments.client_properties import client_arguments
-    from sparklog.cli.arguments.patterns import topic_pattern
-    from sparklog.cli.commands.clients.group_consumer import GroupConsumer
+    from sparklog.cli.commands.clients.console_source import GroupSource, LogSource
     from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.client.consumer.config import DEFAULTS
     from sparklog.client.consumer.consumer import Consumer
 
+    start = _start(options, reset)
+    coordinator = connect(options)
     arguments: dict[str, Any] = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
-    arguments.update(cluster=coordinator, group_id=group, auto_offset_reset=reset)
+    arguments.update(cluster=coordinator, group_id=group or None, auto_offset_reset=reset if group else "none")
     consumer = Consumer(**arguments)
     limit = -1 if options.max_messages is None else options.max_messages
+    source, printed = GroupSource(consumer, coordinator, limit), False
     with StopRequest() as stop:
-        member = GroupConsumer(consumer, coordinator.log.clock, limit, stop)
-        printed = False
         try:
-            if options.topic is not None:
-                if options.topic not in coordinator.state.topics:
-                    complain(f"topic {options.topic!r} does not exist in this cluster yet; waiting for it")
-                consumer.subscribe([options.topic])
+            if group:
+                _subscribe(options, consumer, coordinator)
             else:
-                consumer.subscribe(pattern=f"(?:{topic_pattern(options.include).pattern})\\Z")
-            code, printed = _print_member(options, member, lines)
-            return code or stop.exit_code
+                source = LogSource(consumer, coordinator, limit, selection, start, reset)
+            printed = _print_all(options, source, stop, lines)
+            return stop.exit_code
         finally:
-            member.close(printed)
+            consumer.close(autocommit=printed)
 
 
-def _print_member(options: argparse.Namespace, member: GroupConsumer, lines: MessageFormatter) -> tuple[int, bool]:
-    """Print records; return the exit code, and whether all records that were read were printed."""
+def _subscribe(options: argparse.Namespace, consumer: Consumer, coordinator: Coordinator) -> None:
+    from sparklog.cli.arguments.patterns import subscribe
+
+    if options.topic is not None and options.topic not in coordinator.state.topics:
+        complain(f"topic {options.topic!r} does not exist in this cluster yet; waiting for it")
+    subscribe(consumer, options)
+
+
+def _print_all(options: argparse.Namespace, source: GroupSource, stop: StopRequest, lines: MessageFormatter) -> bool:
+    """Print records; return whether all that were read were printed."""
     printer = _Printer(lines, options.skip_message_on_error)
     try:
-        _consume(options, member, printer)
+        _consume(options, source, stop, printer)
         printer.flush()
-        return 0, True
-    except SystemExit:  # a stop request, between two batches
-        printer.flush()
-        return 0, True
+        return True
     except BrokenPipeError:
         complain("Unable to write to standard out, closing consumer.")
         silence_output()
-        return 0, False
-    finally:
-        _conclude(options, printer)
-
-
-def _print_all(options: argparse.Namespace, consumer: _Consumer, lines: MessageFormatter) -> int:
-    """Print records until the end condition or a signal, then their number; return the exit code."""
-    printer = _Printer(lines, options.skip_message_on_error)
-    try:
-        with _CleanTermination():
-            _consume(options, consumer, printer)
-        return 0
-    except BrokenPipeError:
-        complain("Unable to write to standard out, closing consumer.")
-        silence_output()
-        return 0
-    except KeyboardInterrupt:
-        return 130
+        return False
     finally:
         _conclude(options, printer)
 
@@ -432,26 +293,28 @@ def _conclude(options: argparse.Namespace, printer: _Printer) -> None:
         print("shutdown_complete")
 
 
-def _consume(options: argparse.Namespace, consumer: _Consumer | GroupConsumer, printer: _Printer) -> None:
+def _consume(options: argparse.Namespace, source: GroupSource, stop: StopRequest, printer: _Printer) -> None:
+    """Print batches until the end condition; a stop request takes effect between two of them."""
     timeout = options.timeout_ms
     timeout_seconds = FOREVER_SECONDS if timeout is None or timeout < 0 else timeout / 1000
-    limit = -1 if options.max_messages is None else options.max_messages
-    if limit == 0:
+    if options.max_messages == 0:
         return
-    deadline = consumer.clock.monotonic() + timeout_seconds
-    while True:
-        before = printer.count
-        for record in consumer.available():
+    deadline = source.clock.monotonic() + timeout_seconds
+    seconds = 0.0
+    while not stop:
+        records = source.poll(seconds)
+        for record in records:
             printer.show(record)
-            if printer.count == limit:
-                return
-        printer.flush()
-        if printer.count > before:
-            deadline = consumer.clock.monotonic() + timeout_seconds
-        left = deadline - consumer.clock.monotonic()
-        if left <= 0:
+        if printer.count == options.max_messages:
             return
-        consumer.wait(left)
+        now = source.clock.monotonic()
+        if records:
+            deadline, seconds = now + timeout_seconds, 0.0
+            continue
+        printer.flush()
+        if now >= deadline and source.has_caught_up(now - deadline):
+            return
+        seconds = max(min(deadline - now, POLL_SECONDS), CATCH_UP_SECONDS)
 
 
 class _Printer:
@@ -489,26 +352,3 @@ class _Printer:
             self.flush()
         except BrokenPipeError:
             silence_output()
-
-
-class _CleanTermination:
-    """Lets SIGTERM and a closed terminal end the consumer as Ctrl-C does, with exit codes 143 and 129. Main thread
-    only."""
-
-    def __enter__(self) -> None:
-        from sparklog.cli.commands.clients.throughput import stop_signals
-
-        self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in stop_signals():
-                self._before[number] = signal.signal(number, self._stop)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    @staticmethod
-    def _stop(number: int, _: object) -> NoReturn:
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client
+from sparklog.cli.arguments.patterns import subscribe
 from sparklog.cli.commands.clients.throughput import MEGABYTE, StopRequest, print_metrics
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 
@@ -145,7 +146,7 @@ class _Measurement:
 
     def consume(self) -> None:
         options, clock = self._options, self._clock
-        self._subscribe()
+        subscribe(self._consumer, options, self)
         limit, timeout_seconds = options.num_records, options.timeout / 1000
         now = last_record = clock.monotonic()
         while self._records < limit and now - last_record <= timeout_seconds and not self._stop:
@@ -165,15 +166,6 @@ class _Measurement:
                 f"WARNING: Exiting before consuming the expected number of records: timeout ({options.timeout} ms) "
                 "exceeded. You can use the --timeout option to increase the timeout."
             )
-
-    def _subscribe(self) -> None:
-        from sparklog.cli.arguments.patterns import topic_pattern
-
-        if self._options.topic is not None:
-            self._consumer.subscribe([self._options.topic], listener=self)
-        else:
-            regex = topic_pattern(self._options.include).pattern
-            self._consumer.subscribe(pattern=f"(?:{regex})\\Z", listener=self)
 
     def _report(self, now: float) -> None:
         """Print a line with --show-detailed-stats, and start a new interval."""
@@ -230,7 +222,8 @@ _FIELDS = {"M": "%m", "d": "%d", "H": "%H", "m": "%M", "s": "%S", "D": "%j", "h"
 
 
 class DateFormat:
-    """Java's SimpleDateFormat, the letters y M d D H h m s S a E Z. Raises UsageError for others."""
+    """Shows milliseconds since 1970 as Java's SimpleDateFormat does: letters y M d D H h m s S a E Z. Raises UsageError
+    for others."""
 
     def __init__(self, pattern: str) -> None:
         self._parts: list[tuple[str, int]] = []

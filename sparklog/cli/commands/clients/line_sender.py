@@ -16,7 +16,6 @@ from typing import NamedTuple
 from sparklog.cli.arguments.line_reader import Line
 from sparklog.cli.arguments.parser import complain, logger
 from sparklog.client.producer.in_flight import PartitionBatches
-from sparklog.client.producer.sender import is_transient
 from sparklog.client.producer.table_appender import TableAppender
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
@@ -29,6 +28,7 @@ from sparklog.errors import (
     WriteRefusedError,
 )
 from sparklog.records.columns import to_columns
+from sparklog.retry import is_transient
 
 MAX_BACKOFF_MS = 1000
 """Longest back-off in ms: it doubles with each retry, as in Kafka's producer."""

@@ -1,17 +1,6 @@
 """The base class and data types of assignors: ``kafka.coordinator.assignors.abstract``."""
 
-from __future__ import annotations
-
-from sparklog.client.consumer.assignors import (
-    AbstractPartitionAssignor,
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    RebalanceProtocol,
-)
-
-__all__ = [
-    "AbstractPartitionAssignor",
-    "ConsumerProtocolAssignment",
-    "ConsumerProtocolSubscription",
-    "RebalanceProtocol",
-]
+from sparklog.client.consumer.assignors import AbstractPartitionAssignor as AbstractPartitionAssignor
+from sparklog.client.consumer.assignors import ConsumerProtocolAssignment as ConsumerProtocolAssignment
+from sparklog.client.consumer.assignors import ConsumerProtocolSubscription as ConsumerProtocolSubscription
+from sparklog.client.consumer.assignors import RebalanceProtocol as RebalanceProtocol

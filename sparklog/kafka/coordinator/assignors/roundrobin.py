@@ -1,7 +1,3 @@
 """An assignor: ``kafka.coordinator.assignors.roundrobin``."""
 
-from __future__ import annotations
-
-from sparklog.client.consumer.assignors import RoundRobinPartitionAssignor
-
-__all__ = ["RoundRobinPartitionAssignor"]
+from sparklog.client.consumer.assignors import RoundRobinPartitionAssignor as RoundRobinPartitionAssignor

@@ -1,7 +1,4 @@
 """The metadata of group members: ``kafka.protocol.consumer.metadata``."""
 
-from __future__ import annotations
-
-from sparklog.client.consumer.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-
-__all__ = ["ConsumerProtocolAssignment", "ConsumerProtocolSubscription"]
+from sparklog.client.consumer.assignors import ConsumerProtocolAssignment as ConsumerProtocolAssignment
+from sparklog.client.consumer.assignors import ConsumerProtocolSubscription as ConsumerProtocolSubscription

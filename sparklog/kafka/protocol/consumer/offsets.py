@@ -1,7 +1,6 @@
 """Special offsets: ``kafka.protocol.consumer.offsets``."""
 
-from __future__ import annotations
-
-from sparklog.client.admin.types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
-
-__all__ = ["IsolationLevel", "OffsetResetStrategy", "OffsetSpec", "OffsetTimestamp"]
+from sparklog.client.admin.types import IsolationLevel as IsolationLevel
+from sparklog.client.admin.types import OffsetResetStrategy as OffsetResetStrategy
+from sparklog.client.admin.types import OffsetSpec as OffsetSpec
+from sparklog.client.admin.types import OffsetTimestamp as OffsetTimestamp

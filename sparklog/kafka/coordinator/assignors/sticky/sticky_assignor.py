@@ -1,7 +1,3 @@
 """The sticky assignor, under its full path."""
 
-from __future__ import annotations
-
-from sparklog.client.consumer.assignors import StickyPartitionAssignor
-
-__all__ = ["StickyPartitionAssignor"]
+from sparklog.client.consumer.assignors import StickyPartitionAssignor as StickyPartitionAssignor
