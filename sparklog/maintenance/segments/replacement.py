@@ -17,7 +17,7 @@ Not for: planning what replaces what.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError, StorageError
-from sparklog.log.commits.retired_files import files_of, write_removed
+from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError
+from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import StopRequested, raise_first
 from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores
@@ -147,24 +147,12 @@ class SegmentReplacement:
         listing = write_removed(coordinator.store, coordinator.log.ids, version, retired, delay_ms)
         changes = [replacement.change for replacement in replacements]
         request = SegmentsRequest(version=version, changes=changes, files=listing)
-        try:
+        with delete_unnamed(coordinator.store, lambda: coordinator.state, [listing]):
             result = coordinator.submit(partial(change_segments, request=request))
-        except IndeterminateCommitError:
-            raise
-        except SparklogError:
-            self._delete_listing(listing.listing)
-            raise
-        if not result.done:
-            self._delete_listing(listing.listing)
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"
             self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
         return result.done
-
-    def _delete_listing(self, listing: str) -> None:
-        """Delete a listing that no commit names. Best effort."""
-        with suppress(StorageError):
-            self._coordinator.store.delete(listing)
 
     def _count(self, replacement: PreparedReplacement) -> None:
         counts, added = self.counts, replacement.change.added
