@@ -22,6 +22,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.05
 """Doubled after each failure: 0.75 s in all."""
+READ_PAUSES = tuple(FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
 
 FIRST_BACKOFF_SECONDS = 0.002
 LAST_BACKOFF_SECONDS = 0.5
@@ -63,8 +64,7 @@ def pauses_until(deadline: float, seconds: float, clock: Clock) -> Iterator[floa
 def retry_read(read: Callable[[], Result], clock: Clock) -> Result:
     """Return the result of ``read``. Raises its last StorageError after ``ATTEMPTS``, and an ObjectNotFoundError
     immediately."""
-    pauses = (FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
-    return retry(read, clock, pauses, StorageError, never=ObjectNotFoundError)
+    return retry(read, clock, READ_PAUSES, StorageError, never=ObjectNotFoundError)
 
 
 def commit_attempts(clock: Clock, ids: Ids, root: str) -> Iterator[int]:

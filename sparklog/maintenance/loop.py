@@ -71,13 +71,9 @@ class Report:
 
     def remarks(self) -> list[str]:
         """Return the lines about notes and problems."""
-        return [*self.notes, *self._problem_lines()]
-
-    def _problem_lines(self) -> Iterator[str]:
-        yield from (f"failed: {problem}" for problem in self.problems[:MAX_PROBLEM_LINES])
-        omitted = len(self.problems) - MAX_PROBLEM_LINES
-        if omitted > 0:
-            yield f"failed: {omitted} more"
+        shown, omitted = self.problems[:MAX_PROBLEM_LINES], len(self.problems) - MAX_PROBLEM_LINES
+        failed = [*shown, f"{omitted} more"] if omitted > 0 else shown
+        return [*self.notes, *(f"failed: {problem}" for problem in failed)]
 
 
 def describe_error(error: BaseException) -> str:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sparklog.errors import DataLossError, InvalidRequestError
+from sparklog.protocol.state import State
 from sparklog.types import OffsetRange, TopicPartition
 
 IDS_KEY = "$ids"
@@ -127,6 +128,27 @@ def check_cluster(offsets: StreamOffsets, cluster_id: str, root: str) -> None:
             f"the checkpoint is of cluster {offsets.cluster_id}, but {root} holds cluster {cluster_id}, "
             "in which its offsets are meaningless; correct kafka.bootstrap.servers, or use a new checkpointLocation"
         )
+
+
+def live_offsets(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
+    """Return the offsets of this cluster's topics, without those that were deleted or recreated since."""
+    return {
+        (partition.topic, partition.partition): offset
+        for partition, offset in offsets.partitions.items()
+        if offsets.cluster_id == state.cluster_id
+        and (topic := state.topics.get(partition.topic)) is not None
+        and topic.topic_id == offsets.topic_ids.get(partition.topic)
+        and partition.partition < len(topic.partitions)
+    }
+
+
+def uncommitted_offsets(offsets: StreamOffsets, state: State, group: str) -> dict[tuple[str, int], int]:
+    """Return the ``live_offsets`` that differ from the group's committed ones."""
+    return {
+        partition: offset
+        for partition, offset in live_offsets(offsets, state).items()
+        if (committed := state.committed(group, *partition)) is None or committed.offset != offset
+    }
 
 
 # -- what to read next

@@ -11,7 +11,7 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import FORMAT, encode_commit
+from sparklog.protocol.commit_bytes import FORMAT, encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, ChangeBroker, Commit, ElectController, commit_key
 from sparklog.protocol.fold import Draft
 from sparklog.testing.records import Record, append_records
@@ -189,4 +189,4 @@ def commit_with_future_time(cluster: Coordinator, timestamp_ms: int) -> None:
         checksum=draft.finish(state.version + 1, "").checksum,
         actions=actions,
     )
-    cluster.store.put_if_absent(commit_key(commit_ahead.version), encode_commit(commit_ahead)[0])
+    cluster.store.put_if_absent(commit_key(commit_ahead.version), encode_to_store(commit_ahead)[0])

@@ -15,7 +15,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, StorageUnavailableError
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commit
-from sparklog.protocol.commit_bytes import encode_commit
+from sparklog.protocol.commit_bytes import encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, commit_key
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.fold import Draft
@@ -165,7 +165,7 @@ def test_a_rewritten_commit_is_read_and_not_taken_for_the_decided_one() -> None:
     def rewrite() -> None:
         key = commit_key(before.version + 1)
         commit = msgspec.structs.replace(read_commit(store, before.version + 1).commit, writer="another program")
-        store.put(key, encode_commit(commit)[0])
+        store.put(key, encode_to_store(commit)[0])
         lose_answer()
 
     store.after_create = rewrite
