@@ -24,6 +24,7 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
+from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
 from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores
@@ -237,7 +238,7 @@ def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaS
     """
     if partition.leader < 0:
         return None
-    brokers = tuple(dict.fromkeys([partition.leader, *partition.isr]))
+    brokers = replicas_in_sync(partition)
     stores = {broker: coordinator.store_of(broker) for broker in brokers}
     ahead = any(store.parallel_requests > 1 for store in stores.values())
     return ReplicaStores(stores, brokers, brokers, FETCHED_AHEAD if ahead else 0)

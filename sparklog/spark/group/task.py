@@ -14,7 +14,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -429,7 +429,4 @@ REPORT_SCHEMA = "task int, host string, records long, calls long, partitions arr
 
 def report_batch(report: MemberReport, schema: StructType) -> pa.RecordBatch:
     """Return a report as the row that the task returns to Spark."""
-    values = [[report.task], [report.host], [report.records], [report.calls], [list(report.partitions)]]
-    target = arrow_schema(schema)
-    arrays = [pa.array(value, kind.type) for value, kind in zip(values, target, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=target)
+    return pa.RecordBatch.from_pylist([asdict(report)], schema=arrow_schema(schema))

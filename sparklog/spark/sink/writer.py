@@ -67,10 +67,6 @@ class SparklogCommitMessage(Picklable, WriterCommitMessage):
         self.new_topics = dict(new_topics)
         self.spread = frozenset(spread)
 
-    @property
-    def records(self) -> int:
-        return sum(append.run.records for append in self.appends)
-
 
 class RowWriter(Picklable):
     """Writes rows of one schema to topics. Created beside the driver, used in tasks and for the commit.

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.listener import (
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import SparklogError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
-from sparklog.spark.stream.offsets import Lag, StreamOffsets, has_ids, lag, parse, uncommitted_offsets
+from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse, uncommitted_offsets
 from sparklog.spark.stream.skipped_batches import is_repetition
 from sparklog.types import TopicPartition
 
@@ -118,20 +118,19 @@ def find_lag(progress: Mapping[str, Any]) -> QueryLag | None:
     behind: dict[TopicPartition, int] = {}
     sources = _parse_sources(progress)
     for end, latest in sources:
-        for partition, records in lag(end, latest).partitions.items():
+        for partition, records in lag(end, latest).items():
             behind[partition] = max(records, behind.get(partition, 0))
     if not sources:
         return None
-    total = Lag(behind)
     return QueryLag(
         query=progress.get("name") or progress["id"],
         batch_id=progress["batchId"],
         partitions=behind,
         input_rows_per_second=_rate(progress, "inputRowsPerSecond"),
         processed_rows_per_second=_rate(progress, "processedRowsPerSecond"),
-        min_offsets_behind_latest=total.min_offsets_behind_latest,
-        max_offsets_behind_latest=total.max_offsets_behind_latest,
-        avg_offsets_behind_latest=total.avg_offsets_behind_latest,
+        min_offsets_behind_latest=min(behind.values(), default=0),
+        max_offsets_behind_latest=max(behind.values(), default=0),
+        avg_offsets_behind_latest=sum(behind.values()) / len(behind) if behind else 0.0,
         is_repetition=is_repetition(str(progress.get("runId")), progress["batchId"]),
     )
 

@@ -23,7 +23,7 @@ Not for: reading the state of a cluster (``stream.planner``) and the offsets of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -284,27 +284,9 @@ def raise_losses(losses: Sequence[Loss]) -> None:
 # -- lag
 
 
-class Lag(NamedTuple):
-    """How far offsets are behind the latest, in records; named as in the progress of Spark's Kafka source."""
-
-    partitions: Mapping[TopicPartition, int]
-
-    @property
-    def min_offsets_behind_latest(self) -> int:
-        return min(self.partitions.values(), default=0)
-
-    @property
-    def max_offsets_behind_latest(self) -> int:
-        return max(self.partitions.values(), default=0)
-
-    @property
-    def avg_offsets_behind_latest(self) -> float:
-        return sum(self.partitions.values()) / len(self.partitions) if self.partitions else 0.0
-
-
-def lag(at: StreamOffsets, latest: StreamOffsets, of: Iterable[TopicPartition] | None = None) -> Lag:
-    """Return how far ``at`` is behind ``latest``. A partition that has not been read yet lags by all its records."""
-    chosen = latest.partitions if of is None else of
-    return Lag(
-        {partition: max(latest.partitions[partition] - at.partitions.get(partition, 0), 0) for partition in chosen}
-    )
+def lag(at: StreamOffsets, latest: StreamOffsets) -> dict[TopicPartition, int]:
+    """Return by how many records ``at`` is behind ``latest``. A partition that has not been read yet lags by all its
+    records."""
+    return {
+        partition: max(offset - at.partitions.get(partition, 0), 0) for partition, offset in latest.partitions.items()
+    }
