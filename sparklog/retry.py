@@ -27,6 +27,7 @@ Result = TypeVar("Result")
 ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.05
 """Doubled after each failure: 0.75 s in all."""
+READ_PAUSES = tuple(FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
 
 FIRST_BACKOFF_SECONDS = 0.002
 LAST_BACKOFF_SECONDS = 0.5
@@ -41,6 +42,11 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, IndeterminateCommitError):
         return not isinstance(error.__cause__, StoragePermissionError)
     return isinstance(error, CommitConflictError | StorageError) and not isinstance(error, StoragePermissionError)
+
+
+def is_a(kind: type[Exception]) -> Callable[[Exception], bool]:
+    """Return the condition for ``retry`` that an error is of this class."""
+    return lambda error: isinstance(error, kind)
 
 
 def retry(
@@ -75,8 +81,7 @@ def pauses_until(deadline: float, seconds: float, clock: Clock) -> Iterator[floa
 def retry_read(read: Callable[[], Result], clock: Clock) -> Result:
     """Return the result of ``read``. Raises its last StorageError after ``ATTEMPTS``, and an ObjectNotFoundError
     immediately."""
-    pauses = (FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
-    return retry(read, clock, pauses, _may_be_repeated)
+    return retry(read, clock, READ_PAUSES, _may_be_repeated)
 
 
 def _may_be_repeated(error: Exception) -> bool:

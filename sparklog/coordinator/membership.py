@@ -57,7 +57,7 @@ from sparklog.protocol.decide.groups import (
 )
 from sparklog.protocol.group.membership import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
-from sparklog.retry import retry
+from sparklog.retry import is_a, retry
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable
 
 logger = logging.getLogger(__name__)
@@ -461,7 +461,7 @@ class GroupMember:
             lambda: self.coordinator.submit(decide, others),
             self._clock,
             [0.0] * (_COMMIT_TRIES - 1),
-            lambda error: isinstance(error, IndeterminateCommitError),
+            is_a(IndeterminateCommitError),
             note=lambda error: self.coordinator.refresh(),
         )
 

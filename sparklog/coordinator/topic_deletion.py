@@ -19,8 +19,8 @@ from itertools import chain
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
-from sparklog.log.commits.retired_files import files_of, write_removed
+from sparklog.errors import SparklogError
+from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.decide import topics as decide_topics
 from sparklog.protocol.decide.decision import Decision
@@ -46,14 +46,8 @@ def prepare_deletion(coordinator: Coordinator, topics: Iterable[str]) -> Iterato
     listings = {
         state.topics[name].topic_id: _write_listing(coordinator, state, name) for name in _find_deletable(state, topics)
     }
-    try:
+    with delete_unnamed(coordinator.store, lambda: coordinator.state, listings.values()):
         yield lambda newest, name: _decide_with_listing(newest, name, listings, state.version)
-    except IndeterminateCommitError:
-        raise
-    except SparklogError:
-        _delete_unused(coordinator, listings)
-        raise
-    _delete_unused(coordinator, listings)
 
 
 def _find_deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
@@ -80,10 +74,3 @@ def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveF
     if listing is None or version <= state.writer_fence:
         return decision
     return Decision([*decision.actions, listing], decision.result)
-
-
-def _delete_unused(coordinator: Coordinator, listings: Mapping[str, RemoveFiles]) -> None:
-    for listing in listings.values():
-        if listing.listing not in coordinator.state.removed_files:
-            with suppress(StorageError):
-                coordinator.store.delete(listing.listing)

@@ -4,7 +4,8 @@ The replica with most records is chosen, the first of the replica list among equ
 holds). Records that it lacks leave the log with its election; see ``protocol.decide.elections``.
 
 Rules: reads storages and decides nothing. A location that cannot be read is not taken for empty, which would lose
-records. A replica holds a segment if its ``.log`` is as long as its ``.index`` says.
+records. A replica holds a segment if its ``.index`` has the run that the commit names, and its ``.log`` is as long as
+the ``.index`` says.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
 from sparklog.errors import CorruptionError, EligibleLeadersNotAvailableError, ObjectNotFoundError, SparklogError
 from sparklog.format.index import decode_index
+from sparklog.log.records.index_checks import find_run_fault
 from sparklog.protocol.decide.elections import UncleanElection, needs_unclean_election
 from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.segments import Segment
@@ -90,7 +92,7 @@ def _is_whole(store: Store, segment: Segment, sizes: dict[str, int]) -> bool:
         index = decode_index(store.get(segment.index_path, limits.MAX_INDEX_BYTES), segment.index_path)
     except (ObjectNotFoundError, CorruptionError):
         return False
-    return index.summary.log_length == sizes[segment.path]
+    return index.summary.log_length == sizes[segment.path] and not find_run_fault(segment, index)
 
 
 def _group_lacking(

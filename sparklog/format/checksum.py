@@ -36,7 +36,7 @@ def crc32c(data: Buffer, previous: int = 0) -> int:
     if not isinstance(data, (bytes, pa.Buffer)):
         data = pa.py_buffer(data)
     if isinstance(data, pa.Buffer) and data.is_mutable:
-        data = _read_only(data)
+        data = pa.foreign_buffer(data.address, data.size, data)  # read-only: the C function refuses any other
     return _extend(previous, data)
 
 
@@ -54,11 +54,6 @@ def combine(first: int, second: int, second_length: int) -> int:
         second_length >>= 1
         power += 1
     return first ^ second
-
-
-def _read_only(data: pa.Buffer) -> pa.Buffer:
-    """Return the same memory as a read-only buffer: the C function refuses any other."""
-    return pa.foreign_buffer(data.address, data.size, data)
 
 
 @lru_cache(maxsize=40)

@@ -51,6 +51,7 @@ from sparklog.errors import CorruptIndexError, UnsupportedVersionError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE, MAX_INDEX_BYTES
+from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -73,6 +74,17 @@ _FIRST_OFFSET = struct.Struct("<i")
 _FIRST_OFFSET_AT = _ENTRY.size - _FIRST_OFFSET.size
 _MAX_TIMESTAMP_WORD = 3
 _WORDS_PER_ENTRY = _ENTRY.size // 8
+
+
+class BatchProducer(NamedTuple):
+    """Producer id, epoch and sequence of a batch; the defaults mean a producer that is not idempotent."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+
+NO_PRODUCER = BatchProducer()
 
 
 class BatchEntry(NamedTuple):

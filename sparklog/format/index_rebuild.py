@@ -20,33 +20,40 @@ from typing import NamedTuple, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.errors import CorruptRecordError, InvalidConfigurationError
+from sparklog.errors import CorruptionError, CorruptRecordError, InvalidConfigurationError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decode_column, decompressed_size, layout, section_bounds
 from sparklog.format.index import _ENTRY as ENTRY
 from sparklog.format.index import _HEADER as HEADER
-from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
+from sparklog.format.index import (
+    MAX_MESSAGE_BYTES,
+    NO_PRODUCER,
+    BatchEntry,
+    BatchProducer,
+    FileSummary,
+    decode_index,
+    encode_index,
+)
 from sparklog.format.message import (
     END_OF_STREAM,
-    MAGIC,
     NOT_COMPRESSED,
+    PREFIX_LENGTH,
     TAIL_LENGTH,
-    Block,
     Message,
-    parse_footer,
     parse_record_batch,
     prefix,
 )
-from sparklog.format.scan import read_header
-from sparklog.format.segment_reader import ReadAt
+from sparklog.format.scan import read_header, read_message
+from sparklog.format.segment_reader import ReadAt, SegmentReader
 from sparklog.limits import MAX_BATCHES_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _CRC_BYTES = 4
 _CHECKSUM_FIELDS = [name for name in BatchEntry._fields if name.endswith("_crc32c")]
-_MAX_FOOTER_BYTES = 64 * MAX_BATCHES_PER_FILE
+_MAX_FOOTER_BYTES = 64 * MAX_BATCHES_PER_FILE + TAIL_LENGTH + len(END_OF_STREAM)
 _FAULTS = (
+    CorruptionError,
     ValueError,
     KeyError,
     OSError,
@@ -58,15 +65,6 @@ _FAULTS = (
 )
 
 
-class BatchProducer(NamedTuple):
-    """Producer id, epoch and sequence of a batch; the defaults mean a producer that is not idempotent."""
-
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    base_sequence: int = NO_SEQUENCE
-
-
-NO_PRODUCER = BatchProducer()
 ProducerOf = Callable[[int, int], BatchProducer]
 """(number of a batch, its first row) -> its producer."""
 
@@ -76,7 +74,7 @@ def rebuild_index(
 ) -> bytes:
     """Return the bytes of the index of a ``.log`` of ``size`` bytes. Raises CorruptRecordError."""
     try:
-        return _Rebuild(read_at, size).index(producer_of)
+        return _Rebuild(read_at, size).index(producer_of, path)
     except _FAULTS as error:
         _corrupt(path, str(error))
 
@@ -92,25 +90,22 @@ class _Rebuild:
         self._read_at = read_at
         self._size = size
 
-    def index(self, producer_of: ProducerOf) -> bytes:
+    def index(self, producer_of: ProducerOf, path: str) -> bytes:
         stored, header = read_header(self._read_at, self._size)
         codec = (stored.metadata or {})[b"sparklog.codec"].decode()
         codecs.codec_number(codec)
         present = self._columns(stored, codec)
-        blocks, footer_position = self._footer(header.size)
         entries: list[BatchEntry] = []
-        first_row = 0
-        for number, block in enumerate(blocks):
-            entry = _make_entry(self._message(block), block, stored, present, codec, first_row)
-            producer = producer_of(number, first_row)
-            entries.append(
-                entry._replace(
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    base_sequence=producer.base_sequence,
-                )
-            )
-            first_row = entry.end_row
+        position, first_row = header.size, 0
+        while self._read_at(position, PREFIX_LENGTH).to_pybytes() != END_OF_STREAM:
+            metadata, message = read_message(self._read_at, position, self._size)
+            body = self._read_at(position + metadata.size, message.body_length)
+            entry = _make_entry(position, metadata, message, body, stored, present, codec, first_row)
+            producer = producer_of(len(entries), first_row)
+            entries.append(entry._replace(**producer._asdict()))
+            position, first_row = position + entry.length, entry.end_row
+        if self._size - position > _MAX_FOOTER_BYTES:
+            raise ValueError(f"its footer has {self._size - position} bytes, above the limit of {_MAX_FOOTER_BYTES}")
         summary = FileSummary(
             codec=codec,
             has_key=schema.KEY in present,
@@ -118,12 +113,14 @@ class _Rebuild:
             has_offsets=schema.OFFSET in present,
             rows=first_row,
             log_length=self._size,
-            footer_position=footer_position,
+            footer_position=position,
             header_length=header.size,
             header_crc32c=crc32c(header),
-            footer_crc32c=crc32c(self._read_at(footer_position, self._size - footer_position)),
+            footer_crc32c=crc32c(self._read_at(position, self._size - position)),
         )
-        return encode_index(summary, entries)
+        index = encode_index(summary, entries)
+        SegmentReader(self._read_at, decode_index(index, path), path).check_file()
+        return index
 
     def _columns(self, stored: pa.Schema, codec: str) -> tuple[str, ...]:
         names = _record_schema(stored, codec).names
@@ -135,28 +132,6 @@ class _Rebuild:
             raise ValueError(f"its schema is not a segment schema: {stored}")
         return present
 
-    def _footer(self, header_length: int) -> tuple[list[Block], int]:
-        tail = self._read_at(max(self._size - TAIL_LENGTH, 0), TAIL_LENGTH).to_pybytes()
-        length = int.from_bytes(tail[:4], "little")
-        position = self._size - TAIL_LENGTH - length - len(END_OF_STREAM)
-        if tail[4:] != MAGIC or not header_length <= position or length > _MAX_FOOTER_BYTES:
-            raise ValueError("it does not end like an Arrow file: it is truncated")
-        blocks = parse_footer(self._read_at(position + len(END_OF_STREAM), length))
-        at = header_length
-        for block in blocks:
-            if block.position != at or block.metadata_length < 8 or block.body_length < 0:
-                raise ValueError(f"its footer has a message at {block.position}, expected at {at}")
-            at += block.metadata_length + block.body_length
-        if at != position:
-            raise ValueError(f"its messages end at {at}, and its footer begins at {position}")
-        return blocks, position
-
-    def _message(self, block: Block) -> pa.Buffer:
-        length = block.metadata_length + block.body_length
-        if length > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a message has {length} bytes, above the limit of {MAX_MESSAGE_BYTES}")
-        return self._read_at(block.position, length)
-
 
 def _record_schema(stored: pa.Schema, codec: str) -> pa.Schema:
     if not codecs.is_envelope(codec):
@@ -167,19 +142,22 @@ def _record_schema(stored: pa.Schema, codec: str) -> pa.Schema:
 
 
 def _make_entry(
-    data: pa.Buffer, block: Block, stored: pa.Schema, present: tuple[str, ...], codec: str, row: int
+    position: int,
+    metadata: pa.Buffer,
+    message: Message,
+    body: pa.Buffer,
+    stored: pa.Schema,
+    present: tuple[str, ...],
+    codec: str,
+    row: int,
 ) -> BatchEntry:
-    metadata, body = data.slice(0, block.metadata_length), data.slice(block.metadata_length)
-    message = parse_record_batch(metadata)
-    if message.body_length != body.size:
-        raise ValueError(f"a message states {message.body_length} bytes, and the footer {body.size}")
     sections = {
         column.name: body.slice(start, end - start)
         for column, (start, end) in zip(
             layout(stored), itertools.pairwise(section_bounds(message, layout(stored))), strict=True
         )
     }
-    inner, decoded_length = _open_message(message, body, block, stored, codec)
+    inner, decoded_length = _open_message(message, body, metadata.size, stored, codec)
     columns = _decode_columns(inner, present, decoded_length, codecs.NONE if codecs.is_envelope(codec) else codec)
     timestamps = columns[schema.TIMESTAMP]
     earliest, latest = (value.value for value in pc.min_max(timestamps).values())
@@ -189,14 +167,14 @@ def _make_entry(
     rows = len(timestamps)
     return BatchEntry(
         row,
-        block.position,
+        position,
         earliest,
         latest,
         NO_PRODUCER_ID,
         rows,
-        data.size,
+        metadata.size + body.size,
         decoded_length,
-        block.metadata_length,
+        metadata.size,
         crc32c(metadata),
         *key,
         *value,
@@ -224,7 +202,9 @@ class _Inner(NamedTuple):
     body: pa.Buffer
 
 
-def _open_message(message: Message, body: pa.Buffer, block: Block, stored: pa.Schema, codec: str) -> tuple[_Inner, int]:
+def _open_message(
+    message: Message, body: pa.Buffer, metadata_length: int, stored: pa.Schema, codec: str
+) -> tuple[_Inner, int]:
     """Return the message with the records, and its decompressed size in bytes."""
     if codecs.is_envelope(codec):
         if message.rows != 1:
@@ -233,7 +213,7 @@ def _open_message(message: Message, body: pa.Buffer, block: Block, stored: pa.Sc
         data = _decompress_envelope(codec, value)
         length = prefix(data)
         return _Inner(parse_record_batch(data.slice(0, length)), data.slice(length)), data.size
-    total = block.metadata_length
+    total = metadata_length
     if message.compression == NOT_COMPRESSED:
         total += message.body_length
     else:

@@ -40,7 +40,6 @@ COMPRESSIONS = {"lz4": 0, "zstd": 1}
 """Arrow's CompressionType by codec."""
 
 _CONTINUATION = 0xFFFFFFFF
-_HEADER_SCHEMA = 1
 _HEADER_RECORD_BATCH = 3
 
 

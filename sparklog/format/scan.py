@@ -14,8 +14,16 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import BatchEntry, Index
-from sparklog.format.message import END_OF_STREAM, MAGIC, MAGIC_LENGTH, PREFIX_LENGTH, parse_record_batch, prefix
+from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, Index
+from sparklog.format.message import (
+    END_OF_STREAM,
+    MAGIC,
+    MAGIC_LENGTH,
+    PREFIX_LENGTH,
+    Message,
+    parse_record_batch,
+    prefix,
+)
 from sparklog.format.segment_reader import ReadAt
 
 
@@ -53,15 +61,18 @@ def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
         start = read_at(position, PREFIX_LENGTH).to_pybytes()
         if start == END_OF_STREAM:
             return Scan(messages, position, "")
-        message = _read_message(read_at, position, size)
-        if message.fault:
+        rows, fault = -1, ""
+        try:
+            metadata, message = read_message(read_at, position, size)
+            length, rows = metadata.size + message.body_length, message.rows
+        except (ValueError, pa.ArrowException) as error:
+            fault = str(error)
             indexed = entry_at(index, position)
             if indexed is None:
-                return Scan(messages, position, message.fault)
+                return Scan(messages, position, fault)
             length = indexed[1].length
-            message = ScannedMessage(position, length, -1, crc32c(read_at(position, length)), message.fault)
-        messages.append(message)
-        position += message.length
+        messages.append(ScannedMessage(position, length, rows, crc32c(read_at(position, length)), fault))
+        position += length
 
 
 def read_header(read_at: ReadAt, size: int) -> tuple[pa.Schema, pa.Buffer]:
@@ -80,18 +91,22 @@ def read_header(read_at: ReadAt, size: int) -> tuple[pa.Schema, pa.Buffer]:
         raise ValueError(str(error)) from error
 
 
-def _read_message(read_at: ReadAt, position: int, size: int) -> ScannedMessage:
-    try:
-        length = prefix(read_at(position, PREFIX_LENGTH))
-        if position + length > size:
-            raise ValueError(f"its metadata of {length} bytes extends beyond the end of the file at {size}")
-        message = parse_record_batch(read_at(position, length))
-        length += message.body_length
-        if position + length > size:
-            raise ValueError(f"its {length} bytes extend beyond the end of the file at {size}")
-    except (ValueError, pa.ArrowException) as error:
-        return ScannedMessage(position, 0, -1, 0, str(error))
-    return ScannedMessage(position, length, message.rows, crc32c(read_at(position, length)))
+def read_message(read_at: ReadAt, position: int, size: int) -> tuple[pa.Buffer, Message]:
+    """Return the bytes of the metadata of the message at a position, and what they say; the body follows them. Raises
+    ValueError."""
+    length = prefix(read_at(position, PREFIX_LENGTH))
+    if position + length > size:
+        raise ValueError(f"its metadata of {length} bytes extends beyond the end of the file at {size}")
+    if length > MAX_MESSAGE_BYTES:
+        raise ValueError(f"its metadata has {length} bytes, above the limit of {MAX_MESSAGE_BYTES} for a message")
+    metadata = read_at(position, length)
+    message = parse_record_batch(metadata)
+    length += message.body_length
+    if position + length > size:
+        raise ValueError(f"its {length} bytes extend beyond the end of the file at {size}")
+    if length > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message has {length} bytes, above the limit of {MAX_MESSAGE_BYTES}")
+    return metadata, message
 
 
 def entry_at(index: Index | None, position: int) -> tuple[int, BatchEntry] | None:

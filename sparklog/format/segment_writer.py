@@ -213,7 +213,7 @@ class SegmentWriter:
         decoded_length = decoded_length or len(metadata) + _decoded_body(message, body)
         if max(length, decoded_length) > MAX_MESSAGE_BYTES:
             raise RecordListTooLargeError(f"a record batch takes {length} bytes: write fewer records at a time")
-        earliest, latest = _min_max(batch.column(schema.TIMESTAMP))
+        earliest, latest = (bound.value for bound in pc.min_max(batch.column(schema.TIMESTAMP)).values())
         return BatchEntry(
             self.rows,
             self.bytes_written,
@@ -362,11 +362,6 @@ def _section_sums(body: Sequence[Piece], bounds: Sequence[int]) -> list[tuple[in
         assert position == end, "a piece of Arrow's writer crosses from one column into the next"
         sums.append((end - start, total))
     return sums
-
-
-def _min_max(timestamps: pa.Array) -> tuple[int, int]:
-    earliest, latest = pc.min_max(timestamps).values()
-    return earliest.value, latest.value
 
 
 def _decoded_body(message: Message, body: Sequence[Piece]) -> int:

@@ -126,7 +126,7 @@ def _describe_location(store: Store) -> str:
     """Describe a location without cluster.json: what it is instead, and what to do."""
     root = store.root
     try:
-        if _exists(store, MIRROR_KEY):
+        if exists(store, MIRROR_KEY):
             return (
                 f"{root} is a mirror of a cluster's commit log, not a cluster; give the root itself, or, if that is "
                 f"lost, run `sparklog cluster promote --to {root}` with the lost root as --bootstrap-server"
@@ -136,7 +136,7 @@ def _describe_location(store: Store) -> str:
                 f"{root} has the commits of a cluster, but its {CLUSTER_KEY} is missing; restore it from a copy, or "
                 f"let `sparklog fsck --repair --bootstrap-server {root}` rewrite it, if a checkpoint has the cluster id"
             )
-        if _exists(store, IDENTITY_KEY):
+        if exists(store, IDENTITY_KEY):
             return f"{root} is the location of a broker, not a sparklog cluster; give the root of its cluster"
     except StorageError:
         pass  # all that is known is that cluster.json is missing
@@ -146,7 +146,8 @@ def _describe_location(store: Store) -> str:
     )
 
 
-def _exists(store: Store, key: str) -> bool:
+def exists(store: Store, key: str) -> bool:
+    """Return whether there is an object under a key. Raises StorageError."""
     try:
         store.info(key)
     except ObjectNotFoundError:

@@ -152,9 +152,10 @@ def _run_replication(context: MaintenanceContext, report: Report) -> None:
     report.notes += [f"{partition} on broker {broker} is not in sync yet" for partition, broker in done.behind]
 
 
-def _run_roll(context: MaintenanceContext, report: Report) -> None:
+def _run_rewrites(name: str, context: MaintenanceContext, report: Report) -> None:
     def work(names: list[str]) -> None:
-        _add_counts(report, roll(context.coordinator, context.runner("roll"), names))
+        job = {"roll": roll, "compaction": compact}[name]
+        _add_counts(report, job(context.coordinator, context.runner(name), names))
 
     _run_by_topic(context, report, work)
 
@@ -163,13 +164,6 @@ def _run_retention(context: MaintenanceContext, report: Report) -> None:
     done = retain(context.coordinator, context.topics(), context.check)
     report.count(segments_out_of_the_log=done.segments, partitions=done.partitions, bytes=done.size_bytes)
     report.notes += done.left_out
-
-
-def _run_compaction(context: MaintenanceContext, report: Report) -> None:
-    def work(names: list[str]) -> None:
-        _add_counts(report, compact(context.coordinator, context.runner("compaction"), names))
-
-    _run_by_topic(context, report, work)
 
 
 def _run_deletion(context: MaintenanceContext, report: Report) -> None:
@@ -248,9 +242,9 @@ RETENTION_INTERVAL = "log.retention.check.interval.ms"
 STEPS: dict[str, StepDefinition] = {
     "elections": StepDefinition(_run_elections, HEARTBEAT_INTERVAL, "elections"),
     "replication": StepDefinition(_run_replication, HEARTBEAT_INTERVAL, "replication"),
-    "roll": StepDefinition(_run_roll, RETENTION_INTERVAL),
+    "roll": StepDefinition(partial(_run_rewrites, "roll"), RETENTION_INTERVAL),
     "retention": StepDefinition(_run_retention, RETENTION_INTERVAL),
-    "compaction": StepDefinition(_run_compaction, "log.cleaner.backoff.ms"),
+    "compaction": StepDefinition(partial(_run_rewrites, "compaction"), "log.cleaner.backoff.ms"),
     "deletion": StepDefinition(_run_deletion, "log.segment.delete.delay.ms"),
     "cleanup": StepDefinition(_run_cleanup, "offsets.retention.check.interval.ms"),
     "expiry": StepDefinition(_run_expiry, "offsets.retention.check.interval.ms"),

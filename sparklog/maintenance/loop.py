@@ -52,10 +52,6 @@ class Report:
         for name, number in counts.items():
             self.counts[name] = self.counts.get(name, 0) + number
 
-    def problem(self, error: BaseException) -> None:
-        """Add an error with the topic, partition or broker that it concerns."""
-        self.problems.append(describe_error(error))
-
     def lines(self, previous: Sequence[str] | None = None) -> Iterator[str]:
         """Return the report for people: one line of counts, then the remarks.
 
@@ -71,13 +67,9 @@ class Report:
 
     def remarks(self) -> list[str]:
         """Return the lines about notes and problems."""
-        return [*self.notes, *self._problem_lines()]
-
-    def _problem_lines(self) -> Iterator[str]:
-        yield from (f"failed: {problem}" for problem in self.problems[:MAX_PROBLEM_LINES])
-        omitted = len(self.problems) - MAX_PROBLEM_LINES
-        if omitted > 0:
-            yield f"failed: {omitted} more"
+        shown, omitted = self.problems[:MAX_PROBLEM_LINES], len(self.problems) - MAX_PROBLEM_LINES
+        failed = [*shown, f"{omitted} more"] if omitted > 0 else shown
+        return [*self.notes, *(f"failed: {problem}" for problem in failed)]
 
 
 def describe_error(error: BaseException) -> str:
@@ -196,7 +188,7 @@ class Loop:
             step.run(report)
         except Exception as error:
             logger.debug("%s failed", step.name, exc_info=True)
-            report.problem(error)
+            report.problems.append(describe_error(error))
         finally:  # also if it is stopped half-way: report what was committed by then
             report.seconds = self._clock.monotonic() - started
             lines = list(report.lines(previous))

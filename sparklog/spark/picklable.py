@@ -11,7 +11,7 @@ Rules: the state of a ``Picklable`` must be picklable by plain ``pickle``. Not f
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 from sparklog.spark.stream.process import keep_quiet_when_spark_hangs_up
 
@@ -42,7 +42,13 @@ _unpack.__module__ = "__main__"  # makes cloudpickle send the function itself in
 
 
 class Picklable:
-    """Base class of objects that Spark sends to executors. Subclasses keep all their state in ``__dict__``."""
+    """Base class of objects that Spark sends to executors. Subclasses keep all their state in ``__dict__``.
+
+    The attributes ``left_out`` stay in this process; a copy has None instead.
+    """
+
+    left_out: ClassVar[tuple[str, ...]] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_unpack, (pickle.dumps((type(self), self.__dict__), pickle.HIGHEST_PROTOCOL),))
+        attributes = {**self.__dict__, **dict.fromkeys(self.left_out)}
+        return (_unpack, (pickle.dumps((type(self), attributes), pickle.HIGHEST_PROTOCOL),))

@@ -32,7 +32,6 @@ from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.replicas.mirror import mirror, promote, read_mirror_file
-from sparklog.maintenance.replicas.reassignment import reassign
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -51,6 +50,7 @@ from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.logs import Written, append, live
+from tests.cluster.maintenance.reassignment import reassign
 from tests.controllers import check_once
 from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Expected, Operation, Process, World
 from tests.unit.spark.helpers import batches, schema_of

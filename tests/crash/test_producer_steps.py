@@ -17,7 +17,7 @@ from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import SparklogError
-from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS
+from sparklog.retry import ATTEMPTS
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     ERROR,
@@ -185,7 +185,7 @@ def test_a_commit_of_unknown_outcome_is_applied_once(
     for step in steps:
         for first in (step, step + 1):
             inner = prepared()
-            silence = [Fault(later, UNAVAILABLE) for later in range(first, first + 1 + READ_BACK_ATTEMPTS)]
+            silence = [Fault(later, UNAVAILABLE) for later in range(first, first + 1 + ATTEMPTS)]
             sent = operation(FaultyStore(inner, [*silence, Fault(step, kind)]))
             log = records(inner)
             assert all(in_order(values) for values in log.values()), f"step {step}, {kind}: {log}"

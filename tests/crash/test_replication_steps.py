@@ -20,7 +20,6 @@ from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, SparklogError
 from sparklog.log.broker_files import encode_identity
 from sparklog.maintenance.replicas.file_copies import is_sound
-from sparklog.maintenance.replicas.reassignment import reassign
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.elections import elect_preferred
@@ -40,6 +39,7 @@ from sparklog.testing.faulty_store import (
     every_crash,
 )
 from sparklog.testing.substitutes import substituted
+from tests.cluster.maintenance.reassignment import reassign
 from tests.controllers import check_once
 
 TOPIC = "orders"

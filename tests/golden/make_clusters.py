@@ -44,7 +44,7 @@ from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWrite
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep
-from sparklog.maintenance.replicas.reassignment import reassign
+from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
@@ -52,11 +52,11 @@ from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
+from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata
-from tests.controllers import check_once
 
 FOLDER = Path(__file__).parent
 BROKER_1 = "memory://golden-broker-1"
@@ -253,8 +253,11 @@ def replicated() -> World:
     for first in (0, 4):
         world.write("copied", {0: rows_of("copied", 4, first)}, "zstd")
         world.write("moved", {0: rows_of("moved", 4, first)})
-    check_once(world.coordinator)
-    reassign(world.coordinator, {("moved", 0): [1]}, InProcess())
+    leader = controller.Controller(world.coordinator)
+    leader.check(wait=True)
+    leader.resign()
+    world.coordinator.submit(partial(alter_reassignments, wanted={("moved", 0): [1]}))
+    replicate(world.coordinator, InProcess(), {"moved"})
     world.coordinator.log.write_checkpoint()
     world.write("copied", {1: rows_of("copied", 4)})
     return world

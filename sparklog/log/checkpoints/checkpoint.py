@@ -50,7 +50,7 @@ from sparklog.log.checkpoints.files import (
 )
 from sparklog.log.checkpoints.lists import NO_LISTS, ListCache, Lists, TopicList
 from sparklog.log.checkpoints.tiers import PartReference, Plan, Rows, merge_rows, plan
-from sparklog.log.layout import CHECKPOINTS, manifest_version, read_certain_boundary
+from sparklog.log.layout import CHECKPOINTS, exists, manifest_version, read_certain_boundary
 from sparklog.log.parallel import map_parallel
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
 from sparklog.protocol import levels
@@ -169,13 +169,7 @@ def read_newest_state(
 
 def _has_all_commits(store: Store) -> bool:
     """Return whether no commit was ever removed, so that the state needs no checkpoint."""
-    if read_certain_boundary(store) >= 0:
-        return False
-    try:
-        store.info(commit_key(0))
-    except ObjectNotFoundError:
-        return False
-    return True
+    return read_certain_boundary(store) < 0 and exists(store, commit_key(0))
 
 
 def _candidates(store: Store, listed: bool) -> Iterator[str]:
@@ -193,9 +187,15 @@ def _candidates(store: Store, listed: bool) -> Iterator[str]:
         candidates = [key for key in _list_manifests(store) if key not in tried]
 
 
+def read_hint(store: Store) -> str:
+    """Return the key that latest.json names. Raises ObjectNotFoundError, CorruptMetadataError, MsgspecError,
+    RecursionError."""
+    return _LATEST_DECODER.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)).manifest
+
+
 def _hinted_key(store: Store) -> str | None:
     try:
-        key = _LATEST_DECODER.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)).manifest
+        key = read_hint(store)
     except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
         return None  # only a hint: list instead
     return key if manifest_version(key) is not None else None
@@ -282,7 +282,8 @@ def write_checkpoint(
     now = before.changed(changes)
     write_heads = partial(_write_heads, store, stem, state, base, touched)
     write_lists = partial(_write_lists, store, stem, base, before, changes, now)
-    (head_parts, _), (list_parts, added) = map_parallel(_call, (write_heads, write_lists), store.parallel_requests)
+    writes: tuple[Callable[[], _WrittenPart], ...] = (write_heads, write_lists)
+    (head_parts, _), (list_parts, added) = map_parallel(lambda write: write(), writes, store.parallel_requests)
     manifest = Manifest(
         format=FORMAT,
         version=state.version,
@@ -301,10 +302,6 @@ def write_checkpoint(
 
 _WrittenPart = tuple[list[PartReference], dict[str, Rows]]
 """All parts, oldest first, and the rows of those just written by key."""
-
-
-def _call(function: Callable[[], _WrittenPart]) -> _WrittenPart:
-    return function()
 
 
 def _write_heads(

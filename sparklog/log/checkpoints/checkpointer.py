@@ -3,7 +3,7 @@
 Best effort: the commits that a checkpoint includes have happened, so a failure to write one is logged and harmless.
 Each is built on the newest one, whichever process wrote that; one with missing files is not built on again.
 
-Not for: when a checkpoint is due, and what the log keeps in memory since its own base (``commit_log``).
+Not for: what the log keeps in memory since its own base (``commit_log``).
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ class CheckpointedLog(Protocol):
     @property
     def state(self) -> State: ...
 
+    @property
+    def recent_segments(self) -> int: ...
+
+    def rebase_quietly(self) -> None:
+        """Rebase on a newer checkpoint of another process, if there is one."""
+
     def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot:
         """Return what to write now; ``newest`` is the newest stored checkpoint of this log. Raises SparklogError."""
 
@@ -91,6 +97,14 @@ class Checkpointer:
         self._background = BackgroundTask("sparklog-checkpoint", self._write_quietly)
         self._written = 0
         self._complete_heads = ""
+
+    def request_if_due(self, version: int) -> None:
+        """Write a checkpoint soon if this commit is the last of many, or of many segments: both make opening slow."""
+        most, every = self._settings.checkpoint_interval_segments, self._settings.checkpoint_interval_commits
+        if self._log.recent_segments >= most:
+            self._log.rebase_quietly()
+        if self._log.recent_segments >= most or (version > 0 and version % every == 0):
+            self.request()
 
     def request(self) -> None:
         """Write a checkpoint soon, best effort."""

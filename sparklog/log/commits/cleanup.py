@@ -26,7 +26,9 @@ Not for: writing checkpoints (``checkpoint``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise, takewhile
 from typing import NamedTuple, Protocol
 
@@ -88,7 +90,8 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
     )
     boundary = _repair_boundary(store, oldest - 1, newest.version)
     kept = [commit for commit in stored if commit.version > boundary.boundary]
-    excess = sum(commit.size for commit in kept) - _bytes_limit(configs)
+    config = ClusterConfig.resolve(configs)
+    excess = sum(commit.size for commit in kept) - _or_unlimited(config.metadata_max_retention_bytes)
     stored_before_ms = clock.now_ms() - settings.min_commit_age_ms
     last_due = newest.version - settings.min_commits_kept
     due = [
@@ -97,7 +100,8 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         if commit.version <= last_due
     ]
     old_enough = _count_older(store, due, stored_before_ms)
-    by_age = _count_older(store, due[:old_enough], clock.now_ms() - _age_limit_ms(configs))
+    max_age_ms = _or_unlimited(config.metadata_max_retention_ms)
+    by_age = _count_older(store, due[:old_enough], clock.now_ms() - max_age_ms)
     by_size = 0
     for commit in kept[:old_enough]:
         if excess <= 0:
@@ -110,7 +114,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         last = due[count - 1]
         boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)))
     removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
-    _delete(store, map(commit_key, removed))
+    map_parallel(store.delete, map(commit_key, removed))
     _delete_actions(store, boundary.boundary)
     return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings))
 
@@ -133,14 +137,16 @@ def remove_some_commits(
             return 0
         timestamp_ms = decode_commit(data, end)[0].timestamp
         age_ms = clock.now_ms() - timestamp_ms
-        too_many = newest.commit_bytes - current.removed_bytes > _bytes_limit(configs)
-        is_due = age_ms > settings.min_commit_age_ms and (age_ms > _age_limit_ms(configs) or too_many)
+        config = ClusterConfig.resolve(configs)
+        max_age_ms = _or_unlimited(config.metadata_max_retention_ms)
+        too_many = newest.commit_bytes - current.removed_bytes > _or_unlimited(config.metadata_max_retention_bytes)
+        is_due = age_ms > settings.min_commit_age_ms and (age_ms > max_age_ms or too_many)
         is_due = is_due and _is_stored_for_long(store, end, clock, settings.min_commit_age_ms)
         if is_due and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(map_parallel(lambda key: _size(store, key), keys))
             _advance(store, _boundary_after(current, end, size, timestamp_ms))
-            _delete(store, keys)
+            map_parallel(store.delete, keys)
             _delete_actions(store, end)
             return len(keys)
     return 0
@@ -174,7 +180,7 @@ def _is_stored_for_long(store: Store, version: int, clock: Times, age_ms: int) -
 def _delete_actions(store: Store, boundary: int) -> None:
     """Delete spilled actions of commits up to the boundary, including those of lost attempts."""
     versions = ((info.key, actions_version(info.key)) for info in store.list(ACTIONS))
-    _delete(store, [key for key, version in versions if version is not None and version <= boundary])
+    map_parallel(store.delete, [key for key, version in versions if version is not None and version <= boundary])
 
 
 def _steps(start: int, last: int) -> Sequence[int]:
@@ -220,26 +226,14 @@ def newest_version_before(store: Store, version: int, before_ms: int) -> int:
     return max((removed for removed, timestamp_ms in boundary.times if timestamp_ms < before_ms), default=-1)
 
 
-def _age_limit_ms(configs: Mapping[str, str]) -> float:
-    limit = ClusterConfig.resolve(configs).metadata_max_retention_ms
-    return limit if limit >= 0 else float("inf")
-
-
-def _bytes_limit(configs: Mapping[str, str]) -> float:
-    limit = ClusterConfig.resolve(configs).metadata_max_retention_bytes
+def _or_unlimited(limit: int) -> float:
+    """Return a limit of the configs, of which -1 is none."""
     return limit if limit >= 0 else float("inf")
 
 
 def _count_older(store: Store, versions: Sequence[int], before_ms: float) -> int:
     """Return how many of these commits are older than this time; by binary search, since times only grow."""
-    low, high = 0, len(versions)
-    while low < high:
-        middle = (low + high) // 2
-        if _time_of(store, versions[middle]) < before_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_left(versions, before_ms, key=partial(_time_of, store))
 
 
 def _time_of(store: Store, version: int) -> float:
@@ -255,10 +249,6 @@ def _size(store: Store, key: str) -> int:
         return store.info(key).size
     except ObjectNotFoundError:
         return 0
-
-
-def _delete(store: Store, keys: Iterable[str]) -> None:
-    map_parallel(store.delete, keys)
 
 
 # -- checkpoints
@@ -296,8 +286,8 @@ def remove_checkpoints(store: Store, settings: LogSettings) -> int:
         if info.key not in named and info.modified_ms < old_ms and (checkpoint_version(info.key) or 0) < newest
     ]
     is_manifest = {info.key for info in manifests}
-    _delete(store, (key for key in unneeded if key in is_manifest))
-    _delete(store, (key for key in unneeded if key not in is_manifest))
+    map_parallel(store.delete, (key for key in unneeded if key in is_manifest))
+    map_parallel(store.delete, (key for key in unneeded if key not in is_manifest))
     return len(unneeded)
 
 

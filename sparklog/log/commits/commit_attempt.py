@@ -37,7 +37,7 @@ from sparklog.errors import (
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits.commit_files import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
 from sparklog.log.elapsed import ElapsedTime, Moment
-from sparklog.log.layout import read_boundary, read_certain_boundary
+from sparklog.log.layout import exists, read_boundary, read_certain_boundary
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import (
@@ -51,14 +51,12 @@ from sparklog.protocol.commit_bytes import (
 from sparklog.protocol.commits import Commit, ResetTime, commit_key
 from sparklog.protocol.fold import Draft, Folded, check_follows
 from sparklog.protocol.state import State
+from sparklog.retry import READ_PAUSES, is_a, retry
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
 
 Read = TypeVar("Read")
-
-READ_BACK_ATTEMPTS = 5
-"""tries to read back a commit whose outcome is unknown."""
 
 
 class Outcome(Enum):
@@ -157,23 +155,19 @@ class CommitAttempt:
         Returns whether this commit certainly no longer exists.
         """
         key = commit_key(self._commit.version)
-        for attempt in range(READ_BACK_ATTEMPTS):
-            try:
+
+        def withdraw() -> None:
+            with contextlib.suppress(ObjectNotFoundError):  # before the root: an unmounted one may come back with it
                 if self._store.get(key, limits.MAX_COMMIT_BYTES) == self._encoded.data:
                     self._store.delete(key)
-            except ObjectNotFoundError:
-                pass  # checked before the root: an unmounted root may come back, with this commit
-            except SparklogError:
-                self._clock.sleep(0.05 * 2**attempt)
-                continue
-            try:
-                check_mounted(self._store)
-            except SparklogError:
-                self._clock.sleep(0.05 * 2**attempt)
-                continue
-            self._delete_spilled()
-            return True
-        return False
+            check_mounted(self._store)
+
+        try:
+            retry(withdraw, self._clock, READ_PAUSES, is_a(SparklogError))
+        except SparklogError:
+            return False
+        self._delete_spilled()
+        return True
 
     def _delete_spilled(self) -> None:
         commit, encoded = self._commit, self._encoded
@@ -212,7 +206,7 @@ class CommitAttempt:
         if newest is not None and newest.version == commit.version:
             manifest = newest
             return self._read_after(lambda: checkpoint.read_digest(self._store, manifest)) == digest
-        if not stopped and not self._read_after(lambda: self._exists(commit.version + 1)):
+        if not stopped and not self._read_after(lambda: exists(self._store, commit_key(commit.version + 1))):
             return False
         return self._read_after(lambda: self._is_followed(commit.version, digest, newest))
 
@@ -241,13 +235,6 @@ class CommitAttempt:
                 digest = checkpoint.read_digest(self._store, newest)
                 return LogEnd(digest, end.boundary)  # it is in the checkpoint
         return end
-
-    def _exists(self, version: int) -> bool:
-        try:
-            self._store.info(commit_key(version))
-        except ObjectNotFoundError:
-            return False
-        return True
 
     def _create(self) -> bool:
         """Create the object; return False if another commit has its number."""
@@ -292,14 +279,12 @@ class CommitAttempt:
         Raises IndeterminateCommitError if all tries fail, since no other error may follow a create; its cause is the
         error of the create, or else of the last read.
         """
-        failure: SparklogError | None = None
-        for attempt in range(READ_BACK_ATTEMPTS):
-            try:
-                return read()
-            except SparklogError as error:  # even if absent: the request may still be in flight
-                failure = error
-                self._clock.sleep(0.05 * 2**attempt)
-        raise self._indeterminate(failure) from (cause or failure)
+        try:
+            return retry(
+                read, self._clock, READ_PAUSES, is_a(SparklogError)
+            )  # even if absent: it may still be in flight
+        except SparklogError as failure:
+            raise self._indeterminate(failure) from (cause or failure)
 
     def _indeterminate(self, failure: Exception | None) -> IndeterminateCommitError:
         commit = self._commit

@@ -44,7 +44,7 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpointer import Checkpointer, Snapshot
 from sparklog.log.checkpoints.guard import is_of_log, read_newest_of_log
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Outcome, prepare_commit
+from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, prepare_commit
 from sparklog.log.commits.commit_files import (
     LogEnd,
     complete_commit,
@@ -77,6 +77,7 @@ from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol.commits import Action, Commit, RegisterBroker
 from sparklog.protocol.fold import Draft, Folded, fold
 from sparklog.protocol.state import State
+from sparklog.retry import ATTEMPTS
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ class CommitLog:
                 self.refresh()
             except StorageUnavailableError:
                 failures = 0 if self._state.version > reached else failures + 1
-                if failures >= READ_BACK_ATTEMPTS:
+                if failures >= ATTEMPTS:
                     raise
                 self.clock.sleep(0.05 * 2**failures)
             else:
@@ -300,7 +301,7 @@ class CommitLog:
         state = self._state
         if end.digest == state.digest and end.removed_up_to <= state.version:
             return True
-        for attempt, look in enumerate([read_log_end] * READ_BACK_ATTEMPTS + [read_mounted_log_end]):
+        for attempt, look in enumerate([read_log_end] * ATTEMPTS + [read_mounted_log_end]):
             if end.removed_up_to >= state.version:
                 return self._reload_after(end.removed_up_to)
             if end.digest == state.digest:
@@ -399,9 +400,9 @@ class CommitLog:
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
             self._rebase_at = self._state.version + self.settings.rebase_after_commits
-            self._rebase_quietly()
+            self.rebase_quietly()
 
-    def _rebase_quietly(self) -> None:
+    def rebase_quietly(self) -> None:
         """Rebase on a newer checkpoint of another process, best effort: it only saves memory."""
         try:
             newer = self._find_newer_base()
@@ -448,7 +449,7 @@ class CommitLog:
         """
         assert self._base is not None
         self._incomplete.add(self._base.heads.key)
-        for _ in range(READ_BACK_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             self.refresh()
             newest = checkpoint.read_newest_state(self.store, True, self._incomplete)[0]
             if newest is None or newest.version < self._base.version:
@@ -525,19 +526,15 @@ class CommitLog:
                 return Outcome.WON
             self._advance(prepared.commit, prepared.folded, prepared.size)
             self._anchor = (-1, "")
-            if self._checkpoint_is_due(version):
-                self._checkpointer.request()
+            self._checkpointer.request_if_due(version)
             return Outcome.WON
 
     # -- checkpoints
 
-    def _checkpoint_is_due(self, version: int) -> bool:
-        """Return whether to write a checkpoint: after many commits or many segments, as both make opening slow."""
-        if self._lists.recent_count >= self.settings.checkpoint_interval_segments:
-            self._rebase_quietly()
-            if self._lists.recent_count >= self.settings.checkpoint_interval_segments:
-                return True
-        return version > 0 and version % self.settings.checkpoint_interval_commits == 0
+    @property
+    def recent_segments(self) -> int:
+        """The number of changes of segments since the checkpoint that this log is based on."""
+        return self._lists.recent_count
 
     def wait_for_checkpoint(self) -> None:
         """Wait for the checkpoint that is being written for a commit of this process, if any."""

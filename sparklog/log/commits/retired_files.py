@@ -3,26 +3,27 @@
     meta/removed/<20 digits>-<write id>.arrow      an Arrow file, one row per file and broker: path, broker, size_bytes
 
 A listing is stored before the commit that takes the files out of the log, and named by it (``commits.RemoveFiles``); so
-a crash leaves an orphaned listing and nothing else. A listing decides nothing: before deleting a file, a sweep checks
-that it is not part of the log after all.
+a crash leaves an orphaned listing and nothing else, and ``delete_unnamed`` deletes one whose commit certainly failed. A
+listing decides nothing: before deleting a file, a sweep checks that it is not part of the log after all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError
+from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, SparklogError, StorageError
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.plain_arrays import plain_batch
 from sparklog.ids import Ids
 from sparklog.protocol import levels
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.segments import Segment
-from sparklog.protocol.state import PartitionState
+from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 
 REMOVED = "meta/removed/"
@@ -69,6 +70,29 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
     with store.open_output(key) as output:
         output.write(sink.getvalue())
     return RemoveFiles(listing=key, files=len(sizes), size_bytes=sum(sizes.values()), delay_ms=delay_ms)
+
+
+@contextmanager
+def delete_unnamed(store: Store, state: Callable[[], State], listings: Iterable[RemoveFiles]) -> Iterator[None]:
+    """Delete the listings that ``state`` does not name after the block, which commits them or fails. Best effort.
+
+    If the outcome of a commit is unknown, all of them stay.
+    """
+    try:
+        yield
+    except IndeterminateCommitError:
+        raise
+    except SparklogError:
+        _delete_unnamed(store, state(), listings)
+        raise
+    _delete_unnamed(store, state(), listings)
+
+
+def _delete_unnamed(store: Store, state: State, listings: Iterable[RemoveFiles]) -> None:
+    for listing in listings:
+        if listing.listing not in state.removed_files:
+            with suppress(StorageError):
+                store.delete(listing.listing)
 
 
 def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:

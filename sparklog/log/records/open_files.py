@@ -97,14 +97,7 @@ class OpenFiles(Generic[File]):
         """Close half of the process's files after the system refused one; return whether any were closed."""
         return self._budget.halve()
 
-    # -- called by other readers' threads too
-
-    def try_lock(self) -> bool:
-        """Try to lock for ``oldest`` and ``close_oldest``; on success the caller must call ``unlock`` afterwards."""
-        return self.lock.acquire(blocking=False)
-
-    def unlock(self) -> None:
-        self.lock.release()
+    # -- called by other readers' threads too, which hold ``lock`` then
 
     def oldest(self) -> int | None:
         """Return the use number of the least recently used file, None if none is open."""
@@ -159,7 +152,7 @@ class FileBudget:
         excess = self._count() - most
         if excess <= 0:
             return
-        free = [reader for reader in list(self._readers) if reader.try_lock()]
+        free = [reader for reader in list(self._readers) if reader.lock.acquire(blocking=False)]
         try:
             for _ in range(excess):
                 ages = [(age, reader) for reader in free if (age := reader.oldest()) is not None]
@@ -168,7 +161,7 @@ class FileBudget:
                 min(ages, key=lambda pair: pair[0])[1].close_oldest()
         finally:
             for reader in free:
-                reader.unlock()
+                reader.lock.release()
 
 
 _uses = itertools.count()

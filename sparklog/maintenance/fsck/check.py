@@ -171,13 +171,13 @@ def _open_stores(check: Check, brokers: BrokerStores) -> None:
 
 def _check_lists(check: Check) -> Iterator[Finding]:
     metadata = check.metadata
-    checked = check.report.checked = Checked(
+    check.report.checked = Checked(
         commits=metadata.commits,
         checkpoints=len(metadata.checkpoints),
         topics=len(metadata.state.topics),
         partitions=sum(len(topic.partitions) for topic in metadata.state.topics.values()),
+        segments=sum(p.segments for topic in metadata.state.topics.values() for p in topic.partitions),
     )
-    checked.segments = sum(p.segments for topic in metadata.state.topics.values() for p in topic.partitions)
     return check_lists(metadata.state, metadata.lists)
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from sparklog import limits
 from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY, Manifest
@@ -141,8 +140,7 @@ class Checkpoints:
     def hint_fault(self) -> Finding | None:
         """Return a finding if latest.json names no sound checkpoint; an old one is not a fault."""
         try:
-            data = self._store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)
-            named = msgspec.json.decode(data, type=_Hint).manifest
+            named = checkpoint.read_hint(self._store)
         except ObjectNotFoundError:
             return None
         except (CorruptionError, msgspec.MsgspecError, RecursionError) as error:
@@ -174,10 +172,6 @@ def newer_version(message: str, path: str, version: int) -> Finding:
         path=path,
         version=version,
     )
-
-
-class _Hint(msgspec.Struct):
-    manifest: str
 
 
 def _stale(message: str) -> Finding:

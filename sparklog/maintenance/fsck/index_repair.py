@@ -22,15 +22,8 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.errors import CorruptionError, CorruptMetadataError, ObjectNotFoundError, SparklogError
-from sparklog.format.index import decode_index
-from sparklog.format.index_rebuild import (
-    NO_PRODUCER,
-    BatchProducer,
-    ProducerOf,
-    producers_in,
-    rebuild_index,
-    vouches_for,
-)
+from sparklog.format.index import NO_PRODUCER, BatchProducer, decode_index
+from sparklog.format.index_rebuild import ProducerOf, producers_in, rebuild_index, vouches_for
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.maintenance.fsck.file_checks import LiveRun, Reads, run_fault
 from sparklog.protocol.commits import Append
@@ -48,7 +41,7 @@ class Rebuilt(NamedTuple):
 def rebuild_from_log(root: Store, stores: Mapping[int, Store], path: str, runs: Sequence[LiveRun]) -> Rebuilt:
     """Rebuild the index of ``path`` from the copies of its ``.log`` at these brokers. Raises StorageError."""
     damaged = list(_read_damaged(stores, path))
-    by_commits = _producers_by_commits(root, runs)
+    by_commits = _Producers(root, runs)
     rebuilt: dict[int, bytes] = {}
     reasons: list[str] = []
     for broker, store in stores.items():
@@ -111,16 +104,13 @@ def _select_vouched(
 class _Producers:
     """The producers of the batches of live runs, from the commits that appended them. Callable as ``ProducerOf``."""
 
-    def __init__(self) -> None:
-        self.is_complete = True
+    def __init__(self, root: Store, runs: Sequence[LiveRun]) -> None:
         self._runs: list[tuple[range, Append]] = []
-
-    def add(self, run: LiveRun, append: Append | None) -> None:
-        segment = run.segment
-        if append is None:
-            self.is_complete = False
-        else:
-            self._runs.append((range(segment.first_batch, segment.first_batch + segment.batches), append))
+        for run in runs:
+            segment, append = run.segment, _find_append(root, run)
+            if append is not None:
+                self._runs.append((range(segment.first_batch, segment.first_batch + segment.batches), append))
+        self.is_complete = len(self._runs) == len(runs)
 
     def __call__(self, batch: int, row: int) -> BatchProducer:
         for batches, append in self._runs:
@@ -130,13 +120,6 @@ class _Producers:
                     sequence = (sequence + row - append.run.first_row) % 2**31
                 return BatchProducer(append.producer_id, append.producer_epoch, sequence)
         return NO_PRODUCER
-
-
-def _producers_by_commits(root: Store, runs: Sequence[LiveRun]) -> _Producers:
-    producers = _Producers()
-    for run in runs:
-        producers.add(run, _find_append(root, run))
-    return producers
 
 
 def _find_append(root: Store, run: LiveRun) -> Append | None:

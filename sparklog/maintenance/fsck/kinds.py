@@ -50,65 +50,37 @@ WARNING = "warning"
 INFO = "info"
 SEVERITIES = (ERROR, WARNING, INFO)
 
-CLUSTER_FILE = "cluster-file"
-DAMAGED_COMMIT = "damaged-commit"
-MISSING_COMMIT = "missing-commit"
-BROKEN_CHAIN = "broken-chain"
-COMMITS_BEYOND_THE_END = "commits-beyond-the-end"
-NEWER_VERSION = "newer-version"
-DAMAGED_BOUNDARY = "damaged-boundary"
-LOST_HISTORY = "lost-history"
-DAMAGED_CHECKPOINT = "damaged-checkpoint"
-CHECKPOINT_DIFFERS = "checkpoint-differs"
-STALE_HINT = "stale-hint"
-TIME_AHEAD = "time-ahead"
-SEGMENT_LIST = "segment-list"
-MISSING_LOG = "missing-log"
-MISSING_INDEX = "missing-index"
-DAMAGED_BATCH = "damaged-batch"
-DAMAGED_FILE = "damaged-file"
-DAMAGED_INDEX = "damaged-index"
-INDEX_MISMATCH = "index-mismatch"
-WRONG_SEGMENT = "wrong-segment"
-REPLICAS_DIFFER = "replicas-differ"
-UNREADABLE = "unreadable"
-MISSING_LISTING = "missing-listing"
-ORPHAN_FILE = "orphan-file"
-ORPHAN_LISTING = "orphan-listing"
-UNKNOWN_OBJECT = "unknown-object"
-IN_THE_WAY = "in-the-way"
-BROKER_OFFLINE = "broker-offline"
-
 KINDS = (
-    CLUSTER_FILE,
-    DAMAGED_COMMIT,
-    MISSING_COMMIT,
-    BROKEN_CHAIN,
-    COMMITS_BEYOND_THE_END,
-    NEWER_VERSION,
-    DAMAGED_BOUNDARY,
-    LOST_HISTORY,
-    DAMAGED_CHECKPOINT,
-    CHECKPOINT_DIFFERS,
-    STALE_HINT,
-    TIME_AHEAD,
-    SEGMENT_LIST,
-    MISSING_LOG,
-    MISSING_INDEX,
-    DAMAGED_BATCH,
-    DAMAGED_FILE,
-    DAMAGED_INDEX,
-    INDEX_MISMATCH,
-    WRONG_SEGMENT,
-    REPLICAS_DIFFER,
-    UNREADABLE,
-    MISSING_LISTING,
-    ORPHAN_FILE,
-    ORPHAN_LISTING,
-    UNKNOWN_OBJECT,
-    IN_THE_WAY,
-    BROKER_OFFLINE,
+    (CLUSTER_FILE := "cluster-file"),
+    (DAMAGED_COMMIT := "damaged-commit"),
+    (MISSING_COMMIT := "missing-commit"),
+    (BROKEN_CHAIN := "broken-chain"),
+    (COMMITS_BEYOND_THE_END := "commits-beyond-the-end"),
+    (NEWER_VERSION := "newer-version"),
+    (DAMAGED_BOUNDARY := "damaged-boundary"),
+    (LOST_HISTORY := "lost-history"),
+    (DAMAGED_CHECKPOINT := "damaged-checkpoint"),
+    (CHECKPOINT_DIFFERS := "checkpoint-differs"),
+    (STALE_HINT := "stale-hint"),
+    (TIME_AHEAD := "time-ahead"),
+    (SEGMENT_LIST := "segment-list"),
+    (MISSING_LOG := "missing-log"),
+    (MISSING_INDEX := "missing-index"),
+    (DAMAGED_BATCH := "damaged-batch"),
+    (DAMAGED_FILE := "damaged-file"),
+    (DAMAGED_INDEX := "damaged-index"),
+    (INDEX_MISMATCH := "index-mismatch"),
+    (WRONG_SEGMENT := "wrong-segment"),
+    (REPLICAS_DIFFER := "replicas-differ"),
+    (UNREADABLE := "unreadable"),
+    (MISSING_LISTING := "missing-listing"),
+    (ORPHAN_FILE := "orphan-file"),
+    (ORPHAN_LISTING := "orphan-listing"),
+    (UNKNOWN_OBJECT := "unknown-object"),
+    (IN_THE_WAY := "in-the-way"),
+    (BROKER_OFFLINE := "broker-offline"),
 )
+"""In the order of a report."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

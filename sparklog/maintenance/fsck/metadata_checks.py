@@ -41,6 +41,7 @@ from sparklog.log.layout import (
     META,
     MIRROR_KEY,
     commit_version,
+    exists,
     read_boundary,
     read_cluster_file,
 )
@@ -208,8 +209,7 @@ def _check_cluster_file(store: Store, checkpoints: Checkpoints, has_commits: boo
 
 def _refuse_mirror(store: Store) -> None:
     """Raise ClusterNotFoundError for a mirror, which has commits but no cluster.json."""
-    with contextlib.suppress(ObjectNotFoundError):
-        store.info(MIRROR_KEY)
+    if exists(store, MIRROR_KEY):
         raise ClusterNotFoundError(
             f"{store.root} is a mirror of a commit log, not a cluster; check the cluster itself, or promote the mirror",
             path=store.root,
@@ -362,7 +362,8 @@ class _Replay:
         result.lists = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
         whole = state.version >= result.last
         result.findings = [*self._findings, *self._open]
-        result.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or self._exists(kept)]
+        # Old ones may be removed during the check.
+        result.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or exists(self._store, kept.key)]
         result.findings += [kept.finding(whole) for kept in result.checkpoints if not kept.is_sound]
         result.newer = any(finding.kind == kinds.NEWER_VERSION for finding in result.findings)
         return result
@@ -379,14 +380,6 @@ class _Replay:
         )
         if beyond and 0 <= end >= self._boundary and (hole or does_not_follow):
             self._open.append(commits_beyond(self._store, end, beyond, hole))
-
-    def _exists(self, kept: KeptCheckpoint) -> bool:
-        """Whether a checkpoint still exists, since old ones may be removed during the check."""
-        try:
-            self._store.info(kept.key)
-        except ObjectNotFoundError:
-            return False
-        return True
 
     # -- commits
 

@@ -11,7 +11,7 @@ Not for: which files to copy (``replication``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -60,14 +60,11 @@ class CopyResult(NamedTuple):
     failed: list[tuple[str, str]]
 
 
-class Throttled(Protocol):
-    """Limits a rate: ``take`` is called before bytes are copied, and waits if there were too many."""
-
-    def take(self, size: int) -> None: ...
-
-
 class Throttle:
-    """Limits the average rate since it was created to ``bytes_per_second``; 0 means no limit. Not thread-safe."""
+    """Limits the average rate since it was created to ``bytes_per_second``; 0 means no limit. Not thread-safe.
+
+    ``take`` is called before bytes are copied, and waits if there were too many.
+    """
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._rate = bytes_per_second
@@ -105,7 +102,7 @@ def copy_files(task: CopyTask) -> CopyResult:
 
 
 def _copy_from_any(
-    task: CopyTask, target: Store, file: FileToCopy, throttle: Throttled, unavailable: set[int]
+    task: CopyTask, target: Store, file: FileToCopy, throttle: Throttle, unavailable: set[int]
 ) -> tuple[int, list[str]]:
     """Copy a file; return the bytes copied, -1 if no source has a sound copy, and the failures of the sources tried.
 
@@ -133,7 +130,7 @@ class _SourceError(Exception):
 class _Tee:
     """Reads from a source, and writes what is read sequentially to the target. Not thread-safe."""
 
-    def __init__(self, read_at: ReadAt, output: ReplicatedFile, throttle: Throttled) -> None:
+    def __init__(self, read_at: ReadAt, output: ReplicatedFile, throttle: Throttle) -> None:
         self.position = 0
         self._read_at = read_at
         self._output = output
@@ -151,7 +148,7 @@ class _Tee:
         return data
 
 
-def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttled) -> int:
+def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttle) -> int:
     """Copy a ``.log`` and its ``.index``; return the bytes of both.
 
     Raises StorageError if the target fails, and a private error if the source fails or is damaged.

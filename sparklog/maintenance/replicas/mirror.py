@@ -28,7 +28,7 @@ Not for: copying records (``replication``); a second cluster to write to.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -57,7 +57,9 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     CLUSTER_KEY,
+    COMMITS,
     MIRROR_KEY,
+    commit_version,
     encode_cluster_file,
     read_boundary_file,
     read_cluster_file,
@@ -407,16 +409,11 @@ def _is_cluster(store: Store) -> bool:
 
 def _is_complete(target: Store) -> bool:
     """Whether the mirror has the commit that closed the old root."""
-    versions = sorted(_mirrored_commits(target))
-    if not versions:
+    versions = (commit_version(info.key) for info in target.list(COMMITS))
+    newest = max((version for version in versions if version is not None), default=-1)
+    if newest < 0:
         return False
-    commit, _ = decode_commit(target.get(commit_key(versions[-1]), limits.MAX_COMMIT_BYTES), versions[-1])
-    return is_closed(commit)
-
-
-def _mirrored_commits(target: Store) -> Iterator[int]:
-    for info in target.list("meta/commits/"):
-        yield int(info.key.removeprefix("meta/commits/").removesuffix(".json"))
+    return is_closed(decode_commit(target.get(commit_key(newest), limits.MAX_COMMIT_BYTES), newest)[0])
 
 
 def _close_old_root(old: Store, cluster_id: str, new_root: str, clock: Clock, ids: Ids) -> None:

@@ -15,9 +15,8 @@ Not for: merging without removing (``roll``), and deletion by age and size (``re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
@@ -26,51 +25,23 @@ from sparklog.errors import DataLossError
 from sparklog.format import schema
 from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.maintenance.segments.files import ReplicaStores, Source
+from sparklog.maintenance.segments.files import Source
 from sparklog.maintenance.segments.latest_records import LatestRecords, find_latest
-from sparklog.maintenance.segments.merge import Kept, Target, write_file
-from sparklog.maintenance.segments.replacement import (
-    Counts,
-    PreparedReplacement,
-    SegmentReplacement,
-    missing_source_error,
-    replicas_of,
-    target_of,
-)
+from sparklog.maintenance.segments.merge import Kept, RangeReplacement, SegmentTask, TaskResult, write_file
+from sparklog.maintenance.segments.replacement import Counts, SegmentReplacement, replicas_of, target_of
 from sparklog.protocol.commits import LiveSegment
-from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.plan import compaction, rolling
-from sparklog.protocol.plan.compaction import NO_HORIZON, LogToClean, Output, Pass, Survey
+from sparklog.protocol.plan.compaction import LogToClean, Output, Pass, Survey
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 
 
-class CompactTask(NamedTuple):
-    """A cleaning pass over ``segments``, the first of a partition. ``number`` identifies the task to its planner;
-    ``memory_bytes`` limits the memory for keys."""
+@dataclass(frozen=True)
+class CompactTask(SegmentTask):
+    """A cleaning pass over the first segments of a partition. ``memory_bytes`` limits the memory for keys."""
 
-    number: int
-    segments: Sequence[Segment]
     cleaning: Pass
-    replicas: ReplicaStores
-    target: Target
     memory_bytes: int
-
-
-class RangeReplacement(NamedTuple):
-    """The segments ``added`` in place of those inside ``[start_offset, end_offset)``."""
-
-    start_offset: int
-    end_offset: int
-    added: list[LiveSegment]
-
-
-class CompactResult(NamedTuple):
-    """The new segments; or the path of a ``missing`` file, which another job may have deleted in the meantime."""
-
-    number: int
-    changes: list[RangeReplacement]
-    missing: str = ""
 
 
 def compact(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str] | None = None) -> Counts:
@@ -81,23 +52,14 @@ def compact(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str
     UnknownTopicOrPartitionError.
     """
     state = coordinator.refresh()
-    replacement = SegmentReplacement(coordinator, state)
-    planned_tasks = list(_plan(coordinator, state, topics))
-    with replacement.committed_at_the_end():
-        for result in runner.run(compact_partition, (planned.task for planned in planned_tasks)):
-            replacement.take(partial(_build_replacements, coordinator, state, planned_tasks[result.number], result))
-    return replacement.counts
+    tasks = _plan(coordinator, state, topics)
+    return SegmentReplacement(coordinator, state).run(runner, compact_partition, tasks, cleans=True)
 
 
-# -- planning and committing
+# -- planning
 
 
-class _Planned(NamedTuple):
-    topic: str
-    task: CompactTask
-
-
-def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None) -> Iterator[_Planned]:
+def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None) -> Iterator[CompactTask]:
     """Return a task for each partition that is due, the dirtiest first."""
     cluster = ClusterConfig.resolve(state.configs)
     if not cluster.log_cleaner_enable:
@@ -124,39 +86,13 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
         replicas = replicas_of(coordinator, state.partition(name, number))
         assert replicas is not None
         target = target_of(coordinator, state, name, number)
-        yield _Planned(name, CompactTask(task_number, tuple(log.segments), cleaning, replicas, target, memory_bytes))
-
-
-def _build_replacements(
-    coordinator: Coordinator, state: State, planned: _Planned, result: CompactResult
-) -> list[PreparedReplacement]:
-    """Return the replacements of a task. Raises ``missing_source_error`` if the task found a file missing."""
-    topic, task = planned
-    if result.missing:
-        raise missing_source_error(coordinator, state, topic, task.segments, result.missing)
-    topic_id = state.topic(topic).topic_id
-    replacements: list[PreparedReplacement] = []
-    for number, change in enumerate(result.changes):
-        old = [segment for segment in task.segments if change.start_offset <= segment.base_offset < change.end_offset]
-        replacement = Replacement(
-            topic=topic,
-            topic_id=topic_id,
-            partition=task.target.partition,
-            start_offset=change.start_offset,
-            end_offset=change.end_offset,
-            removed=removed(topic_id, old),
-            added=change.added,
-            cleaned_offset=task.segments[-1].end_offset if number == len(result.changes) - 1 else -1,
-            together=True,
-        )
-        replacements.append(PreparedReplacement(replacement, old, task.replicas))
-    return replacements
+        yield CompactTask(task_number, tuple(log.segments), replicas, target, cleaning, memory_bytes)
 
 
 # -- the task
 
 
-def compact_partition(task: CompactTask) -> CompactResult:
+def compact_partition(task: CompactTask) -> TaskResult:
     """Write the records of a partition that are kept. Raises StorageError, or CorruptionError if no replica is
     intact."""
     sources = [Source(task.target.topic, segment, task.replicas) for segment in task.segments]
@@ -169,14 +105,14 @@ def compact_partition(task: CompactTask) -> CompactResult:
         for output in outputs:
             if output.rewrite:
                 members = [by_offset[member.segment.base_offset] for member in output.members]
-                file = write_file(members, task.replicas, task.target, kept)
-                written.append(file.live(True, output.delete_horizon_ms if file.tombstones else NO_HORIZON))
+                horizon_ms = output.delete_horizon_ms
+                written.append(write_file(members, task.replicas, task.target, True, kept, horizon_ms))
     except BaseException as error:
         discard([live.run for live in written], task.replicas.stores.__getitem__)
         if isinstance(error, DataLossError):
-            return CompactResult(task.number, [], error.path)
+            return TaskResult(task.number, [], error.path)
         raise
-    return CompactResult(task.number, _list_changes(task.segments, outputs, written))
+    return TaskResult(task.number, _list_changes(task.segments, outputs, written))
 
 
 def _find_kept(sources: Sequence[Source], task: CompactTask) -> Kept:

@@ -24,7 +24,7 @@ from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError
 from sparklog.format import schema
-from sparklog.format.index import BatchEntry, Index, decode_index
+from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter
 from sparklog.log.records.index_checks import check_run
@@ -34,7 +34,6 @@ from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
 from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
-from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 FETCHED_AHEAD = 16
 """Segments that are fetched at the same time from a storage with a high latency."""
@@ -59,14 +58,6 @@ class ReplicaStores(NamedTuple):
     write: tuple[int, ...]
     ahead: int = 0
     clock: Clock = SystemClock()
-
-
-class Producer(NamedTuple):
-    """The producer of a batch: Kafka's producer id and epoch, and the sequence of its first record; -1 for none."""
-
-    producer_id: int = NO_PRODUCER_ID
-    epoch: int = NO_PRODUCER_EPOCH
-    sequence: int = NO_SEQUENCE
 
 
 class Source:
@@ -247,7 +238,7 @@ class SegmentOutput:
         self._replicas = replicas
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
-        self._producer: Producer | None = None
+        self._producer: BatchProducer | None = None
         self._layout = layout
         self._interval = layout.index_interval_bytes
         self._target = max(limits.TARGET_BATCH_BYTES, min(self._interval, MAX_GATHERED_BYTES))
@@ -262,7 +253,7 @@ class SegmentOutput:
             has_offsets=layout.has_offsets,
         )
 
-    def add(self, batch: pa.RecordBatch, producer: Producer = Producer()) -> None:  # noqa: B008
+    def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
         size = batch.nbytes
         if self._waiting and self._waiting_bytes + size > limits.MAX_BATCH_BYTES // 2:
@@ -310,22 +301,20 @@ class SegmentOutput:
         """Discard the files. Best effort: what remains is not part of the log."""
         self._output.abort()
 
-    def _common_producer(self, producer: Producer) -> Producer:
+    def _common_producer(self, producer: BatchProducer) -> BatchProducer:
         """Return the producer of the gathered batch: none unless all its records are in sequence from one producer."""
         first = self._producer
         assert first is not None
         if first.producer_id < 0 or producer[:2] != first[:2]:
-            return Producer()
-        return first if producer.sequence == (first.sequence + self._waiting_rows) % 2**31 else Producer()
+            return NO_PRODUCER
+        return first if producer.base_sequence == (first.base_sequence + self._waiting_rows) % 2**31 else NO_PRODUCER
 
     def _flush(self) -> None:
         if not self._waiting:
             return
         batch = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
-        size, producer = self._waiting_bytes, self._producer or Producer()
+        size, producer = self._waiting_bytes, self._producer or NO_PRODUCER
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
-        entry = self._writer.write(
-            batch, producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=producer.sequence
-        )
+        entry = self._writer.write(batch, **producer._asdict())
         stored = min(self._interval * size // max(entry.length, 1), MAX_GATHERED_BYTES)
         self._target = max(limits.TARGET_BATCH_BYTES, stored)

@@ -15,24 +15,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from sparklog.errors import DataLossError
 from sparklog.format import schema
-from sparklog.format.index import BatchEntry
+from sparklog.format.index import BatchEntry, BatchProducer
 from sparklog.ids import Ids
 from sparklog.log.layout import segment_key
 from sparklog.maintenance.segments.files import (
     Layout,
-    Producer,
     ReplicaStores,
     SegmentOutput,
     Source,
     fetch_ahead,
 )
-from sparklog.protocol.commits import LiveSegment, Run
+from sparklog.protocol.commits import LiveSegment
+from sparklog.protocol.plan.compaction import NO_HORIZON
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 
 
@@ -56,21 +57,36 @@ class Target(NamedTuple):
         return segment_key(self.topic, self.partition, base_offset, self.version, self.ids.write_id())
 
 
-class MergeTask(NamedTuple):
-    """Consecutive segments of one partition to merge into one file. ``number`` identifies the task to its planner."""
+@dataclass(frozen=True)
+class SegmentTask:
+    """Consecutive segments of one partition to replace. ``number`` identifies the task to its planner."""
 
     number: int
     segments: Sequence[Segment]
     replicas: ReplicaStores
     target: Target
+
+
+@dataclass(frozen=True)
+class MergeTask(SegmentTask):
+    """Segments to merge into one file."""
+
     closed: bool
 
 
-class MergeResult(NamedTuple):
-    """The new segment; or the path of a ``missing`` file, which another job may have deleted in the meantime."""
+class RangeReplacement(NamedTuple):
+    """The segments ``added`` in place of those inside ``[start_offset, end_offset)``."""
+
+    start_offset: int
+    end_offset: int
+    added: list[LiveSegment]
+
+
+class TaskResult(NamedTuple):
+    """The new segments; or the path of a ``missing`` file, which another job may have deleted in the meantime."""
 
     number: int
-    added: LiveSegment | None = None
+    changes: list[RangeReplacement]
     missing: str = ""
 
 
@@ -91,44 +107,27 @@ class Kept(NamedTuple):
         return int(self.rows(source, 0, source.segment.records).true_count)
 
 
-def merge_segments(task: MergeTask) -> MergeResult:
+def merge_segments(task: MergeTask) -> TaskResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
     sources = [Source(task.target.topic, segment, task.replicas) for segment in task.segments]
     try:
-        written = write_file(sources, task.replicas, task.target)
+        live = write_file(sources, task.replicas, task.target, task.closed)
     except DataLossError as error:
-        return MergeResult(task.number, missing=error.path)
-    return MergeResult(task.number, written.live(task.closed))
-
-
-class WrittenFile(NamedTuple):
-    """A file that was written, durable at every broker; ``tombstones`` counts its records without a value."""
-
-    base_offset: int
-    end_offset: int
-    leader_epoch: int
-    append_time: bool
-    run: Run
-    tombstones: int
-
-    def live(self, closed: bool, delete_horizon_ms: int = -1) -> LiveSegment:
-        """Return the segment as a commit names it."""
-        return LiveSegment(
-            base_offset=self.base_offset,
-            end_offset=self.end_offset,
-            leader_epoch=self.leader_epoch,
-            append_time=self.append_time,
-            closed=closed,
-            delete_horizon_ms=delete_horizon_ms,
-            run=self.run,
-        )
+        return TaskResult(task.number, [], error.path)
+    return TaskResult(task.number, [RangeReplacement(live.base_offset, live.end_offset, [live])])
 
 
 def write_file(
-    sources: Sequence[Source], replicas: ReplicaStores, target: Target, kept: Kept | None = None
-) -> WrittenFile:
+    sources: Sequence[Source],
+    replicas: ReplicaStores,
+    target: Target,
+    closed: bool,
+    kept: Kept | None = None,
+    delete_horizon_ms: int = NO_HORIZON,
+) -> LiveSegment:
     """Write the records of these segments, or of them only the ``kept`` ones, of which there is at least one, to a new
-    file.
+    file, durable at every broker. Return the segment as a commit names it, with ``delete_horizon_ms`` if it has
+    tombstones.
 
     All segments have the leader epoch and the timestamp type of the first. Errors as ``merge_segments``.
     """
@@ -147,8 +146,15 @@ def write_file(
         raise
     run, tombstones = output.finish()
     assert run.records == records, f"{run.records} records were written of {records}"
-    append_time = first.append_time_ms != NO_APPEND_TIME
-    return WrittenFile(first.base_offset, last.end_offset, first.leader_epoch, append_time, run, tombstones)
+    return LiveSegment(
+        base_offset=first.base_offset,
+        end_offset=last.end_offset,
+        leader_epoch=first.leader_epoch,
+        append_time=first.append_time_ms != NO_APPEND_TIME,
+        closed=closed,
+        delete_horizon_ms=delete_horizon_ms if tombstones else NO_HORIZON,
+        run=run,
+    )
 
 
 def _choose_layout(sources: Sequence[Source], target: Target, has_offsets: bool) -> Layout:
@@ -178,7 +184,7 @@ def _write_segment(
         elif survivors:
             batch = _convert_batch(source, entry, source.read(number, columns), columns, base_offset)
             if survivors == entry.count:
-                output.add(batch, Producer(entry.producer_id, entry.producer_epoch, entry.base_sequence))
+                output.add(batch, BatchProducer(entry.producer_id, entry.producer_epoch, entry.base_sequence))
             else:
                 output.add(batch.filter(mask))
 

@@ -1,9 +1,6 @@
 """Replaces segments with those that tasks wrote from them, with one commit for many partitions.
 
-    replacement = SegmentReplacement(coordinator, state)
-    with replacement.committed_at_the_end():
-        for result in runner.run(...):
-            replacement.take(lambda: [PreparedReplacement(change, old_segments, replicas)])
+    counts = SegmentReplacement(coordinator, state).run(runner, merge_segments, tasks)
 
 The listing of the retired files is stored first, then the commit names it (``log.commits.retired_files``). Files of
 replacements that are skipped, since another job changed the same offsets in the meantime, are deleted immediately: no
@@ -16,25 +13,27 @@ Not for: planning what replaces what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError, StorageError
-from sparklog.log.commits.retired_files import files_of, write_removed
+from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError
+from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
+from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.replicated_file import discard
-from sparklog.maintenance.runner import StopRequested, raise_first
+from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
 from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores
-from sparklog.maintenance.segments.merge import Target
+from sparklog.maintenance.segments.merge import RangeReplacement, SegmentTask, Target, TaskResult
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since, removed
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
+
+Task = TypeVar("Task", bound=SegmentTask)
 
 SEGMENTS_PER_COMMIT = 4000
 """Maximum number of new segments in one commit: some 1.5 MB of the 4 MiB that a commit may have."""
@@ -79,14 +78,22 @@ class SegmentReplacement:
         self._pending_segments = self._pending_bytes = 0
         self._errors: list[Exception] = []
 
-    @contextmanager
-    def committed_at_the_end(self) -> Iterator[None]:
-        """Commit what the block added, even if an error or a stop request ends it; then raise the first error.
+    def run(
+        self,
+        runner: TaskRunner,
+        function: Callable[[Task], TaskResult],
+        planned: Iterable[Task],
+        cleans: bool = False,
+    ) -> Counts:
+        """Run the tasks, and commit their changes, even if an error or a stop request ends them; then raise the first
+        error. ``cleans``: the changes of a task are committed together, with the offset up to which it cleaned.
 
         Raises also StorageError, IndeterminateCommitError, CommitConflictError.
         """
+        tasks = list(planned)
         try:
-            yield
+            for result in runner.run(function, tasks):
+                self._take(tasks[result.number], result, cleans)
         except Exception as error:
             self._errors.insert(0, error)
         except StopRequested:
@@ -94,15 +101,39 @@ class SegmentReplacement:
             raise
         self.finish()
         raise_first(self._errors)
+        return self.counts
 
-    def take(self, result: Callable[[], Sequence[PreparedReplacement]]) -> None:
-        """Add the replacements of a task, which are committed together. Errors are collected and raised at the end."""
+    def _take(self, task: SegmentTask, result: TaskResult, cleans: bool) -> None:
+        """Add the replacements of a task. Errors are collected and raised at the end."""
         try:
-            self.add(*result())
+            if result.missing:
+                raise missing_source_error(
+                    self._coordinator, self._state, task.target.topic, task.segments, result.missing
+                )
+            self.add(*self._prepare(task, result.changes, cleans))
         except ConflictError as conflict:
             self.counts.left_out.append(str(conflict))
         except Exception as error:
             self._errors.append(error)
+
+    def _prepare(
+        self, task: SegmentTask, changes: Sequence[RangeReplacement], cleans: bool
+    ) -> Iterator[PreparedReplacement]:
+        topic, topic_id = task.target.topic, self._state.topic(task.target.topic).topic_id
+        for number, (start, end, added) in enumerate(changes, 1):
+            old = [segment for segment in task.segments if start <= segment.base_offset < end]
+            change = Replacement(
+                topic=topic,
+                topic_id=topic_id,
+                partition=task.target.partition,
+                start_offset=start,
+                end_offset=end,
+                removed=removed(topic_id, old),
+                added=added,
+                cleaned_offset=task.segments[-1].end_offset if cleans and number == len(changes) else -1,
+                together=cleans,
+            )
+            yield PreparedReplacement(change, old, task.replicas)
 
     def add(self, *replacements: PreparedReplacement) -> None:
         """Add replacements that are committed together; first commit the pending ones if they are many. Errors as
@@ -147,24 +178,12 @@ class SegmentReplacement:
         listing = write_removed(coordinator.store, coordinator.log.ids, version, retired, delay_ms)
         changes = [replacement.change for replacement in replacements]
         request = SegmentsRequest(version=version, changes=changes, files=listing)
-        try:
+        with delete_unnamed(coordinator.store, lambda: coordinator.state, [listing]):
             result = coordinator.submit(partial(change_segments, request=request))
-        except IndeterminateCommitError:
-            raise
-        except SparklogError:
-            self._delete_listing(listing.listing)
-            raise
-        if not result.done:
-            self._delete_listing(listing.listing)
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"
             self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
         return result.done
-
-    def _delete_listing(self, listing: str) -> None:
-        """Delete a listing that no commit names. Best effort."""
-        with suppress(StorageError):
-            self._coordinator.store.delete(listing)
 
     def _count(self, replacement: PreparedReplacement) -> None:
         counts, added = self.counts, replacement.change.added
@@ -219,7 +238,7 @@ def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaS
     """
     if partition.leader < 0:
         return None
-    brokers = tuple(dict.fromkeys([partition.leader, *partition.isr]))
+    brokers = replicas_in_sync(partition)
     stores = {broker: coordinator.store_of(broker) for broker in brokers}
     ahead = any(store.parallel_requests > 1 for store in stores.values())
     return ReplicaStores(stores, brokers, brokers, FETCHED_AHEAD if ahead else 0, coordinator.log.clock)

@@ -15,7 +15,6 @@ Not for: leases of readers, and deleting files.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,8 +23,8 @@ from msgspec.structs import replace
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
-from sparklog.log.commits.retired_files import files_of, write_removed
+from sparklog.errors import SparklogError
+from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.maintenance.runner import raise_first
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.segments import (
@@ -144,16 +143,8 @@ def _commit(
     listing = write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
     changes = [deletion.change for deletion in deletions]
     request = SegmentsRequest(version=state.version, changes=changes, files=listing)
-    answer: SegmentsResult | None = None
-    try:
+    with delete_unnamed(coordinator.store, lambda: coordinator.state, [listing]):
         answer = coordinator.submit(lambda newest: _decide(newest, retention, topic, request))
-    except IndeterminateCommitError:
-        raise
-    except SparklogError:
-        _delete_listing(coordinator, listing.listing)
-        raise
-    if not answer.done:
-        _delete_listing(coordinator, listing.listing)
     result.commits += bool(answer.done)
     done = {change.partition for change in answer.done}
     for deletion in deletions:
@@ -193,9 +184,3 @@ def _decide(
 
 def _has_shrunk(planned: TopicState, topic: TopicState, partition: int) -> bool:
     return topic.partitions[partition].size_bytes < planned.partitions[partition].size_bytes
-
-
-def _delete_listing(coordinator: Coordinator, listing: str) -> None:
-    """Delete a listing that no commit names. Best effort."""
-    with suppress(StorageError):
-        coordinator.store.delete(listing)

@@ -11,31 +11,14 @@ Not for: removing records from a log (``retention``, ``compact``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import partial
-from typing import NamedTuple
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.maintenance.segments.merge import MergeResult, MergeTask, merge_segments
-from sparklog.maintenance.segments.replacement import (
-    Counts,
-    PreparedReplacement,
-    SegmentReplacement,
-    missing_source_error,
-    replicas_of,
-    target_of,
-)
-from sparklog.protocol.decide.segments import Replacement, removed
+from sparklog.maintenance.segments.merge import MergeTask, merge_segments
+from sparklog.maintenance.segments.replacement import Counts, SegmentReplacement, replicas_of, target_of
 from sparklog.protocol.plan.rolling import plan_roll, rules_of
 from sparklog.protocol.state import State
-
-
-class _Planned(NamedTuple):
-    """A task and its topic."""
-
-    topic: str
-    task: MergeTask
 
 
 def roll(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str] | None = None) -> Counts:
@@ -45,15 +28,10 @@ def roll(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str] |
     Errors as ``merge_segments`` and ``SegmentReplacement``; UnknownTopicOrPartitionError for an unknown topic.
     """
     state = coordinator.refresh()
-    planned_tasks = list(_plan(coordinator, state, topics))
-    replacement = SegmentReplacement(coordinator, state)
-    with replacement.committed_at_the_end():
-        for result in runner.run(merge_segments, (planned.task for planned in planned_tasks)):
-            replacement.take(partial(_build_replacements, coordinator, state, planned_tasks[result.number], result))
-    return replacement.counts
+    return SegmentReplacement(coordinator, state).run(runner, merge_segments, _plan(coordinator, state, topics))
 
 
-def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None) -> Iterator[_Planned]:
+def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None) -> Iterator[MergeTask]:
     task_number = 0
     for name in sorted(state.topics if topics is None else topics):
         topic = state.topic(name)
@@ -67,26 +45,5 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
             for merge in merges:
                 assert replicas is not None
                 target = target_of(coordinator, state, name, number)
-                yield _Planned(name, MergeTask(task_number, tuple(merge.segments), replicas, target, merge.closed))
+                yield MergeTask(task_number, tuple(merge.segments), replicas, target, merge.closed)
                 task_number += 1
-
-
-def _build_replacements(
-    coordinator: Coordinator, state: State, planned: _Planned, result: MergeResult
-) -> list[PreparedReplacement]:
-    """Return the replacements of a task. Raises ``missing_source_error`` if the task found a file missing."""
-    segments = planned.task.segments
-    first, last = segments[0], segments[-1]
-    if result.added is None:
-        raise missing_source_error(coordinator, state, planned.topic, segments, result.missing)
-    topic_id = state.topic(planned.topic).topic_id
-    change = Replacement(
-        topic=planned.topic,
-        topic_id=topic_id,
-        partition=first.partition,
-        start_offset=first.base_offset,
-        end_offset=last.end_offset,
-        removed=removed(topic_id, segments),
-        added=[result.added],
-    )
-    return [PreparedReplacement(change, segments, planned.task.replicas)]

@@ -31,7 +31,7 @@ from sparklog.errors import InvalidOptionError, SparklogError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.names import validate_group_id
-from sparklog.protocol.state import GroupState, State
+from sparklog.protocol.state import GroupState
 from sparklog.spark.group.task import (
     REPORT_SCHEMA,
     ConsumeSettings,
@@ -189,11 +189,11 @@ def _prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset:
     if reset == "latest" and uncommitted and not state.groups.get(group, GroupState()).members:
         offsets = {(*partition,): start for partition, start in uncommitted.items()}
         coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))
-    return {partition: end for partition in subscribed if (end := _end(state, partition)) > starts[partition]}
-
-
-def _end(state: State, partition: TopicPartition) -> int:
-    return state.partition(*partition).high_watermark
+    return {
+        partition: end
+        for partition in subscribed
+        if (end := state.partition(*partition).high_watermark) > starts[partition]
+    }
 
 
 # -- stopping

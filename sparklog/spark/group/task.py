@@ -14,7 +14,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,12 +30,12 @@ from sparklog.errors import (
     IllegalGenerationError,
     IndeterminateCommitError,
     NoOffsetForPartitionError,
-    ObjectNotFoundError,
     OffsetOutOfRangeError,
     SparklogError,
     UnknownMemberIdError,
     UnlinkedHistoryError,
 )
+from sparklog.log.layout import exists
 from sparklog.log.records.batches import RowBuilder
 from sparklog.log.records.records import Records
 from sparklog.protocol.decide.append import AppendRequest
@@ -184,19 +184,10 @@ class ConsumeTask:
         while not self._stopping.wait(self._settings.heartbeat_interval_ms / 1000):
             try:
                 self._member.beat()
-                if self._is_stop_wanted():
+                if self._settings.stop_key and exists(self._coordinator.store, self._settings.stop_key):
                     self._stopping.set()
             except Exception as error:  # keep sending: without heartbeats the member would expire again and again
                 logger.warning("heartbeat of member %s failed: %s", self._member.member_id, error)
-
-    def _is_stop_wanted(self) -> bool:
-        if not self._settings.stop_key:
-            return False
-        try:
-            self._coordinator.store.info(self._settings.stop_key)
-        except ObjectNotFoundError:
-            return False
-        return True
 
     def _is_done(self) -> bool:
         if self._stopping.is_set():
@@ -438,7 +429,4 @@ REPORT_SCHEMA = "task int, host string, records long, calls long, partitions arr
 
 def report_batch(report: MemberReport, schema: StructType) -> pa.RecordBatch:
     """Return a report as the row that the task returns to Spark."""
-    values = [[report.task], [report.host], [report.records], [report.calls], [list(report.partitions)]]
-    target = arrow_schema(schema)
-    arrays = [pa.array(value, kind.type) for value, kind in zip(values, target, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=target)
+    return pa.RecordBatch.from_pylist([asdict(report)], schema=arrow_schema(schema))

@@ -27,11 +27,7 @@ _warned = threading.Event()
 
 def settings_of(spark: SparkSession) -> Settings:
     """Return a function that reads the session's settings."""
-
-    def setting(name: str, default: str) -> str:
-        return spark.conf.get(name, default) or default
-
-    return setting
+    return lambda name, default: spark.conf.get(name, default) or default
 
 
 def find_rerunner(setting: Settings) -> str:

@@ -181,10 +181,8 @@ class _Job:
 class Arrivals(Picklable, AccumulatorParam[list[Outcome]]):
     """Merges outcomes for Spark: on the driver each is put into ``queue``, on executors they form a list."""
 
+    left_out = ("queue",)
     queue: SimpleQueue[Outcome | BaseException | None] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Picklable.__reduce__(Arrivals())  # without the queue, which stays in the driver
 
     def zero(self, value: list[Outcome]) -> list[Outcome]:
         return []

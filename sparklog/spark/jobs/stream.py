@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +84,7 @@ def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespac
     elif options.interval:
         writer = writer.trigger(processingTime=options.interval)
     stopping = threading.Event()
-    before = signal.signal(signal.SIGTERM, _make_handler(stopping))
+    before = signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
     try:
         query = writer.start()
         job.say(program, f"query {query.id} runs; SIGTERM stops it")
@@ -94,13 +92,6 @@ def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespac
     finally:
         signal.signal(signal.SIGTERM, before)
     return f"{'stopped' if stopping.is_set() else 'ended'} after {rows:,} records; the next start continues from there"
-
-
-def _make_handler(stopping: threading.Event) -> Callable[[int, FrameType | None], None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-
-    return stop
 
 
 def _wait(program: str, query: StreamingQuery, stopping: threading.Event) -> int:

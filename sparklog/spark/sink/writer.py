@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -68,10 +67,6 @@ class SparklogCommitMessage(Picklable, WriterCommitMessage):
         self.new_topics = dict(new_topics)
         self.spread = frozenset(spread)
 
-    @property
-    def records(self) -> int:
-        return sum(append.run.records for append in self.appends)
-
 
 class RowWriter(Picklable):
     """Writes rows of one schema to topics. Created beside the driver, used in tasks and for the commit.
@@ -83,6 +78,8 @@ class RowWriter(Picklable):
     ``names`` are the names in the log of a table's columns, empty for those that are not in the log.
     """
 
+    left_out = ("_opened",)
+
     def __init__(
         self,
         options: SinkOptions,
@@ -91,6 +88,7 @@ class RowWriter(Picklable):
         ids: Ids | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
+        options = self.check_options(options)
         self.must_be_null = {index: schema.fieldNames()[index] for index, name in enumerate(names or ()) if not name}
         schema = schema if names is None else _renamed(schema, names)
         check_write_schema(schema, bool(options.topic), options.include_timestamp)
@@ -108,11 +106,9 @@ class RowWriter(Picklable):
         self.is_repeated = self._was_written(coordinator.state)
         self._opened: Coordinator | None = coordinator
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle everything except the cluster, for tasks and for the commit of a batch job."""
-        sent = object.__new__(type(self))
-        sent.__dict__ = {**self.__dict__, "_opened": None}
-        return super(RowWriter, sent).__reduce__()
+    def check_options(self, options: SinkOptions) -> SinkOptions:
+        """Return the options of this kind of write. Raises InvalidOptionError for those of another kind."""
+        return options
 
     # -- in a task
 
@@ -277,20 +273,13 @@ class RowWriter(Picklable):
 class SparklogWriter(RowWriter, DataSourceArrowWriter):
     """The writer of a batch query."""
 
-    def __init__(
-        self,
-        options: SinkOptions,
-        schema: StructType,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-        names: Sequence[str] | None = None,
-    ) -> None:
+    def check_options(self, options: SinkOptions) -> SinkOptions:
         if options.on_mismatch and not options.application:
             raise InvalidOptionError(
                 "option onBatchMismatch applies to numbered writes; set txnAppId and txnVersion too, or leave it out",
                 option="onBatchMismatch",
             )
-        super().__init__(options, schema, clock, ids, names)
+        return options
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the output of all tasks in one commit. Errors as ``Coordinator.append``."""

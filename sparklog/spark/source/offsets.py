@@ -104,14 +104,6 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(partitions))
 
 
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return offsets as JSON, sorted by topic and partition: the form of Spark's Kafka source in checkpoints."""
-    topics: dict[str, dict[str, int]] = {}
-    for partition in sorted(offsets):
-        topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
-    return json.dumps(topics, separators=(",", ":"))
-
-
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions as JSON, sorted: the form of ``assign``."""
     topics: dict[str, list[int]] = {}

@@ -74,17 +74,13 @@ def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tupl
             raise InvalidOptionError(
                 f"unknown column {given!r}; the schema of a read may choose from {', '.join(READ_TYPES)}"
             )
-        if not _same_type(field.dataType, READ_TYPES[name]):
+        if field.dataType.simpleString() != READ_TYPES[name].simpleString():
             raise InvalidOptionError(
                 f"column {field.name} is {READ_TYPES[name].simpleString()}, but the schema says "
                 f"{field.dataType.simpleString()}; read it as it is and cast it in the query"
             )
         columns.append(name)
     return tuple(columns)
-
-
-def _same_type(given: DataType, expected: DataType) -> bool:
-    return given.simpleString() == expected.simpleString()
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from sparklog import limits
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.protocol.state import State
-from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, parse
+from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, live_offsets, parse
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 
@@ -47,8 +47,7 @@ def batch_offsets(
         ) from error
     ends: dict[tuple[str, int], int] = {}
     for offsets in parse_sources(text):
-        if offsets.cluster_id == state.cluster_id:
-            ends.update(_keep_live_topics(offsets, state))
+        ends.update(live_offsets(offsets, state))
     if not ends:
         raise InvalidRequestError(
             f"micro-batch {batch_id} of {checkpoint} reads no topic of cluster {state.cluster_id}: consumer offsets "
@@ -99,14 +98,3 @@ def parse_sources(text: str) -> list[StreamOffsets]:
             if has_ids(raw):
                 sources.append(parse(raw))
     return sources
-
-
-def _keep_live_topics(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
-    """Return the offsets without those of topics that were deleted or recreated since."""
-    return {
-        (partition.topic, partition.partition): offset
-        for partition, offset in offsets.partitions.items()
-        if (topic := state.topics.get(partition.topic)) is not None
-        and topic.topic_id == offsets.topic_ids.get(partition.topic)
-        and partition.partition < len(topic.partitions)
-    }

@@ -28,11 +28,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from sparklog.coordinator import shared_cluster
+from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import SparklogError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
-from sparklog.protocol.state import State
-from sparklog.spark.stream.offsets import Lag, StreamOffsets, has_ids, lag, parse
+from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse, uncommitted_offsets
 from sparklog.spark.stream.skipped_batches import is_repetition
 from sparklog.types import TopicPartition
 
@@ -92,7 +91,7 @@ class LagListener(StreamingQueryListener):
             while len(self.progress) > MAX_QUERIES:
                 self.progress.pop(next(iter(self.progress)))
             if self._root and progress.get("name"):
-                self._commit(progress)
+                commit_progress(progress, shared_cluster(self._root, self._storage_options), progress["name"])
             if self._report is not None:
                 self._report(query_lag)
         except SparklogError as error:
@@ -104,30 +103,14 @@ class LagListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: the latest progress is kept."""
 
-    def _commit(self, progress: Mapping[str, Any]) -> None:
-        coordinator = shared_cluster(self._root, self._storage_options)
-        offsets = finished_offsets(progress, coordinator.state, progress["name"])
-        if offsets:
-            commit = GroupCommit(group=progress["name"], offsets=offsets)
-            coordinator.submit(partial(commit_group_offsets, commit=commit))
 
-
-def finished_offsets(progress: Mapping[str, Any], state: State, group: str) -> dict[tuple[str, int], int]:
-    """Return the offsets after a batch in this cluster that differ from the group's committed ones.
-
-    Topics that were deleted or recreated since are left out.
-    """
-    changed = {}
+def commit_progress(progress: Mapping[str, Any], coordinator: Coordinator, group: str) -> None:
+    """Commit the offsets at which a batch ended, if the group's differ. Errors as ``commit_group_offsets``."""
+    state, offsets = coordinator.state, {}
     for end, _ in _parse_sources(progress):
-        for partition, offset in end.partitions.items():
-            topic = state.topics.get(partition.topic)
-            if end.cluster_id != state.cluster_id or topic is None:
-                continue
-            is_same = topic.topic_id == end.topic_ids.get(partition.topic)
-            committed = state.committed(group, *partition)
-            if is_same and (committed is None or committed.offset != offset):
-                changed[(partition.topic, partition.partition)] = offset
-    return changed
+        offsets.update(uncommitted_offsets(end, state, group))
+    if offsets:
+        coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))
 
 
 def find_lag(progress: Mapping[str, Any]) -> QueryLag | None:
@@ -135,20 +118,19 @@ def find_lag(progress: Mapping[str, Any]) -> QueryLag | None:
     behind: dict[TopicPartition, int] = {}
     sources = _parse_sources(progress)
     for end, latest in sources:
-        for partition, records in lag(end, latest).partitions.items():
+        for partition, records in lag(end, latest).items():
             behind[partition] = max(records, behind.get(partition, 0))
     if not sources:
         return None
-    total = Lag(behind)
     return QueryLag(
         query=progress.get("name") or progress["id"],
         batch_id=progress["batchId"],
         partitions=behind,
         input_rows_per_second=_rate(progress, "inputRowsPerSecond"),
         processed_rows_per_second=_rate(progress, "processedRowsPerSecond"),
-        min_offsets_behind_latest=total.min_offsets_behind_latest,
-        max_offsets_behind_latest=total.max_offsets_behind_latest,
-        avg_offsets_behind_latest=total.avg_offsets_behind_latest,
+        min_offsets_behind_latest=min(behind.values(), default=0),
+        max_offsets_behind_latest=max(behind.values(), default=0),
+        avg_offsets_behind_latest=sum(behind.values()) / len(behind) if behind else 0.0,
         is_repetition=is_repetition(str(progress.get("runId")), progress["batchId"]),
     )
 

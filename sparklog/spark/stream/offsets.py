@@ -23,11 +23,12 @@ Not for: reading the state of a cluster (``stream.planner``) and the offsets of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sparklog.errors import DataLossError, InvalidRequestError
+from sparklog.protocol.state import State
 from sparklog.types import OffsetRange, TopicPartition
 
 IDS_KEY = "$ids"
@@ -127,6 +128,27 @@ def check_cluster(offsets: StreamOffsets, cluster_id: str, root: str) -> None:
             f"the checkpoint is of cluster {offsets.cluster_id}, but {root} holds cluster {cluster_id}, "
             "in which its offsets are meaningless; correct kafka.bootstrap.servers, or use a new checkpointLocation"
         )
+
+
+def live_offsets(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
+    """Return the offsets of this cluster's topics, without those that were deleted or recreated since."""
+    return {
+        (partition.topic, partition.partition): offset
+        for partition, offset in offsets.partitions.items()
+        if offsets.cluster_id == state.cluster_id
+        and (topic := state.topics.get(partition.topic)) is not None
+        and topic.topic_id == offsets.topic_ids.get(partition.topic)
+        and partition.partition < len(topic.partitions)
+    }
+
+
+def uncommitted_offsets(offsets: StreamOffsets, state: State, group: str) -> dict[tuple[str, int], int]:
+    """Return the ``live_offsets`` that differ from the group's committed ones."""
+    return {
+        partition: offset
+        for partition, offset in live_offsets(offsets, state).items()
+        if (committed := state.committed(group, *partition)) is None or committed.offset != offset
+    }
 
 
 # -- what to read next
@@ -262,27 +284,9 @@ def raise_losses(losses: Sequence[Loss]) -> None:
 # -- lag
 
 
-class Lag(NamedTuple):
-    """How far offsets are behind the latest, in records; named as in the progress of Spark's Kafka source."""
-
-    partitions: Mapping[TopicPartition, int]
-
-    @property
-    def min_offsets_behind_latest(self) -> int:
-        return min(self.partitions.values(), default=0)
-
-    @property
-    def max_offsets_behind_latest(self) -> int:
-        return max(self.partitions.values(), default=0)
-
-    @property
-    def avg_offsets_behind_latest(self) -> float:
-        return sum(self.partitions.values()) / len(self.partitions) if self.partitions else 0.0
-
-
-def lag(at: StreamOffsets, latest: StreamOffsets, of: Iterable[TopicPartition] | None = None) -> Lag:
-    """Return how far ``at`` is behind ``latest``. A partition that has not been read yet lags by all its records."""
-    chosen = latest.partitions if of is None else of
-    return Lag(
-        {partition: max(latest.partitions[partition] - at.partitions.get(partition, 0), 0) for partition in chosen}
-    )
+def lag(at: StreamOffsets, latest: StreamOffsets) -> dict[TopicPartition, int]:
+    """Return by how many records ``at`` is behind ``latest``. A partition that has not been read yet lags by all its
+    records."""
+    return {
+        partition: max(offset - at.partitions.get(partition, 0), 0) for partition, offset in latest.partitions.items()
+    }

@@ -39,6 +39,7 @@ from sparklog.spark.stream.offsets import (
     parse,
     prorate,
     raise_losses,
+    uncommitted_offsets,
 )
 from sparklog.spark.stream.options import StreamOptions
 from sparklog.store.base import Store
@@ -145,23 +146,12 @@ class StreamPlanner:
             return
         try:
             end = self._parse(raw_end)
-            offsets = self._uncommitted(end, self._coordinator.state)
+            offsets = uncommitted_offsets(end, self._coordinator.state, self._options.group)
             if offsets:
                 commit = GroupCommit(group=self._options.group, offsets=offsets)
                 self._coordinator.submit(partial(commit_group_offsets, commit=commit))
         except SparklogError as error:
             logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, error)
-
-    def _uncommitted(self, end: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
-        changed = {}
-        for partition, offset in end.partitions.items():
-            topic = state.topics.get(partition.topic)
-            if topic is None or end.topic_ids.get(partition.topic, topic.topic_id) != topic.topic_id:
-                continue
-            committed = state.committed(self._options.group, *partition)
-            if committed is None or committed.offset != offset:
-                changed[(partition.topic, partition.partition)] = offset
-        return changed
 
     # -- a batch
 

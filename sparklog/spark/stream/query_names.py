@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -28,11 +27,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from sparklog.coordinator import shared_cluster
-from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import Address, Options, address
 from sparklog.spark.stream import skipped_batches as stream_repetitions
-from sparklog.spark.stream.lag_listener import finished_offsets
+from sparklog.spark.stream.lag_listener import commit_progress
 from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
@@ -94,11 +92,8 @@ class NamedGroup:
         self._cluster = cluster
 
     def commit(self, progress: Mapping[str, Any]) -> None:
-        """Commit the offsets at which a batch ended, if the group's differ. Errors as ``commit_group_offsets``."""
-        coordinator = shared_cluster(self._cluster.root, self._cluster.storage_options)
-        offsets = finished_offsets(progress, coordinator.state, self.name)
-        if offsets:
-            coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=self.name, offsets=offsets)))
+        """As ``commit_progress``."""
+        commit_progress(progress, shared_cluster(self._cluster.root, self._cluster.storage_options), self.name)
 
 
 def find_group(name: str, sources: Iterable[Mapping[str, str]]) -> NamedGroup | None:

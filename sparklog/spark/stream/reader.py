@@ -36,6 +36,8 @@ from sparklog.spark.stream.process import set_aside_loaded_objects
 class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream of rows of the columns in the schema. Not thread-safe."""
 
+    left_out = ("_planner",)
+
     def __init__(
         self,
         options: StreamOptions,
@@ -49,12 +51,6 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
         self.names = names
         self._clock = clock
         self._planner: StreamPlanner | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle everything except the planner, for the executors."""
-        sent = object.__new__(type(self))
-        sent.__dict__ = {**self.__dict__, "_planner": None}
-        return super(SparklogStreamReader, sent).__reduce__()
 
     @property
     def planner(self) -> StreamPlanner:

@@ -23,11 +23,8 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
-from sparklog.clock import Clock
 from sparklog.errors import InvalidOptionError, InvalidRequestError
-from sparklog.ids import Ids
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink.batch_mismatch import FAIL, application_of, numbered_as
@@ -52,14 +49,7 @@ class SparklogStreamCommitMessage(SparklogCommitMessage):
 class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query. Errors as ``RowWriter``."""
 
-    def __init__(
-        self,
-        options: SinkOptions,
-        schema: StructType,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-        names: Sequence[str] | None = None,
-    ) -> None:
+    def check_options(self, options: SinkOptions) -> SinkOptions:
         if options.application:
             raise InvalidOptionError(
                 "options txnAppId and txnVersion number the writes of batch jobs; a streaming query numbers its "
@@ -75,8 +65,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                     "kafka.group.id out",
                     option="checkpointLocation",
                 )
-        super().__init__(replace(options, on_mismatch=options.on_mismatch or FAIL), schema, clock, ids, names)
-        set_aside_loaded_objects()
+        return replace(options, on_mismatch=options.on_mismatch or FAIL)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
         """Write a task's rows to files. Errors as ``RowWriter.write``."""
@@ -88,6 +77,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
 
         Errors as ``Coordinator.append``; InvalidRequestError for a different batch under a used number.
         """
+        set_aside_loaded_objects()
         written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
         offsets = self._consumed(batchId)
         if not offsets and not any(message.appends for message in written):

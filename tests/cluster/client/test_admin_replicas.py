@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import ElectionType
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,
@@ -20,6 +21,7 @@ from sparklog.errors import (
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.moves import LISTS, RATES
+from sparklog.protocol.segments import index_path
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
@@ -103,6 +105,22 @@ def test_an_unclean_leader_is_elected_when_asked_for(replicas: Replicas, admin: 
     assert replicas.read() == replicas.sent[0][:3]
     outcome = admin.elect_leaders(1, raise_errors=False)["replica_election_results"][0]["partition_result"][0]
     assert outcome["error_code"] == 84
+
+
+def test_a_replica_with_other_files_under_committed_names_lacks_their_records(
+    replicas: Replicas, admin: AdminClient
+) -> None:
+    with Producer(cluster=replicas.cluster, linger_ms=10_000) as producer:
+        for value in (b"a", b"b", b"c"):
+            producer.send(TOPIC, value)
+    *_, one, many = replicas.live_paths()
+    for path in (index_path, str):  # a file and its index, which fit each other, of fewer records than were committed
+        (replicas.disk(2) / path(many)).write_bytes((replicas.disk(2) / path(one)).read_bytes())
+    replicas.produce(1, acks=1)
+    lose_leader(replicas)
+    admin.elect_leaders(ElectionType.UNCLEAN, {TOPIC: [0]})
+    assert (replicas.partition().leader, replicas.partition().segments) == (2, 3)
+    assert replicas.read() == replicas.sent[0][:3]
 
 
 def test_an_unclean_election_needs_an_online_replica(replicas: Replicas, admin: AdminClient) -> None:

@@ -19,11 +19,11 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.layout import COMMITS
 from sparklog.log.settings import DEFAULTS
 from sparklog.protocol.commits import AlterConfig, commit_key
+from sparklog.retry import ATTEMPTS
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
@@ -331,7 +331,7 @@ def test_a_thread_interrupted_while_it_advances_leaves_a_consistent_state(monkey
     assert open_cluster(store).state == writer.state
 
 
-@pytest.mark.parametrize("sleeps", range(1, READ_BACK_ATTEMPTS + 2))
+@pytest.mark.parametrize("sleeps", range(1, ATTEMPTS + 2))
 def test_a_root_mounted_again_at_any_attempt_is_not_taken_for_another_history(tmp_path: Path, sleeps: int) -> None:
     root, away = tmp_path / "root", tmp_path / "away"
     back_after = 0

@@ -157,7 +157,7 @@ def test_an_older_state_still_has_its_records(script: list[tuple[object, ...]]) 
             harness.coordinator.log.write_checkpoint()
             harness.reader.refresh()
             harness.reader.log._follow_checkpoints()
-            harness.reader.log._rebase_quietly()
+            harness.reader.log.rebase_quietly()
         else:
             getattr(harness, str(name))(*arguments)
     for state, expected in harness.history:

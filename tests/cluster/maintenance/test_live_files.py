@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
-from sparklog.maintenance.replicas.reassignment import reassign
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
+from tests.cluster.maintenance.reassignment import reassign
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 

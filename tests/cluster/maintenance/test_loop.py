@@ -12,7 +12,16 @@ import pytest
 
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import CorruptRecordError, StorageUnavailableError
-from sparklog.maintenance.loop import Loop, Report, Step, Stop, problems, repeats_logged_once, stopped_by_signals
+from sparklog.maintenance.loop import (
+    Loop,
+    Report,
+    Step,
+    Stop,
+    describe_error,
+    problems,
+    repeats_logged_once,
+    stopped_by_signals,
+)
 from sparklog.maintenance.runner import StopRequested
 
 
@@ -68,7 +77,8 @@ def test_an_error_is_printed_with_its_partition_and_the_other_steps_run() -> Non
 def test_a_report_says_nothing_to_do_only_without_problems_and_does_not_repeat_a_partition() -> None:
     report = Report("roll")
     assert list(report.lines()) == ["roll: nothing to do (0.0 s)"]
-    report.problem(StorageUnavailableError("orders-7 cannot be read", topic="orders", partition=7))
+    error = StorageUnavailableError("orders-7 cannot be read", topic="orders", partition=7)
+    report.problems.append(describe_error(error))
     report.notes.append("orders-8 was changed by another job meanwhile; it is planned again next time")
     assert list(report.lines()) == [
         "roll: orders-8 was changed by another job meanwhile; it is planned again next time",

@@ -277,8 +277,8 @@ def merge_all(coordinator: Coordinator) -> None:
     segments = live(coordinator, "t")[:-1]
     replicas = replicas_of(coordinator, state.partition("t", 0))
     assert replicas is not None
-    merged = merge_segments(MergeTask(0, segments, replicas, target_of(coordinator, state, "t", 0), closed=True)).added
-    assert merged is not None
+    task = MergeTask(0, segments, replicas, target_of(coordinator, state, "t", 0), closed=True)
+    merged = merge_segments(task).changes[0].added[0]
     topic_id = state.topic("t").topic_id
     change = Replacement(
         topic="t", topic_id=topic_id, partition=0, start_offset=0, end_offset=segments[-1].end_offset,
@@ -494,8 +494,8 @@ def test_offsets_skipped_by_an_unclean_election_stay_skipped() -> None:
         replicas = replicas_of(c.coordinator, c.coordinator.state.partition("t", 0))
         assert replicas is not None
         target = target_of(c.coordinator, c.coordinator.state, "t", 0)
-        merged = merge_segments(MergeTask(0, [first, second, *jumped], replicas, target, closed=False)).added
-        assert merged is not None
+        task = MergeTask(0, [first, second, *jumped], replicas, target, closed=False)
+        merged = merge_segments(task).changes[0].added[0]
         assert (merged.base_offset, merged.end_offset, merged.run.records) == (0, 11, 4)
         source = Source("t", replacement_of(0, merged, 99), replicas)
         assert source.read(0, ["value", "offset"]).column(1).to_pylist() == [0, 1, 9, 10]

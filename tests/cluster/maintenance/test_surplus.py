@@ -11,13 +11,13 @@ from sparklog.coordinator import open_cluster
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.maintenance.gc.orphans import NO_REPLICA, vacuum
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
-from sparklog.maintenance.replicas.reassignment import reassign
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.substitutes import substituted
 from sparklog.types import TopicPartition
+from tests.cluster.maintenance.reassignment import reassign
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptRecordError
-from sparklog.format.index_rebuild import NO_PRODUCER, BatchProducer, producers_in, rebuild_index, vouches_for
+from sparklog.format.index import NO_PRODUCER, BatchProducer
+from sparklog.format.index_rebuild import producers_in, rebuild_index, vouches_for
 from tests.unit.format.segments import ROWS, Reads, Segment, write_gapped, write_segment
 
 CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]

@@ -54,6 +54,13 @@ class SmallLog:
         """The files of the live segments as of a state."""
         return [segment.path for segment in self.lists.of("orders", state, self.state).partition(0)]
 
+    @property
+    def recent_segments(self) -> int:
+        return self.lists.recent_count
+
+    def rebase_quietly(self) -> None:
+        """Do nothing: no other process writes checkpoints."""
+
     def take_snapshot(self, newest: Manifest | None) -> Snapshot:
         base = newest if newest is not None and newest.heads.key not in self.avoided else None
         events, touched = self.lists.changes_since(base.version if base is not None else -1)

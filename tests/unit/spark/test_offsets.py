@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,12 +11,12 @@ from hypothesis import strategies as st
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.source.offsets import (
     EveryPartition,
-    format_offsets,
     format_partitions,
     parse_offsets,
     parse_partitions,
     parse_timestamps,
 )
+from sparklog.spark.stream.offsets import StreamOffsets
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
 TOPICS = st.text("abcdefgh-_.0123456789", min_size=1, max_size=8)
@@ -33,12 +35,13 @@ def test_latest_is_minus_one() -> None:
 
 @given(st.dictionaries(WHERE, st.integers(-2, 2**63 - 1), min_size=1))
 def test_offsets_round_trip_through_json(offsets: dict[TopicPartition, int]) -> None:
-    assert parse_offsets("startingOffsets", format_offsets(offsets)).partitions == offsets  # type: ignore[union-attr]
+    text = json.dumps(StreamOffsets(offsets).to_json())
+    assert parse_offsets("startingOffsets", text).partitions == offsets  # type: ignore[union-attr]
 
 
 def test_offsets_are_written_sorted_by_topic_and_number() -> None:
     offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 2, TopicPartition("a", 9): 3}
-    assert format_offsets(offsets) == '{"a":{"9":3,"10":2},"b":{"0":1}}'
+    assert json.dumps(StreamOffsets(offsets).to_json()) == '{"a": {"9": 3, "10": 2}, "b": {"0": 1}}'
 
 
 @given(st.sets(WHERE, min_size=1))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataLossError, InvalidRequestError
+from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.offsets import (
     Loss,
     PartitionLog,
@@ -191,9 +192,16 @@ def test_a_fixed_end_that_cannot_be_reached_is_an_error(now: dict[str, tuple[str
 
 
 def test_lag_is_counted_per_partition() -> None:
-    found = lag(offsets({A0: 5}), offsets({A0: 9, A1: 2, B0: 0}))
-    assert found.partitions == {A0: 4, A1: 2, B0: 0}
-    assert found.min_offsets_behind_latest == 0
-    assert found.max_offsets_behind_latest == 4
+    end, latest = offsets({A0: 5}), offsets({A0: 9, A1: 2, B0: 0})
+    assert lag(end, latest) == {A0: 4, A1: 2, B0: 0}
+    source = {"endOffset": end.to_json(), "latestOffset": latest.to_json()}
+    found = find_lag({"id": "q", "batchId": 1, "sources": [source]})
+    assert found is not None
+    assert (found.min_offsets_behind_latest, found.max_offsets_behind_latest) == (0, 4)
     assert found.avg_offsets_behind_latest == 2.0
-    assert lag(offsets({}), offsets({})).avg_offsets_behind_latest == 0.0
+
+
+def test_a_query_that_has_read_no_partition_has_no_lag() -> None:
+    found = find_lag({"id": "q", "batchId": 0, "sources": [{"endOffset": offsets({}).to_json()}]})
+    assert found is not None
+    assert (found.max_offsets_behind_latest, found.avg_offsets_behind_latest) == (0, 0.0)

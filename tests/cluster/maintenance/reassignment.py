@@ -1,4 +1,4 @@
-"""Moves replicas to other brokers: commits the reassignment (``alter_reassignments``), then runs the replication job.
+"""Moves replicas to other brokers, as an administrator does: commits the reassignment, then runs the replication job.
 
     reassign(coordinator, {("orders", 0): [1, 2]}, InProcess(), bytes_per_second=50e6)
 
