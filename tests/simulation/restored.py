@@ -158,7 +158,7 @@ class Operator:
 
     def work(self) -> None:
         chance, simulation = self.world.random, self.world.simulation
-        space = self.world.store._space
+        space = self.world.store.space
         simulation.sleep(chance.uniform(0, 3))
         simulation.step("take a snapshot")
         kept = dict(space.objects)
