@@ -37,6 +37,7 @@ from sparklog.protocol.commits import (
     WrittenRange,
 )
 from sparklog.protocol.decide import groups as decide_groups
+from sparklog.protocol.decide import producers
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
 from sparklog.protocol.fold import Entry, fold
@@ -156,7 +157,7 @@ class Requests:
         self.coordinator = coordinator
         self._numbers = {"topics": 0, "groups": 0, "ids": 0, "joined": 0}
         self._sequences: dict[str, int] = {}
-        self._producer = coordinator.init_producer().producer_id
+        self._producer = coordinator.submit(producers.init_producer).producer_id
         state = coordinator.state
         groups = sum(name.startswith("group-") for name in state.groups)
         self._counts = {"topics": len(state.topics), "groups": groups, "ids": len(state.producers)}
@@ -194,7 +195,8 @@ class Requests:
         self.append(self._producer)
 
     def init_producer(self) -> None:
-        self.coordinator.init_producer(f"transactional-{self._next('ids')}")
+        name = f"transactional-{self._next('ids')}"
+        self.coordinator.submit(partial(producers.init_producer, transactional_id=name))
 
     def join_group(self) -> None:
         self._numbers["joined"] += 1

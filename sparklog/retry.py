@@ -51,7 +51,8 @@ def retry(
                 raise
             if note is not None:
                 note(error)
-        clock.sleep(pause)
+        if pause > 0:
+            clock.sleep(pause)
 
 
 def pauses_until(deadline: float, seconds: float, clock: Clock) -> Iterator[float]:
@@ -67,10 +68,10 @@ def retry_read(read: Callable[[], Result], clock: Clock) -> Result:
     return retry(read, clock, pauses, StorageError, never=ObjectNotFoundError)
 
 
-def commit_attempts(clock: Clock, ids: Ids, root: str) -> Iterator[int]:
+def commit_attempts(clock: Clock, ids: Ids, root: str, seconds: float = limits.COMMIT_SECONDS) -> Iterator[int]:
     """Yield the number of each attempt to commit, from 1, with random pauses between, so that racing writers do not
-    meet again. Raises CommitConflictError when ``limits`` allow no more."""
-    deadline = clock.monotonic() + limits.COMMIT_SECONDS
+    meet again. Raises CommitConflictError after ``seconds`` or ``limits.COMMIT_ATTEMPTS``."""
+    deadline = clock.monotonic() + seconds
     for attempt in range(limits.COMMIT_ATTEMPTS):
         yield attempt + 1
         longest = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(attempt, 10))

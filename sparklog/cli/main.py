@@ -113,50 +113,40 @@ def _open_closed_streams() -> None:
 
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
-    from sparklog.cli.arguments.parser import (
-        UsageError,
-        complain,
-        explain,
-        flush_output,
-        optional_output,
-        set_logging,
-        silence_output,
-        use_kafka_exit_codes,
-    )
+    from sparklog.cli.arguments import parser
     from sparklog.errors import SparklogError
 
     debug = debug or "--debug" in arguments
-    set_logging(debug)
+    parser.set_logging(debug)
     prefix = getattr(command, "ERROR_PREFIX", "")
     failed = int(getattr(command, "FAILURE_EXIT_CODE", 1))
-    if use_kafka_exit_codes() or "--kafka-exit-codes" in arguments:
+    if parser.use_kafka_exit_codes() or "--kafka-exit-codes" in arguments:
         failed = int(getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed))
     try:
-        with optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)):
+        with parser.optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)):
             code: int = command.run(command.parser().parse(arguments))
-            flush_output()
+            sys.stdout.flush()
         return code
     except SystemExit as finished:  # --help and --version
         return finished.code if isinstance(finished.code, int) else 0
-    except UsageError as error:
-        complain(f"{prefix if error.prefixed else ''}{error}")
+    except parser.UsageError as error:
+        parser.complain(f"{prefix if error.prefixed else ''}{error}")
         if not error.prefixed:
-            complain(f"`sparklog {name} --help` lists the options.")
+            parser.complain(f"`sparklog {name} --help` lists the options.")
             return int(getattr(command, "FAILURE_EXIT_CODE", 1))
     except SparklogError as error:
         if debug:
             raise
-        complain(f"{prefix}{explain(error)}")
+        parser.complain(f"{prefix}{parser.explain(error)}")
     except BrokenPipeError:  # the reader of the pipe has read as much as it wants
-        silence_output()
+        parser.silence_output()
         return 0
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if debug:
             raise
-        complain(
-            f"{prefix}unexpected {type(error).__name__}: {explain(error)}; `sparklog --debug {name} …` shows where"
-        )
+        what = f"unexpected {type(error).__name__}: {parser.explain(error)}"
+        parser.complain(f"{prefix}{what}; `sparklog --debug {name} …` shows where")
         return int(getattr(command, "FAILURE_EXIT_CODE", 1))
     return failed

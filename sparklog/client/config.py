@@ -19,7 +19,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from sparklog.clock import SystemClock
 from sparklog.config.environment import ROOT_VARIABLE, default_root
@@ -244,7 +244,7 @@ def cluster_of(client: str, config: Mapping[str, object], address: str = "bootst
         )
     root = root_of(client, config.get("bootstrap_servers"), address)
     timeout_ms = milliseconds(client, {**CLUSTER_ARGUMENTS, **config}, "bootstrap_timeout_ms")
-    return _open_cluster(root, cast("Mapping[str, object] | None", options), timeout_ms / 1000)
+    return _open_cluster(root, options, timeout_ms / 1000)
 
 
 def _open_cluster(root: str, options: Mapping[str, object] | None, seconds: float) -> Coordinator:

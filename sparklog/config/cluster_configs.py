@@ -245,12 +245,8 @@ _NOT_SETTABLE = {"log.dir": _LOCATIONS, "log.dirs": _LOCATIONS, "broker.id": _LO
 
 
 def validate_cluster_configs(configs: Mapping[str, object]) -> dict[str, str]:
-    """Validate settings, each by itself and together, and return canonical texts in the order given.
-
-    Raises:
-        InvalidConfigurationError: an unknown name (the message names the nearest known one), an invalid value, or
-            values that contradict each other.
-    """
+    """Validate settings, each by itself and together, and return canonical texts in the order given. Raises as
+    ``canonical_configs``, and for values that contradict each other."""
     canonical = canonical_configs(configs, CLUSTER_CONFIGS, "cluster", _NOT_SETTABLE)
     check_together(TopicConfig.resolve({}, canonical))
     return canonical

@@ -100,15 +100,11 @@ class ConfigDef:
 
     @property
     def description(self) -> str:
-        """``doc`` and ``effect``."""
-        return f"{self.doc} {self.effect}"
-
-    @property
-    def effect(self) -> str:
-        """A sentence that says whether the setting has an effect."""
+        """``doc``, and a sentence that says whether the setting has an effect."""
         if self.refused:
-            return f"Refused unless it is at its default: {self.refused}."
-        return "Takes effect now." if self.effective else f"Stored and shown, has no effect here: {self.unused}."
+            return f"{self.doc} Refused unless it is at its default: {self.refused}."
+        effect = "Takes effect now." if self.effective else f"Stored and shown, has no effect here: {self.unused}."
+        return f"{self.doc} {effect}"
 
     @property
     def allowed(self) -> str:
@@ -141,11 +137,8 @@ class ConfigDef:
         return (low if self.minimum is None else self.minimum, high if self.maximum is None else self.maximum)
 
     def parse(self, value: object) -> ConfigValue:
-        """Return the typed value of text, or of a value of the right type.
-
-        Raises:
-            InvalidConfigurationError: wrong type, out of bounds, or not one of the choices.
-        """
+        """Return the typed value of text, or of a value of the right type. Raises InvalidConfigurationError for a wrong
+        type, and for a value out of bounds or that is not one of the choices."""
         if value is None:
             raise self.error(value, "it has no value (to restore the default, delete the setting)")
         if self.kind == "boolean":
@@ -252,9 +245,7 @@ def canonical_configs(
     """Validate each setting by its definition and return canonical texts, in the order given.
 
     ``level`` names the kind of setting in messages. ``not_settable`` maps known names that cannot be set to the reason.
-
-    Raises:
-        InvalidConfigurationError: an unknown name (with the nearest known one), or an invalid value.
+    Raises InvalidConfigurationError for an unknown name (the message has the nearest known one), or an invalid value.
     """
     canonical: dict[str, str] = {}
     for name, value in configs.items():

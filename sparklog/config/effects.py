@@ -21,11 +21,8 @@ from sparklog.errors import InvalidConfigurationError
 
 
 def check_misleading(topic: str, changes: Mapping[str, str]) -> None:
-    """Refuse misleading settings; ``topic`` is empty for the cluster's settings. Values are canonical.
-
-    Raises:
-        InvalidConfigurationError: a setting that must stay at its default.
-    """
+    """Refuse misleading settings; ``topic`` is empty for the cluster's settings. Values are canonical. Raises
+    InvalidConfigurationError for a setting that must stay at its default."""
     for name, value in misleading(topic, changes).items():
         raise InvalidConfigurationError(
             f"{name}={value} is refused, since it would have no effect: {_find_definitions(topic)[name].refused}",

@@ -27,12 +27,8 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the settings in a file, in its order.
-
-    Raises:
-        InvalidConfigurationError: it is not UTF-8, or has a malformed line; the message names file and line.
-        OSError: it cannot be read.
-    """
+    """Return the settings in a file, in its order. Raises OSError, and InvalidConfigurationError with file and line if
+    it is not UTF-8 or has a malformed line."""
     with open(path, "rb") as file:
         data = file.read()
     try:
@@ -48,11 +44,8 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def parse_properties(text: str, path: str = "<text>") -> dict[str, str]:
-    """Return the settings in a file's text; ``path`` is for messages.
-
-    Raises:
-        InvalidConfigurationError: a line without a name, or with a \\u that is not followed by four hexadecimal digits.
-    """
+    """Return the settings in a file's text; ``path`` is for messages. Raises InvalidConfigurationError for a line
+    without a name, or with a \\u that is not followed by four hexadecimal digits."""
     settings: dict[str, str] = {}
     for number, line in _logical_lines(text):
         match = _NAME.match(line)

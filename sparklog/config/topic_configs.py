@@ -256,9 +256,7 @@ def canonical_topic_configs(configs: Mapping[str, object]) -> dict[str, str]:
     """Validate each config by itself and return canonical texts, in the order given.
 
     For a part of a topic's configs, such as the changes of one request; use ``validate_topic_configs`` for all of them.
-
-    Raises:
-        InvalidConfigurationError: an unknown name (the message names the nearest known one) or a bad value.
+    Raises as ``canonical_configs``.
     """
     return canonical_configs(configs, TOPIC_CONFIGS, "topic", _NOT_SETTABLE)
 
@@ -268,11 +266,8 @@ def validate_topic_configs(
 ) -> dict[str, str]:
     """Validate all of a topic's configs, each by itself and together, and return canonical texts in the order given.
 
-    ``cluster`` holds the cluster's dynamic configs, which apply where the topic sets nothing.
-
-    Raises:
-        InvalidConfigurationError: an unknown name (the message names the nearest known one), a bad value, or values
-            that contradict each other (the rules of Kafka's ``LogConfig.validate``).
+    ``cluster`` holds the cluster's dynamic configs, which apply where the topic sets nothing. Raises as
+    ``canonical_configs``, and for values that contradict each other (the rules of Kafka's ``LogConfig.validate``).
     """
     canonical = canonical_topic_configs(overrides)
     check_together(TopicConfig.resolve(canonical, cluster))

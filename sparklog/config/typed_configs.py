@@ -39,10 +39,7 @@ class TypedConfigs(ABC):
 
     def get(self, name: str) -> ConfigValue:
         """Return the typed value of any setting, in the unit of its name; None if it is not set and has no default.
-
-        Raises:
-            InvalidConfigurationError: no such setting, or an invalid stored value.
-        """
+        Raises InvalidConfigurationError for an unknown setting, or an invalid stored value."""
         if name not in self._values:
             self._values[name] = self._parse(self._find_definition(name))
         return self._values[name]

@@ -30,12 +30,7 @@ from sparklog.coordinator.health import Finding, Health, check_location, note_ch
 from sparklog.coordinator.leases import LeaseWatch
 from sparklog.coordinator.root_migration import ROOT_BROKER, close_root
 from sparklog.coordinator.unclean_election import find_unclean_leader, waiting_for_unclean_election
-from sparklog.errors import (
-    ControllerMovedError,
-    InvalidCallError,
-    SparklogError,
-    StoragePermissionError,
-)
+from sparklog.errors import ControllerMovedError, InvalidCallError, SparklogError, StoragePermissionError
 from sparklog.log.broker_files import LatestCheck, read_identity
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
@@ -283,7 +278,7 @@ class Controller:
 def _find_unbalanced(state: State, percentage: int) -> list[TopicPartition]:
     """Return the partitions of brokers over the limit whose preferred leader could lead but does not."""
     over = {broker for broker, share in elections.imbalance(state).items() if share * 100 > percentage}
-    online = elections.online_brokers(state)
+    online = decide_brokers.online_brokers(state)
     unbalanced: list[TopicPartition] = []
     for topic in state.topics_in_order():
         for number, partition in enumerate(topic.partitions):
@@ -291,11 +286,3 @@ def _find_unbalanced(state: State, percentage: int) -> list[TopicPartition]:
             if first in over and first != partition.leader and first in partition.isr and first in online:
                 unbalanced.append(TopicPartition(topic.name, number))
     return unbalanced[: elections.MAX_CHANGES]
-
-
-def check_once(coordinator: Coordinator) -> Pass:
-    """Run one pass of a controller that then resigns, as a scheduler does. Raises StorageError."""
-    controller = Controller(coordinator)
-    result = controller.check(wait=True)
-    controller.resign()
-    return result

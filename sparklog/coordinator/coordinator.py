@@ -33,13 +33,8 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
-from sparklog.protocol import log_time
-from sparklog.protocol.decide import groups as decide_groups
-from sparklog.protocol.decide import producers as decide_producers
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.groups import GroupCommit, Offsets
-from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
@@ -126,7 +121,7 @@ class Coordinator:
         self._check_process()
         return self.log.segments(topic, state)
 
-    # -- topics and configs
+    # -- requests
 
     def create_topic(
         self,
@@ -139,19 +134,13 @@ class Coordinator:
         """Create a topic and return its topic id. Raises as ``create_topic``."""
         new = NewTopic(
             name=name,
-            topic_id=self.new_topic_id(),
+            topic_id=self.log.ids.topic_id(),
             partitions=partitions,
             replication_factor=replication_factor,
             configs=configs or {},
             assignment=assignment,
         )
         return self.submit(lambda state: create_topic(state, new))
-
-    def new_topic_id(self) -> str:
-        """Return an id for a topic to be created."""
-        return self.log.ids.topic_id()
-
-    # -- records, producers, groups
 
     def append(self, request: AppendRequest) -> AppendResult:
         """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError."""
@@ -167,35 +156,6 @@ class Coordinator:
                 path=self.store.root,
             )
         return decide_append(state, request)
-
-    def init_producer(self, transactional_id: str = "", present: ProducerIdentity | None = None) -> ProducerIdentity:
-        """Return a producer id and epoch; the epoch fences older instances of the same transactional id.
-
-        ``present`` and errors as in ``decide_producers.init_producer``.
-        """
-        return self.submit(lambda state: decide_producers.init_producer(state, transactional_id, present))
-
-    def leave_group(self, group: str, members: Sequence[str], reason: str = "left", generation: int = -1) -> list[str]:
-        """Remove members from a group, only in this generation if one is given; return the removed ones."""
-        return self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation))
-
-    def commit_offsets(self, group: str, offsets: Offsets) -> None:
-        """Commit a group's offsets by (topic, partition), not as a member. Raises as ``commit_group_offsets``."""
-        commit = GroupCommit(group=group, offsets=offsets)
-        self.submit(lambda state: decide_groups.commit_group_offsets(state, commit))
-
-    def delete_group(self, group: str) -> None:
-        """Delete a group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
-        self.submit(lambda state: decide_groups.delete_group(state, group))
-
-    def delete_group_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Delete a group's offsets of these partitions; return those that had any. Raises as ``delete_group``."""
-        return self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions))
-
-    def reset_time(self) -> int:
-        """Set the log's time back to the present if it is ahead; return by how many milliseconds, 0 if it is not."""
-        now_ms = self.log.storage_clock.now_ms()
-        return self.submit(lambda state: log_time.decide_reset(state, now_ms))
 
     # -- group commit
 

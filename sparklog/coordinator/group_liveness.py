@@ -25,7 +25,8 @@ from sparklog.coordinator.leases import LEASES, MemberWatch, group_prefix, lease
 from sparklog.coordinator.membership import expire
 from sparklog.errors import NonEmptyGroupError, StorageError, UnknownMemberIdError
 from sparklog.log.parallel import map_parallel
-from sparklog.protocol.state import GroupState
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.state import GroupState, State
 
 Result = TypeVar("Result")
 
@@ -63,21 +64,24 @@ def expire_dead_members(coordinator: Coordinator, names: Collection[str]) -> lis
     """Remove the dead members of these groups; return the removed ones. Raises as ``submit``."""
     state = coordinator.refresh()
     groups = {name: state.groups[name] for name in names if name in state.groups}
-    return [
-        member
-        for name, members in dead_members(coordinator, groups).items()
-        for member in expire(coordinator, name, members, groups[name].generation)
-    ]
+    return _expire(coordinator, dead_members(coordinator, groups), groups)
 
 
-def without_dead_members(coordinator: Coordinator, group: str, change: Callable[[], Result]) -> Result:
-    """Make a change that requires a group without members; if that fails, remove dead members and retry."""
+def _expire(coordinator: Coordinator, dead: Mapping[str, list[str]], groups: Mapping[str, GroupState]) -> list[str]:
+    expired = (expire(coordinator, name, members, groups[name].generation) for name, members in dead.items())
+    return [member for members in expired for member in members]
+
+
+def submit_without_dead_members(
+    coordinator: Coordinator, group: str, decide: Callable[[State], Decision[Result]]
+) -> Result:
+    """Submit a change that requires a group without members; if that fails, remove dead members and retry."""
     try:
-        return change()
+        return coordinator.submit(decide)
     except (NonEmptyGroupError, UnknownMemberIdError):
         if not expire_dead_members(coordinator, [group]):
             raise
-    return change()
+    return coordinator.submit(decide)
 
 
 class _Leases:
@@ -162,11 +166,7 @@ class DeadMembers:
         self._watches = {name: self._watches.get(name) or self._watch(name) for name in unknown}
         for name, members in unknown.items():
             dead[name] = [*dead.get(name, ()), *self._watches[name].look(members)]
-        removed = [
-            member
-            for name, members in dead.items()
-            for member in expire(self._coordinator, name, members, groups[name].generation)
-        ]
+        removed = _expire(self._coordinator, dead, groups)
         undecided = {member: timeout for members in unknown.values() for member, timeout in members.items()}
         self.unknown_ms = max((timeout for member, timeout in undecided.items() if member not in removed), default=0)
         return removed

@@ -19,14 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from sparklog.errors import BrokerNotAvailableError, SparklogError, StorageUnavailableError
-from sparklog.log.broker_files import (
-    CHECK_KEY,
-    LatestCheck,
-    note_key,
-    read_check,
-    read_identity,
-    write_check,
-)
+from sparklog.log.broker_files import CHECK_KEY, LatestCheck, note_key, read_check, read_identity, write_check
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 

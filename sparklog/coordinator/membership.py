@@ -57,6 +57,7 @@ from sparklog.protocol.decide.groups import (
 )
 from sparklog.protocol.group.membership import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
+from sparklog.retry import retry
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable
 
 logger = logging.getLogger(__name__)
@@ -456,13 +457,13 @@ class GroupMember:
 
     def _insist(self, decide: Callable[[State], Decision[object]], others: int = 0) -> None:
         """Submit a change, and retry it while its outcome is unknown: all changes of a member are idempotent."""
-        for _ in range(_COMMIT_TRIES - 1):
-            try:
-                self.coordinator.submit(decide, others)
-                return
-            except IndeterminateCommitError:
-                self.coordinator.refresh()
-        self.coordinator.submit(decide, others)
+        retry(
+            lambda: self.coordinator.submit(decide, others),
+            self._clock,
+            [0.0] * (_COMMIT_TRIES - 1),
+            IndeterminateCommitError,
+            note=lambda error: self.coordinator.refresh(),
+        )
 
 
 def _join(state: State, request: JoinRequest, was_joined: bool) -> Decision[Joined]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -126,14 +125,6 @@ def ends_ms(info: ObjectInfo, lease: ReaderLeaseFile) -> int:
     return lease.until_ms + CLOCK_SLACK_MS
 
 
-def list_reader_leases(store: Store, now_ms: int) -> Iterator[StoredReaderLease]:
-    """Yield the valid leases at this time, which is ``ExpiryClock``. Raises StorageError.
-
-    An unreadable lease is valid for ``UNREADABLE_MS``: a reader may depend on it nevertheless.
-    """
-    return iter(read_reader_leases(store, now_ms).valid)
-
-
 class StoredReaderLeases(NamedTuple):
     """The valid leases and the expired ones."""
 
@@ -142,7 +133,11 @@ class StoredReaderLeases(NamedTuple):
 
 
 def read_reader_leases(store: Store, now_ms: int) -> StoredReaderLeases:
-    """Read all leases, in parallel, and sort them by validity at this time. Raises StorageError."""
+    """Read all leases, in parallel, and sort them by validity at this time, which is ``ExpiryClock``. Raises
+    StorageError.
+
+    An unreadable lease is valid for ``UNREADABLE_MS``: a reader may depend on it nevertheless.
+    """
     infos = list(store.list(READERS))
     leases = map_parallel(partial(_read_listed, store), infos, max(store.parallel_requests, 1))
     result = StoredReaderLeases([], [])

@@ -99,24 +99,12 @@ Every error is picklable, so that it reaches the driver from an executor unchang
 
 from __future__ import annotations
 
-from sparklog.errors.base import (
-    AuthorizationError as AuthorizationError,
-)
-from sparklog.errors.base import (
-    BrokerResponseError as BrokerResponseError,
-)
-from sparklog.errors.base import (
-    InvalidMetadataError as InvalidMetadataError,
-)
-from sparklog.errors.base import (
-    KafkaError as KafkaError,
-)
-from sparklog.errors.base import (
-    RetriableError as RetriableError,
-)
-from sparklog.errors.base import (
-    SparklogError as SparklogError,
-)
+from sparklog.errors.base import AuthorizationError as AuthorizationError
+from sparklog.errors.base import BrokerResponseError as BrokerResponseError
+from sparklog.errors.base import InvalidMetadataError as InvalidMetadataError
+from sparklog.errors.base import KafkaError as KafkaError
+from sparklog.errors.base import RetriableError as RetriableError
+from sparklog.errors.base import SparklogError as SparklogError
 from sparklog.errors.codes import for_code as for_code
 from sparklog.errors.codes import kafka_errors as kafka_errors
 from sparklog.errors.kafka import *  # noqa: F403

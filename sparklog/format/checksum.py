@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import google_crc32c
 import pyarrow as pa
@@ -26,7 +26,7 @@ IMPLEMENTATION: str = google_crc32c.implementation
 """``c`` (about 25 GB/s) or ``python`` (about 10 MB/s), which is only meant for machines without a built wheel."""
 
 _POLYNOMIAL = 0x82F63B78
-_extend = cast("Callable[[int, object], int]", google_crc32c.extend)
+_extend: Callable[[int, object], int] = google_crc32c.extend
 
 
 def crc32c(data: Buffer, previous: int = 0) -> int:

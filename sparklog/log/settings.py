@@ -8,7 +8,7 @@ from sparklog import limits
 
 
 class LogSettings(NamedTuple):
-    """When checkpoints are written, and when commits and checkpoints are removed.
+    """When checkpoints are written, commits and checkpoints removed, and actions stored beside a commit.
 
     The ages have to be the same in all processes of a cluster: one relies on what the others keep.
     """
@@ -19,6 +19,7 @@ class LogSettings(NamedTuple):
     min_commits_kept: int = limits.MIN_COMMITS_KEPT
     commits_removed_inline: int = limits.COMMITS_REMOVED_INLINE
     min_checkpoint_age_ms: int = limits.MIN_CHECKPOINT_AGE_MS
+    max_inline_actions: int = limits.MAX_INLINE_ACTIONS
 
     @property
     def away_seconds(self) -> float:

@@ -48,12 +48,14 @@ class EncodedCommit(NamedTuple):
     spilled: bytes = b""
 
 
-def encode_to_store(commit: Commit) -> EncodedCommit:
-    """Encode a commit; if it has many actions, these are spilled to an object of their own (``actions_key``).
+def encode_to_store(commit: Commit, max_inline_actions: int = limits.MAX_INLINE_ACTIONS) -> EncodedCommit:
+    """Encode a commit; if it has more actions than that, or large ones, they are spilled to an object of their own
+    (``actions_key``).
 
-    Raises RecordListTooLargeError over ``limits.MAX_SPILLED_ACTIONS_BYTES``, InvalidRequestError as ``encode_commit``.
+    Raises RecordListTooLargeError over ``limits.MAX_SPILLED_ACTIONS_BYTES``, InvalidRequestError for a commit that no
+    reader would accept: once stored it could not be corrected, and the cluster could no longer be opened.
     """
-    if len(commit.actions) <= limits.MAX_INLINE_ACTIONS:
+    if len(commit.actions) <= max_inline_actions:
         data = _encode_readable(commit)
         if len(data) <= limits.MAX_INLINE_ACTIONS_BYTES:
             return EncodedCommit(*_sign(data))
@@ -85,11 +87,6 @@ def _encode_actions(commit: Commit) -> bytes:
     return data
 
 
-def with_actions(commit: Commit, actions: list[Action]) -> Commit:
-    """Return a commit with its spilled actions restored."""
-    return msgspec.structs.replace(commit, actions=actions, spilled=None)
-
-
 def decode_actions(data: bytes, spilled: SpilledActions, version: int) -> list[Action]:
     """Decode the spilled actions of a commit. Raises CorruptMetadataError, UnsupportedVersionError."""
     if len(data) != spilled.size or hashlib.sha256(data).hexdigest() != spilled.sha256:
@@ -107,23 +104,6 @@ def stored_digest(data: bytes) -> str:
     """Return the digest at the end of a stored commit, unverified: enough to tell two commits apart."""
     start = len(data) - _TAIL_BYTES + len(_DIGEST_FIELD)
     return data[max(start, 0) : max(start, 0) + 64].decode("ascii", "replace")
-
-
-def encode_commit(commit: Commit) -> tuple[bytes, str]:
-    """Return the stored bytes of a commit and their digest.
-
-    Raises RecordListTooLargeError over ``limits.MAX_COMMIT_BYTES``, InvalidRequestError for a commit that no reader
-    would accept: once stored it could not be corrected, and the cluster could no longer be opened.
-    """
-    data, digest = _sign(_encode_readable(commit))
-    if len(data) > limits.MAX_COMMIT_BYTES:
-        raise RecordListTooLargeError(
-            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, above the limit of "
-            f"{limits.MAX_COMMIT_BYTES:,}; write fewer partitions from fewer tasks (repartition or coalesce before "
-            "writing), or split the work into several writes",
-            size=len(data),
-        )
-    return data, digest
 
 
 def _sign(data: bytes) -> tuple[bytes, str]:

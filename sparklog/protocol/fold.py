@@ -70,20 +70,18 @@ from sparklog.protocol.state import (
 _OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition | ForgetPartitionProducers
 
 Entry = tuple[Any, ...]
-"""Identifies an entry of the state: its kind and its key, as described in ``ENTRIES``."""
+"""Identifies an entry of the state, which checkpoints store individually, by its kind and key; all other fields of the
+state are stored every time:
 
-ENTRIES = {
-    "topics": "its name; all of it but its partitions",
-    "partitions": "topic, number; all of it but its producers",
-    "partition_producers": "topic, number, producer id",
-    "brokers": "its id",
-    "producers": "its id",
-    "applications": "its name",
-    "groups": "its name; all of it but its offsets",
-    "offsets": "group, key of the offset",
-    "removed_files": "key of the listing",
-}
-"""The kinds of entries, which checkpoints store individually. All other fields of the state are stored every time."""
+    topics               its name; all of it but its partitions
+    partitions           topic, number; all of it but its producers
+    partition_producers  topic, number, producer id
+    brokers, producers   its id
+    applications         its name
+    groups               its name; all of it but its offsets
+    offsets              group, key of the offset
+    removed_files        key of the listing
+"""
 
 
 class Folded(NamedTuple):
@@ -93,16 +91,11 @@ class Folded(NamedTuple):
     touched: Set[Entry]
 
 
-def apply(state: State, commit: Commit, digest: str) -> State:
-    """Return the state after ``commit``, whose stored bytes have this digest.
+def fold(state: State, commit: Commit, digest: str) -> Folded:
+    """Return the state after ``commit``, whose stored bytes have this digest, and the entries that it touched.
 
     Raises CorruptMetadataError if the commit does not follow from ``state``.
     """
-    return fold(state, commit, digest).state
-
-
-def fold(state: State, commit: Commit, digest: str) -> Folded:
-    """Apply a commit as ``apply``, and return also the entries that it touched."""
     check_follows(state, commit)
     draft = Draft(state, commit.timestamp, commit.actions)
     new = draft.finish(commit.version, digest, commit.format)
@@ -145,7 +138,7 @@ class Draft:
     """
 
     def __init__(self, base: State, timestamp_ms: int, actions: Iterable[Action] = ()) -> None:
-        """Apply these actions. Raises as ``apply``."""
+        """Apply these actions. Raises as ``fold``."""
         self.base = base
         self.timestamp_ms = timestamp_ms
         self.actions: list[Action] = []
@@ -277,8 +270,7 @@ class Draft:
         self._fields["controller"] = ControllerState(controller=action.controller, epoch=action.controller_epoch)
 
     def _change_partition(self, action: ChangePartition) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         problem = partition_fold.leadership_problem(partition, action)
         if problem:
             raise self._refuse(f"{action.topic}-{action.partition} cannot change: {problem}")
@@ -337,8 +329,7 @@ class Draft:
     # -- records
 
     def _append(self, action: Append) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         if action.base_offset != partition.log_end_offset:
             raise self._refuse(
                 f"it appends to {action.topic}-{action.partition} at offset {action.base_offset}, "
@@ -352,7 +343,8 @@ class Draft:
         if action.producer_id >= 0:
             self.touched.add(("partition_producers", action.topic, action.partition, action.producer_id))
 
-    def _partition_of(self, action: _OfPartition, partitions: list[PartitionState]) -> PartitionState:
+    def _partition_of(self, action: _OfPartition) -> PartitionState:
+        partitions = self._partition_list(action.topic, action.topic_id)
         if action.partition >= len(partitions):
             raise self._refuse(f"it changes {action.topic}-{action.partition}, which does not exist")
         return partitions[action.partition]
@@ -365,8 +357,7 @@ class Draft:
         )
 
     def _replace_segments(self, action: ReplaceSegments) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         problem = partition_fold.replacement_problem(partition, action)
         if problem:
             raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {problem}")
@@ -378,8 +369,7 @@ class Draft:
         self._put_partition(action.topic, action.partition, replaced)
 
     def _delete_segments(self, action: DeleteSegments) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         problem = partition_fold.deletion_problem(partition, action)
         if problem:
             raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {problem}")
@@ -390,8 +380,7 @@ class Draft:
         self._put_partition(action.topic, action.partition, deleted)
 
     def _delete_records(self, action: DeleteRecords) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         start, end = partition.log_start_offset, partition.log_end_offset
         if not start <= action.log_start_offset <= end:
             raise self._refuse(
@@ -495,8 +484,7 @@ class Draft:
             self._change_producer(number, None)
 
     def _forget_partition_producers(self, action: ForgetPartitionProducers) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partition = self._partition_of(action, partitions)
+        partition = self._partition_of(action)
         producers = partition.producers
         for number in action.producers:
             if number in producers:

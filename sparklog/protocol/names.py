@@ -44,11 +44,8 @@ _SHOWN_CHARACTERS = 80
 
 
 def validate_topic_name(name: object) -> str:
-    """Return ``name`` if Kafka's rules allow it as a topic name.
-
-    Raises:
-        InvalidTopicError: it is not text, empty, too long, '.' or '..', or has a character that is not allowed.
-    """
+    """Return ``name`` if Kafka's rules allow it as a topic name. Raises InvalidTopicError if it is not text, empty, too
+    long, '.' or '..', or has a character that is not allowed."""
     if not isinstance(name, str):
         raise _invalid_topic(name, f"it is of type {type(name).__name__}, not text")
     if not name:
@@ -63,21 +60,9 @@ def validate_topic_name(name: object) -> str:
     return name
 
 
-def collides(first: str, second: str) -> bool:
-    """Return whether two topic names are equal if '.' and '_' are not distinguished, as in Kafka's metric names.
-
-    A name collides with itself.
-    """
-    return first.replace(".", "_") == second.replace(".", "_")
-
-
-def has_collision_characters(name: str) -> bool:
-    """Return whether the name has '.' or '_', so that another name may collide with it. Kafka's tools warn about it."""
-    return "." in name or "_" in name
-
-
 def collision_key(name: str) -> str:
-    """Return a key that exactly the colliding names share, to look names up by it instead of comparing all pairs."""
+    """Return a key that exactly the colliding names share: those that differ only in '.' and '_', as in Kafka's metric
+    names."""
     return name.replace(".", "_")
 
 
@@ -87,11 +72,8 @@ def is_internal_topic(name: str) -> bool:
 
 
 def validate_written_topic(name: object) -> str:
-    """Return ``name`` if users may create the topic and write to it: a valid topic name that is not internal.
-
-    Raises:
-        InvalidTopicError: as ``validate_topic_name``, or it is internal.
-    """
+    """Return ``name`` if users may create the topic and write to it. Raises InvalidTopicError as
+    ``validate_topic_name``, and if it is internal."""
     topic = validate_topic_name(name)
     if is_internal_topic(topic):
         raise InvalidTopicError(
@@ -107,51 +89,32 @@ def validate_group_id(group_id: object) -> str:
     """Return ``group_id`` if it can name a consumer group: any text without control characters, as long as a topic's.
 
     Kafka only requires that it is not empty. Control characters are refused here because group ids are printed in
-    tables and stored in readable commits.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
+    tables and stored in readable commits. Raises InvalidArgumentTypeError if it is not text, InvalidArgumentError if it
+    is empty, too long, or has a control character or half a surrogate pair.
     """
     return _validate_id(group_id, "group id", MAX_GROUP_ID_LENGTH)
 
 
 def validate_application_id(application_id: object) -> str:
     """Return ``application_id`` (a write's ``txnAppId``, or a streaming query's id) if it can be stored in the state.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
-    """
+    Raises as ``validate_group_id``."""
     return _validate_id(application_id, "application id (txnAppId)", MAX_APPLICATION_ID_LENGTH)
 
 
 def validate_client_id(client_id: object, what: str = "client.id") -> str:
     """Return a ``client.id``, ``group.instance.id`` or host (``what``) if it can be stored and shown; may be empty.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is too long, or has a control character or half a surrogate pair.
-    """
+    Raises as ``validate_group_id``."""
     return "" if client_id == "" else _validate_id(client_id, what, MAX_CLIENT_ID_LENGTH)
 
 
 def validate_transactional_id(transactional_id: object) -> str:
-    """Return ``transactional_id`` if a new producer may use it.
-
-    Raises:
-        InvalidArgumentTypeError: it is not text.
-        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
-    """
+    """Return ``transactional_id`` if a new producer may use it. Raises as ``validate_group_id``."""
     return _validate_id(transactional_id, "transactional.id", MAX_TRANSACTIONAL_ID_LENGTH)
 
 
 def validate_partition_count(partitions: object, topic: str | None = None) -> int:
-    """Return ``partitions`` if it is a valid partition count.
-
-    Raises:
-        InvalidPartitionsError: it is not a whole number from 1 to ``limits.MAX_PARTITIONS_PER_TOPIC``.
-    """
+    """Return ``partitions`` if it is a valid partition count. Raises InvalidPartitionsError if it is not a whole number
+    from 1 to ``limits.MAX_PARTITIONS_PER_TOPIC``."""
     of_topic = "" if topic is None else f" of topic {_quote(topic)}"
     allowed = f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions"
     if isinstance(partitions, bool) or not isinstance(partitions, int):
@@ -163,11 +126,8 @@ def validate_partition_count(partitions: object, topic: str | None = None) -> in
 
 
 def validate_partition_increase(topic: str, current: int, requested: object) -> int:
-    """Return ``requested`` if a topic with ``current`` partitions can grow to it.
-
-    Raises:
-        InvalidPartitionsError: it is not a valid count, or not larger than ``current``.
-    """
+    """Return ``requested`` if a topic with ``current`` partitions can grow to it. Raises InvalidPartitionsError if it
+    is not a valid count, or not larger than ``current``."""
     if requested == current and not isinstance(requested, bool):
         message = f"Topic {topic!r} already has {current} partition(s); give a larger number to add some."
         raise InvalidPartitionsError(message, topic=topic)

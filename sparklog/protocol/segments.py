@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 
 from sparklog.protocol.commits import Append, Commit, DeleteSegments, LiveSegment, ReplaceSegments
-from sparklog.protocol.state import State
 
 NO_APPEND_TIME = -1
 """``append_time_ms`` if timestamps are the producers'."""
@@ -143,8 +142,3 @@ def replacement_of(partition: int, added: LiveSegment, version: int) -> Segment:
         closed=added.closed,
         delete_horizon_ms=added.delete_horizon_ms,
     )
-
-
-def live_topic_ids(state: State) -> set[str]:
-    """Return the ids of the existing topics; segments of other ids are no longer part of the log."""
-    return {topic.topic_id for topic in state.topics.values()}

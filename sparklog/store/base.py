@@ -79,6 +79,28 @@ class InputFile(Protocol):
         """Release the file. Buffers returned earlier stay valid. May be called twice."""
 
 
+class BufferFile:
+    """An object whose bytes are addressable as one buffer. Thread-safe."""
+
+    def __init__(self, key: str, path: str, data: pa.Buffer) -> None:
+        self.key = key
+        self.size: int = data.size
+        self.bytes_read = 0
+        self._path = path
+        self._data: pa.Buffer | None = data
+
+    def read_at(self, position: int, length: int) -> pa.Buffer:
+        if self._data is None:
+            raise StorageError(f"{self._path} was closed before this read", path=self._path)
+        check_range(self.key, position, length)
+        data = self._data.slice(min(position, self.size), min(length, max(0, self.size - position)))
+        self.bytes_read += data.size
+        return data
+
+    def close(self) -> None:
+        self._data = None
+
+
 class OutputFile(Protocol):
     """A streaming write of one object. Not thread-safe, not picklable.
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -332,21 +332,17 @@ class HdfsOutputFile(OutputFile):
             self._store.client.get().delete(self._temporary, False)
 
 
-class _translating:
-    """Context manager around calls of the client that translates their errors."""
-
-    def __init__(self, operation: str, path: str) -> None:
-        self._operation = operation
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, (SparklogError, type(None))):
-            return
+@contextmanager
+def _translating(operation: str, path: str) -> Iterator[None]:
+    """Translate the errors of the client in this block."""
+    try:
+        yield
+    except SparklogError:
+        raise
+    except BaseException as error:
         if isinstance(error, Exception) or _is_panic(error):
-            raise translate_hdfs_error(error, self._operation, self._path) from error
+            raise translate_hdfs_error(error, operation, path) from error
+        raise
 
 
 def _is_panic(error: BaseException) -> bool:

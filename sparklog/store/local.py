@@ -104,33 +104,12 @@ class LocalStore(Store):
         return (LocalStore, (self.root, self._clock, self._ids, self._required[len(self._base) :]))
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
-        path = self._base + validate_key(key)
-        try:
-            file = os.open(path, OPEN_TO_READ)
-            try:
-                status = os.fstat(file)
-                check_file(status)
-                check_size(path, status.st_size, max_bytes)
-                return _read_fully(file, status.st_size, 0)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise translate_os_error(error, "read", path) from error
+        return _read_file(self._base + validate_key(key), 0, None, max_bytes)
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
         path = self._base + validate_key(key)
         check_range(key, position, length)
-        try:
-            file = os.open(path, OPEN_TO_READ)
-            try:
-                status = os.fstat(file)
-                check_file(status)
-                length = max(0, min(length, status.st_size - position))
-                return _read_fully(file, length, position)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise translate_os_error(error, "read", path) from error
+        return _read_file(path, position, length)
 
     def put(self, key: str, data: BytesLike) -> None:
         path = self._base + validate_key(key)
@@ -239,7 +218,7 @@ class LocalStore(Store):
             if folder.startswith(self._base):
                 give_folder_mode(folder, self.root)
         with suppress(PermissionError):  # a parent without read permission cannot be synced, but may hold the folder
-            _sync_folder(parent)
+            sync_folder(parent)
 
     def _write_temporary(self, path: str, data: memoryview) -> str:
         """Write and sync a file with these bytes beside ``path``, and return its name. An error leaves none."""
@@ -410,6 +389,22 @@ def _check_required(required: str, path: str) -> None:
         )
 
 
+def _read_file(path: str, position: int, length: int | None, max_bytes: int | None = None) -> bytes:
+    """Return ``length`` bytes of a file, or all from ``position`` on for None."""
+    try:
+        file = os.open(path, OPEN_TO_READ)
+        try:
+            status = os.fstat(file)
+            check_file(status)
+            check_size(path, status.st_size, max_bytes)
+            remaining = max(0, status.st_size - position)
+            return _read_fully(file, remaining if length is None else min(length, remaining), position)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise translate_os_error(error, "read", path) from error
+
+
 def _read_fully(file: int, length: int, position: int) -> bytes:
     data = os.pread(file, length, position)
     if len(data) == length:
@@ -465,7 +460,7 @@ def _count_names(temporary: str) -> int | None:
 def _sync_folder_of(path: str) -> None:
     """Sync the folder of a file, so that its name is durable. The name is visible: an error means outcome unknown."""
     try:
-        _sync_folder(os.path.dirname(path))
+        sync_folder(os.path.dirname(path))
     except OSError as error:
         raise StorageUnavailableError(
             f"{path} was written, but its folder could not be synced ({error.strerror}): a power failure may lose it; "
@@ -475,7 +470,7 @@ def _sync_folder_of(path: str) -> None:
         ) from error
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(file)

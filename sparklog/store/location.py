@@ -25,6 +25,7 @@ from urllib.parse import unquote
 from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.ids import Ids
 from sparklog.store.base import SAME_SCHEME, TEMPORARY_PREFIX, Store, check_size
+from sparklog.store.local import sync_folder
 from sparklog.store.open import open_store, scheme_of
 from sparklog.store.os_errors import translate_os_error
 
@@ -155,10 +156,6 @@ def write_owned(store: Store, key: str, data: bytes, ids: Ids) -> None:
             raise
         finally:
             os.close(file)
-        folder = os.open(store.root, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(store.root)
     except OSError as error:
         raise translate_os_error(error, "write", path) from error

@@ -20,8 +20,7 @@ import os
 
 import pyarrow as pa
 
-from sparklog.errors import StorageError
-from sparklog.store.base import check_range
+from sparklog.store.base import BufferFile
 from sparklog.store.os_errors import OPEN_TO_READ, check_file, translate_os_error
 
 RESIDENT_BYTES = 64 * 1024 * 1024
@@ -37,42 +36,29 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-class LocalInputFile:
+class LocalInputFile(BufferFile):
     """A memory-mapped file. Thread-safe; returned buffers keep the map alive."""
 
     def __init__(self, key: str, path: str) -> None:
-        self.key = key
-        self.bytes_read = 0
-        self._path = path
         try:
             file = os.open(path, OPEN_TO_READ)
             try:
                 status = os.fstat(file)
                 check_file(status)
-                self.size = status.st_size
-                self._data: pa.Buffer | None = _map(file, self.size)
-                self._resident = 0
+                super().__init__(key, path, _map(file, status.st_size))
             finally:
                 os.close(file)
         except OSError as error:
             raise translate_os_error(error, "read", path) from error
+        self._resident = 0
 
     def read_at(self, position: int, length: int) -> pa.Buffer:
-        data = self._data
-        if data is None:
-            raise StorageError(f"{self._path} was closed before this read", path=self._path)
-        check_range(self.key, position, length)
-        position = min(position, self.size)
-        length = min(length, self.size - position)
-        self.bytes_read += length
-        self._resident += length
-        if self._resident > RESIDENT_BYTES:
-            _release_pages(data)
-            self._resident = length
-        return data.slice(position, length)
-
-    def close(self) -> None:
-        self._data = None
+        mapped, data = self._data, super().read_at(position, length)
+        self._resident += data.size
+        if mapped is not None and self._resident > RESIDENT_BYTES:
+            _release_pages(mapped)
+            self._resident = data.size
+        return data
 
 
 class _Map:

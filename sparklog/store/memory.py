@@ -18,6 +18,7 @@ import pyarrow as pa
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from sparklog.store.base import (
+    BufferFile,
     BytesLike,
     ObjectInfo,
     OutputFile,
@@ -110,8 +111,8 @@ class MemoryStore(Store):
         data, modified_ms = self._object(key)
         return ObjectInfo(key, len(data), modified_ms)
 
-    def open_input(self, key: str) -> MemoryInputFile:
-        return MemoryInputFile(key, self._object(key)[0])
+    def open_input(self, key: str) -> BufferFile:
+        return BufferFile(key, f"{self.root}/{key}", pa.py_buffer(self._object(key)[0]))
 
     def open_output(self, key: str) -> MemoryOutputFile:
         validate_key(key)
@@ -127,28 +128,6 @@ class MemoryStore(Store):
         if stored is None:
             raise ObjectNotFoundError(f"{self.root}/{key} does not exist", path=f"{self.root}/{key}")
         return stored
-
-
-class MemoryInputFile:
-    """Reads slices of an object's bytes. Thread-safe."""
-
-    def __init__(self, key: str, data: bytes) -> None:
-        self.key = key
-        self.size = len(data)
-        self.bytes_read = 0
-        self._data: pa.Buffer | None = pa.py_buffer(data)
-
-    def read_at(self, position: int, length: int) -> pa.Buffer:
-        if self._data is None:
-            raise StorageError(f"{self.key} was closed before this read", path=self.key)
-        check_range(self.key, position, length)
-        position = min(position, self.size)
-        length = min(length, self.size - position)
-        self.bytes_read += length
-        return self._data.slice(position, length)
-
-    def close(self) -> None:
-        self._data = None
 
 
 class MemoryOutputFile(OutputFile):

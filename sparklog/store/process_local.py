@@ -30,8 +30,7 @@ T = TypeVar("T")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-_all: weakref.WeakSet[ProcessLocal] = weakref.WeakSet()  # type: ignore[type-arg]
-_locks: weakref.WeakSet[ProcessLock] = weakref.WeakSet()
+_all: weakref.WeakSet[ProcessLocal | ProcessLock] = weakref.WeakSet()  # type: ignore[type-arg]
 _tables: weakref.WeakSet[ProcessTable] = weakref.WeakSet()  # type: ignore[type-arg]
 
 _fork_lock = threading.RLock()
@@ -72,7 +71,7 @@ class ProcessLocal(Generic[T]):
         with self._lock:
             self._value = None
 
-    def leak(self) -> None:
+    def renew(self) -> None:
         """Drop the value without destroying it; called in a forked child."""
         if self._value is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._value))
@@ -86,7 +85,7 @@ class ProcessLock:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        _locks.add(self)
+        _all.add(self)
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -125,10 +124,8 @@ def start_over() -> None:
 def _start_child() -> None:
     global _fork_lock
     _fork_lock = threading.RLock()
-    for lock in list(_locks):
-        lock.renew()
-    for local in list(_all):
-        local.leak()
+    for inherited in list(_all):
+        inherited.renew()
 
 
 # Functions, not the lock's own methods: in a child that forks again it is another lock. A module that is imported while

@@ -89,7 +89,8 @@ def cluster(
     name = f"test-{RandomIds().write_id()}"
     store = open_store(f"memory://{name}" if folder is None else folder)
     with ExitStack() as stack:
-        stack.callback(_forget, name, store.root)
+        stack.callback(forget_shared, store.root)  # the coordinator that clients of this process share
+        stack.callback(forget_space, name)
         clean = create_cluster(store, clock=clock, ids=ids)
         faulty = FaultyStore(store, seed=seed, rates=faults) if faults else None
         test_cluster = Cluster(clean, store.root, faulty)
@@ -98,9 +99,3 @@ def cluster(
         if faulty is not None:
             stack.enter_context(substituted(faulty))
         yield test_cluster
-
-
-def _forget(name: str, root: str) -> None:
-    """Delete the objects in memory, and the coordinator that clients of this process shared."""
-    forget_space(name)
-    forget_shared(root)

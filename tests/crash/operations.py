@@ -14,7 +14,6 @@ from sparklog import limits
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
-from sparklog.coordinator.controller import check_once
 from sparklog.coordinator.membership import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
@@ -27,6 +26,7 @@ from sparklog.errors import (
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import ACTIONS, BOUNDARY_KEY, CLUSTER_KEY
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.orphans import vacuum
@@ -39,6 +39,7 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, leave_group
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.segments import index_path
@@ -50,6 +51,7 @@ from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.logs import Written, append, live
+from tests.controllers import check_once
 from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Expected, Operation, Process, World
 from tests.unit.spark.helpers import batches, schema_of
 
@@ -83,7 +85,7 @@ def change_topics(process: Process, expected: Expected) -> None:
     cluster.create_topic("new", 3)
     cluster.submit(partial(create_partitions, topic="a", total=3))
     cluster.submit(partial(alter_configs, topic="a", changes={"retention.ms": "123456789"}))
-    cluster.commit_offsets("g", {("a", 0): 1})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("a", 0): 1})))
     expected.group_offsets["g", 0] = 1
 
 
@@ -238,7 +240,7 @@ def remove_members(process: Process) -> None:
     cluster = process.open()
     group = cluster.state.groups.get("g")
     if group is not None and group.members:
-        cluster.leave_group("g", list(group.members), "expired")
+        cluster.submit(partial(leave_group, group="g", members=list(group.members), reason="expired"))
 
 
 # -- Spark
@@ -508,16 +510,14 @@ def mirrored(process: Process) -> None:
     """The mirror lacks a few commits, one of which has spilled actions."""
     two_topics(process)
     mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
+    _append_with_spilled_actions(process, b"later")
     cluster = process.open()
-    _append_with_spilled_actions(cluster, b"later")
     cluster.log.write_checkpoint()
     append(cluster, "a", [Written(value=b"latest")])
 
 
-def _append_with_spilled_actions(cluster: Coordinator, value: bytes) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "MAX_INLINE_ACTIONS", 0)
-        append(cluster, "a", [Written(value=value)])
+def _append_with_spilled_actions(process: Process, value: bytes) -> None:
+    append(process.open(LogSettings(max_inline_actions=0)), "a", [Written(value=value)])
 
 
 def mirror_again(process: Process, expected: Expected) -> None:
@@ -553,7 +553,7 @@ def with_mirror(process: Process) -> None:
     two_topics(process)
     cluster = process.open()
     append(cluster, "a", [Written(value=b"later")])
-    _append_with_spilled_actions(cluster, b"beside")
+    _append_with_spilled_actions(process, b"beside")
     root, copy = process.stores[ROOT], process.stores["mirror"]
     mirror(root, copy, process.clock)
 

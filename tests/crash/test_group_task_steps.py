@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster, shared
 from sparklog.errors import SparklogError
+from sparklog.protocol.decide.groups import leave_group
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
 from sparklog.spark.sink import output
 from sparklog.store.base import Store
@@ -91,7 +93,14 @@ def test_every_record_is_copied_once_after_a_fault_at_any_step_of_a_member() -> 
             run(store)
         except (SimulatedCrash, SparklogError):
             log = open_cluster(inner)
-            log.leave_group("g", list(log.state.groups["g"].members) if "g" in log.state.groups else [], "expired")
+            log.submit(
+                partial(
+                    leave_group,
+                    group="g",
+                    members=list(log.state.groups["g"].members) if "g" in log.state.groups else [],
+                    reason="expired",
+                )
+            )
             run(inner)
         log = open_cluster(inner)
         copied = sorted(int(value) for value in contents(inner)["copy"][0])

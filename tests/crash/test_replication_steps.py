@@ -17,7 +17,6 @@ from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, remove_broker
-from sparklog.coordinator.controller import check_once
 from sparklog.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, SparklogError
 from sparklog.log.broker_files import encode_identity
 from sparklog.maintenance.replicas.file_copies import is_sound
@@ -41,6 +40,7 @@ from sparklog.testing.faulty_store import (
     every_crash,
 )
 from sparklog.testing.substitutes import substituted
+from tests.controllers import check_once
 
 TOPIC = "orders"
 LOCATIONS = ("root", "1", "2", "3")

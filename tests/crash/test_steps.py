@@ -19,6 +19,8 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
@@ -109,7 +111,10 @@ OPERATIONS = {
         lambda c: c.submit(partial(alter_configs, topic="orders", changes={"retention.ms": "5"})),
         lambda s: s.topics["orders"].configs != {},
     ),
-    "offsets": Operation(lambda c: c.commit_offsets("g", {("orders", 0): 1}), lambda s: "g" in s.groups),
+    "offsets": Operation(
+        lambda c: c.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 1}))),
+        lambda s: "g" in s.groups,
+    ),
     "checkpoint": Operation(lambda c: c.log.write_checkpoint(), lambda s: False),
 }
 
@@ -120,7 +125,7 @@ def prepared() -> MemoryStore:
     coordinator.create_topic("orders", 2)
     coordinator.create_topic("audit", 1)
     coordinator.append(AppendRequest(appends=write_records(coordinator, [b"old-1", b"old-2"], ("orders", "audit"))))
-    coordinator.init_producer()
+    coordinator.submit(init_producer)
     coordinator.log.write_checkpoint()
     return store
 

@@ -21,6 +21,7 @@ from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster, shared
 from sparklog.errors import ClusterMovedError, CorruptionError, SparklogError
+from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.retired_files import sweep
@@ -79,8 +80,8 @@ class Process(NamedTuple):
     def clock(self) -> ManualClock:
         return self.world.clock
 
-    def open(self) -> Coordinator:
-        self.clusters.append(open_cluster(self.stores[ROOT], clock=self.clock))
+    def open(self, settings: LogSettings = DEFAULTS) -> Coordinator:
+        self.clusters.append(open_cluster(self.stores[ROOT], clock=self.clock, settings=settings))
         return self.clusters[-1]
 
 

@@ -50,12 +50,13 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.append import AppendRequest
-from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, join_group
-from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
+from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata
+from tests.controllers import check_once
 
 FOLDER = Path(__file__).parent
 BROKER_1 = "memory://golden-broker-1"
@@ -158,14 +159,14 @@ def written() -> World:
     coordinator.submit(partial(alter_configs, topic="stamped", changes={"retention.ms": "3600000"}))
     coordinator.submit(partial(alter_configs, topic="", changes={"log.retention.ms": "604800000"}))
     coordinator.create_topic("sequenced", 2)
-    producer = coordinator.init_producer()
+    producer = coordinator.submit(init_producer)
     for first in (0, 3, 6):
         world.write("sequenced", {0: rows_of("sequenced", 3, first)}, producer=producer, sequence=first)
     join(world, "billing", "member-1", ["sequenced", "codecs"])
     coordinator.log.write_checkpoint()
     world.write("sequenced", {0: rows_of("sequenced", 3, 9)}, producer=producer, sequence=9)
     world.write("sequenced", {1: rows_of("app", 2)}, application="nightly", application_version=7)
-    transaction = coordinator.init_producer("payments-1")
+    transaction = coordinator.submit(partial(init_producer, transactional_id="payments-1"))
     positions = {("sequenced", 0): OffsetAndMetadata(4, "half way", 0)}
     world.write(
         "sequenced",
@@ -175,7 +176,14 @@ def written() -> World:
         groups=[GroupCommit(group="billing", offsets=positions, member="member-1", generation=1)],
     )
     join(world, "billing", "member-2", ["sequenced"])
-    coordinator.commit_offsets("reports", {("codecs", 0): 11, ("codecs", 1): OffsetAndMetadata(2, "größe", 0)})
+    coordinator.submit(
+        partial(
+            commit_group_offsets,
+            commit=GroupCommit(
+                group="reports", offsets={("codecs", 0): 11, ("codecs", 1): OffsetAndMetadata(2, "größe", 0)}
+            ),
+        )
+    )
     coordinator.create_topic("short-lived", 1)
     world.write("short-lived", {0: rows_of("gone", 2)})
     delete_topic(coordinator, "short-lived")  # its files are in a listing
@@ -245,7 +253,7 @@ def replicated() -> World:
     for first in (0, 4):
         world.write("copied", {0: rows_of("copied", 4, first)}, "zstd")
         world.write("moved", {0: rows_of("moved", 4, first)})
-    controller.check_once(world.coordinator)
+    check_once(world.coordinator)
     reassign(world.coordinator, {("moved", 0): [1]}, InProcess())
     world.coordinator.log.write_checkpoint()
     world.write("copied", {1: rows_of("copied", 4)})

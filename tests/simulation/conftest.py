@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.log import background, parallel
-from sparklog.testing.simulation import SideBySide
+from tests.simulation.scheduler import SideBySide
 
 
 @pytest.fixture(autouse=True)

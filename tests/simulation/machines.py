@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from sparklog.testing.simulation import Machine, Simulation
+from tests.simulation.scheduler import Machine, Simulation
 
 HOUR_MS = 3_600_000
 MOST_HOURS_OFF = 240

@@ -47,9 +47,9 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     SimulatedInterrupt,
 )
-from sparklog.testing.simulation import Machine, Simulation
 from sparklog.types import TopicPartition
 from tests.simulation.machines import set_clock_now_and_then, some_machines
+from tests.simulation.scheduler import Machine, Simulation
 from tests.simulation.truth import READER_ERROR, Stored, Truth, WatchedStore, rows
 
 RATES = {UNAVAILABLE: 0.005, LOST_ANSWER: 0.005, CRASH_BEFORE: 0.001, CRASH_AFTER: 0.001}

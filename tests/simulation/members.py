@@ -20,6 +20,7 @@ from sparklog.protocol.decide.groups import (
     acknowledge_revocation,
     commit_group_offsets,
     join_group,
+    leave_group,
 )
 from sparklog.protocol.group.membership import list_partitions
 from sparklog.protocol.state import GroupState, MemberState, State
@@ -193,7 +194,9 @@ class Life:
         now = self.world.simulation.monotonic()
         for other in group.members:
             if now - self.world.heartbeats[other] > SESSION_SECONDS:
-                self.coordinator.leave_group(GROUP, [other], "expired", group.generation)
+                self.coordinator.submit(
+                    partial(leave_group, group=GROUP, members=[other], reason="expired", generation=group.generation)
+                )
 
     def revoke(self, me: MemberState, group: GroupState) -> None:
         revoked = [partition for partition in list_partitions(me.revoking) if partition in self.positions]
@@ -252,7 +255,9 @@ class Life:
 
     def leave(self) -> None:
         self.lose()
-        until_known(lambda: self.coordinator.leave_group(GROUP, [self.id]))
+        until_known(
+            lambda: self.coordinator.submit(partial(leave_group, group=GROUP, members=[self.id], reason="left"))
+        )
 
     # -- records
 

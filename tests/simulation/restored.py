@@ -7,6 +7,7 @@ client that has read the former history must fail with an error that says so, or
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -15,6 +16,8 @@ from sparklog.errors import CorruptMetadataError, FencedError, SparklogError, St
 from sparklog.log.layout import commit_version
 from sparklog.maintenance.fsck.metadata_repair import end_log_at
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.testing.checks import check
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,
@@ -90,7 +93,7 @@ class Sender:
     def live(self) -> None:
         try:
             coordinator = self.world.open()
-            identity = until_known(coordinator.init_producer)
+            identity = until_known(lambda: coordinator.submit(init_producer))
         except NOTICES:
             self.world.noticed += 1
             return
@@ -169,7 +172,7 @@ class Operator:
             cluster = create_cluster(self.world.store, clock=simulation, ids=simulation.ids())
             for topic, partitions in TOPICS.items():
                 cluster.create_topic(topic, partitions)
-            cluster.commit_offsets("idle", {("in", 0): 0})
+            cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="idle", offsets={("in", 0): 0})))
         else:
             space.objects.update(kept)
         self.world.replaced_at = self.world.steps.monotonic()

@@ -16,7 +16,7 @@ from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore
-from sparklog.testing.simulation import Simulation
+from tests.simulation.scheduler import Simulation
 
 T = TypeVar("T")
 

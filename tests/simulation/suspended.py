@@ -27,7 +27,7 @@ from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call
-from sparklog.testing.simulation import Machine, Simulation
+from tests.simulation.scheduler import Machine, Simulation
 
 SETTINGS = LogSettings(checkpoint_interval_commits=3, min_commits_kept=0)
 """Many checkpoints; commits are removed as soon as they are old enough."""

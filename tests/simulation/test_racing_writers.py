@@ -26,7 +26,7 @@ from sparklog.testing.faulty_store import (
     FaultyStore,
     SimulatedCrash,
 )
-from sparklog.testing.simulation import Simulation
+from tests.simulation.scheduler import Simulation
 from tests.simulation.seeds import name, shards
 
 WRITERS = 4

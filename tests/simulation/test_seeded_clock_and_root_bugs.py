@@ -22,9 +22,9 @@ from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.testing.checks import check
-from sparklog.testing.simulation import Machine
 from tests.simulation import racing, restored, suspended
 from tests.simulation.group_members import GroupMemberLife
+from tests.simulation.scheduler import Machine
 from tests.simulation.slow_readers import SlowReaders
 from tests.simulation.test_groups_and_transactions import build
 from tests.simulation.world import NO_CHECKPOINTS, IdempotentProducer

@@ -35,7 +35,7 @@ from sparklog.protocol.commits import (
     commit_key,
 )
 from sparklog.protocol.file_names import begun_at
-from sparklog.protocol.fold import apply
+from sparklog.protocol.fold import fold
 from sparklog.protocol.segments import Segment, index_path, replacement_of, segment_of
 from sparklog.protocol.state import State
 from sparklog.store.base import BytesLike
@@ -176,7 +176,7 @@ class Truth:
             commit, digest = decode_commit(data, version)
             before = self.state
             try:
-                self.state = apply(before, commit, digest)
+                self.state = fold(before, commit, digest).state
             except SparklogError as error:
                 self.find(CHECKSUM, f"commit {version} contradicts the state: {error}")
                 raise

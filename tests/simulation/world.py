@@ -23,8 +23,8 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import CommitOffsets, Run
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
-from sparklog.protocol.decide.groups import GroupCommit, expire_offsets
-from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, expire_offsets
+from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import (
@@ -54,9 +54,9 @@ from sparklog.testing.history import (
     Read,
     Write,
 )
-from sparklog.testing.simulation import Machine, Simulation
 from sparklog.types import TopicPartition
 from tests.simulation.machines import set_clock_now_and_then, some_machines
+from tests.simulation.scheduler import Machine, Simulation
 
 USUAL = {UNAVAILABLE: 0.02, LOST_ANSWER: 0.03, OUTAGE: 0.004, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003}
 OTHER_RATE = 0.02
@@ -135,7 +135,7 @@ class World:
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=settings)
         for topic, partitions in TOPICS.items():
             cluster.create_topic(topic, partitions)
-        cluster.commit_offsets(IDLE_GROUP, {("in", 0): 0})
+        cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group=IDLE_GROUP, offsets={("in", 0): 0})))
 
     def log(self, process: str) -> OperationLog:
         return self.logs.setdefault(process, OperationLog(process, clock=self.steps))
@@ -303,7 +303,7 @@ class IdempotentProducer:
 
     def live(self) -> None:
         coordinator = self.world.open()
-        identity = until_known(coordinator.init_producer)
+        identity = until_known(lambda: coordinator.submit(init_producer))
         assert isinstance(identity, ProducerIdentity)
         sequences: dict[TopicPartition, int] = {}
         while self.left > 0:
@@ -359,7 +359,8 @@ class Transactions:
 
     def init(self) -> None:
         pending = self.log.invoke(INIT_PRODUCER, transactional_id=self.transactional_id)
-        self.identity = until_known(lambda: self.coordinator.init_producer(self.transactional_id))  # type: ignore[assignment]
+        decide = partial(init_producer, transactional_id=self.transactional_id)
+        self.identity = until_known(lambda: self.coordinator.submit(decide))  # type: ignore[assignment]
         pending.ok(producer_id=self.identity.producer_id, epoch=self.identity.producer_epoch)
 
     def begin(self, sent: Sent, **facts: Any) -> Pending:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import threading
 import time
 
 from sparklog.cli.commands.storage import maintain as command
 from sparklog.errors import SparklogError
+from sparklog.maintenance import loop
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.testing.substitutes import substituted
 from tests.soak.worker import VACUUM_AGE_MS, Worker
@@ -17,6 +19,7 @@ from tests.soak.worker import VACUUM_AGE_MS, Worker
 def maintain(worker: Worker) -> None:
     threading.Thread(target=vacuum_repeatedly, args=(worker,), daemon=True).start()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as in the command, until it installs its own handler
+    loop.MAX_PROBLEM_LINES = sys.maxsize  # none is left out of what the run checks
     options = command.parser().parse_args(["--bootstrap-server", worker.store.root, "--loop"])
     with substituted(worker.store):
         while worker.going:

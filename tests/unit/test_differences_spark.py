@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import logging
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 from sparklog.coordinator.offsets_topic import offset_key
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.spark.options import sink_options, source_options
 from sparklog.spark.source.ranges import split_ranges
 from sparklog.spark.source.rows import check_write_schema
@@ -194,7 +196,9 @@ def test_task_metrics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_consumer_offsets(tmp_path: Path) -> None:
-    cluster(tmp_path, orders=1).commit_offsets("g", {("orders", 0): 3})
+    cluster(tmp_path, orders=1).submit(
+        partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 3}))
+    )
     found = read_rows(tmp_path, subscribe="__consumer_offsets")
     assert [row["key"] for row in found] == [offset_key("g", "orders", 0)]
     with pytest.raises(InvalidOptionError, match="streaming queries cannot"):

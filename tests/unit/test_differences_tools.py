@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.leases import lease_key
 from sparklog.coordinator.membership import GroupMember
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.testing.records import Record, append_records
 from tests.cluster.cli.conftest import Run, cluster, root, run  # noqa: F401
 
@@ -219,7 +222,7 @@ def test_new_partitions_from_the_start(cluster: Coordinator) -> None:
 
 def test_no_coordinator(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
-    cluster.commit_offsets("g", {("t", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("t", 0): 0})))
     head, row = run("consumer-groups", "--describe", "--group", "g", "--state").lines[1:]
     assert row.split()[1:3] == ["-", "(-)"]
     assert len(head.split()) == len(row.split())
@@ -227,7 +230,7 @@ def test_no_coordinator(run: Run, cluster: Coordinator) -> None:
 
 def test_groups_are_classic(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
-    cluster.commit_offsets("g", {("t", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("t", 0): 0})))
     assert [line.split()[1] for line in run("groups", "--list").lines] == ["TYPE", "Classic"]
 
 
@@ -260,7 +263,7 @@ def test_sorted_tables(run: Run, cluster: Coordinator) -> None:
 
 def test_partial_delete_offsets(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
-    cluster.commit_offsets("g", {("t", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("t", 0): 0})))
     result = run("consumer-groups", "--delete-offsets", "--group", "g", "--topic", "z")
     assert result.err.startswith("Error: ")
     assert "succeeded" not in result.out
@@ -276,7 +279,7 @@ def test_no_tiers(run: Run, cluster: Coordinator) -> None:
 
 def test_no_open_transactions(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
-    cluster.init_producer("tx")
+    cluster.submit(partial(init_producer, transactional_id="tx"))
     described = run("transactions", "describe", "--transactional-id", "tx").lines[1]
     assert described.split("\t")[5].strip() == "None"
     assert len(run("transactions", "find-hanging", "--topic", "t", "--partition", "0").lines) == 1

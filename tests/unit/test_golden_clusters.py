@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sparklog.maintenance.jobs import STEPS, MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop, problems
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore, forget_space
 
@@ -172,7 +174,7 @@ def test_a_repeated_append_of_an_earlier_producer_is_not_stored_again(golden: Go
 @pytest.mark.parametrize("golden", OF_CLIENTS, indirect=True)
 def test_results_given_to_earlier_producers_and_applications_are_kept(golden: Golden) -> None:
     coordinator = golden.open()
-    successor = coordinator.init_producer("payments-1")
+    successor = coordinator.submit(partial(init_producer, transactional_id="payments-1"))
     assert (successor.producer_id, successor.producer_epoch) == (1, 2)
-    assert coordinator.init_producer().producer_id == 2
+    assert coordinator.submit(init_producer).producer_id == 2
     assert coordinator.state.applications["nightly"].version == 7

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from sparklog import limits
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import NewPartitions, NewTopic
 from sparklog.client.consumer.consumer import Consumer
@@ -29,6 +28,7 @@ from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -120,11 +120,11 @@ class ProbedStore(MemoryStore):
         return "http://127.0.0.1:1"
 
 
-MANY_CHECKPOINTS = LogSettings(checkpoint_interval_commits=3)
-"""Every committer meets one."""
+SETTINGS = LogSettings(checkpoint_interval_commits=3, max_inline_actions=WIDTH - 1)
+"""Every committer meets a checkpoint, and a flush to many partitions has actions beside it."""
 
-create_cluster = partial(coordinators.create_cluster, settings=MANY_CHECKPOINTS)
-open_cluster = partial(coordinators.open_cluster, settings=MANY_CHECKPOINTS)
+create_cluster = partial(coordinators.create_cluster, settings=SETTINGS)
+open_cluster = partial(coordinators.open_cluster, settings=SETTINGS)
 
 
 @pytest.fixture
@@ -133,9 +133,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+def store(clock: ManualClock) -> MemoryStore:
     """A root that its owner created, with a topic, records and a group."""
-    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS", WIDTH - 1)  # a flush to many partitions has actions beside it
     store = ProbedStore(uuid.uuid4().hex, clock)
     owner = create_cluster(store, clock=clock)
     owner.create_topic("orders", 2)
@@ -169,7 +168,11 @@ def be_committer(root: FaultyStore, clock: ManualClock) -> None:
     """Any process that changes something, such as the offsets of a group."""
     cluster = open_cluster(root, clock=clock)
     for offset in range(4):
-        cluster.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+        cluster.submit(
+            partial(
+                commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): OffsetAndMetadata(offset)})
+            )
+        )
     cluster.log.wait_for_checkpoint()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import sparklog
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.coordinator.reader_leases import READERS, UNREADABLE_MS, list_reader_leases, read_reader_lease
+from sparklog.coordinator.reader_leases import READERS, UNREADABLE_MS, read_reader_lease, read_reader_leases
 from sparklog.errors import CorruptMetadataError, UnsupportedVersionError
 from sparklog.ids import SeededIds
 from sparklog.log.broker_files import read_identity
@@ -175,8 +175,8 @@ def test_the_error_for_a_corrupt_object_has_its_path(
 def test_a_reader_lease_of_a_newer_format_keeps_files_like_an_unreadable_one(store: Store) -> None:
     store.put(f"{READERS}r", json.dumps({"format": NEWER, "version": 1, "until_ms": 1}).encode())
     modified_ms = store.info(f"{READERS}r").modified_ms
-    assert [one.version for one in list_reader_leases(store, modified_ms)] == [-1]
-    assert list(list_reader_leases(store, modified_ms + UNREADABLE_MS + 1)) == []
+    assert [one.version for one in read_reader_leases(store, modified_ms).valid] == [-1]
+    assert read_reader_leases(store, modified_ms + UNREADABLE_MS + 1).valid == []
     assert remove_expired_reader_leases(store, modified_ms + 10 * UNREADABLE_MS, 0) == 0
 
 

@@ -9,7 +9,7 @@ Not for: the meaning of the settings (``sparklog.client``).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparklog.cli.arguments.parser import (
@@ -18,7 +18,7 @@ from sparklog.cli.arguments.parser import (
     complain,
     logger,
     parse_pairs,
-    read_properties_file,
+    read_command_config,
 )
 from sparklog.errors.suggestions import did_you_mean
 
@@ -51,9 +51,7 @@ def add_properties(options: CommandParser, config_flag: str, example: str, old_f
 
 def read_properties(options: argparse.Namespace) -> dict[str, str]:
     """Return the properties; ``--command-property`` overrides ``--command-config``. Raises UsageError."""
-    properties: dict[str, str] = {}
-    if options.command_config:
-        properties = read_properties_file(options.command_config, "--command-config")
+    properties = read_command_config(options)
     properties.update(parse_pairs(options.command_property, "--command-property"))
     if "bootstrap.servers" in properties and not options.bootstrap_server:
         options.bootstrap_server = properties["bootstrap.servers"]
@@ -78,6 +76,22 @@ def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, objec
     if unknown:
         complain(f"WARN: These configurations '[{', '.join(unknown)}]' were supplied but are not used here.")
     return arguments
+
+
+def known_properties(
+    properties: Mapping[str, str], defaults: Mapping[str, str], what: str, has_no_effect: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return the properties of ``defaults``, with these values. Others are ignored, with a warning, as by Kafka's
+    tools."""
+    settings = dict(defaults)
+    for name, value in properties.items():
+        if name in defaults:
+            settings[name] = value
+        elif has_no_effect(name):
+            logger.debug("property %s has no effect here", name)
+        else:
+            complain(f"WARN: ignoring unknown property {name!r} of the {what}{did_you_mean(name, defaults)}")
+    return settings
 
 
 def java_assignors(text: str) -> object:

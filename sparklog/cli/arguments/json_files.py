@@ -11,13 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
-from sparklog.cli.arguments.parser import UsageError, join
+from sparklog.cli.arguments.parser import UsageError, duplicates, join
 from sparklog.types import TopicPartition
 
 T = TypeVar("T", bound="JsonFile")
 
 VERSION = 1
-"""The only version of these files."""
 
 MAX_BYTES = 256 * 1024 * 1024
 """bytes. One line per partition takes less than half of this for a million partitions."""
@@ -29,11 +28,18 @@ class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
 
-class OffsetOf(msgspec.Struct, frozen=True):
-    """The first offset of a partition to keep; -1 deletes all records."""
-
+class PartitionOf(msgspec.Struct, frozen=True):
     topic: str
     partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class OffsetOf(PartitionOf, frozen=True):
+    """The first offset of a partition to keep; -1 deletes all records."""
+
     offset: int
 
 
@@ -53,28 +59,17 @@ class TopicsFile(JsonFile, frozen=True, kw_only=True):
     topics: list[TopicToMove]
 
 
-class ReplicasOf(msgspec.Struct, frozen=True):
+class ReplicasOf(PartitionOf, frozen=True):
     """The brokers to hold a partition, the preferred leader first, and the log dir at each."""
 
-    topic: str
-    partition: int
     replicas: list[int]
     log_dirs: list[str] | None = None
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
 
 class ReassignmentFile(JsonFile, frozen=True, kw_only=True):
     """``{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2],"log_dirs":["any","any"]}]}``"""
 
     partitions: list[ReplicasOf]
-
-
-class PartitionOf(msgspec.Struct, frozen=True):
-    topic: str
-    partition: int
 
 
 class ElectionFile(JsonFile, frozen=True, kw_only=True):
@@ -101,9 +96,9 @@ def read_json(path: str, flag: str, kind: type[T]) -> T:
     return content
 
 
-def refuse_duplicates(what: str, partitions: Iterable[TopicPartition]) -> None:
-    """Raise UsageError, which begins with ``what``, for partitions that occur more than once."""
-    seen: set[TopicPartition] = set()
-    duplicates = {item for item in partitions if item in seen or seen.add(item)}  # type: ignore[func-returns-value]
-    if duplicates:
-        raise UsageError(f"{what}: {join(sorted(duplicates))}", prefixed=True)
+def read_partitions(entries: Iterable[PartitionOf], refusal: str) -> list[TopicPartition]:
+    """Return the partitions of a file. Raises UsageError, which begins with ``refusal``, if one occurs twice."""
+    partitions = [entry.topic_partition for entry in entries]
+    if repeated := duplicates(partitions):
+        raise UsageError(f"{refusal}: {join(repeated)}", prefixed=True)
+    return partitions

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sparklog.cli.arguments.parser import UsageError, complain, logger
+from sparklog.cli.arguments.client_properties import known_properties
+from sparklog.cli.arguments.parser import UsageError
 from sparklog.errors import InvalidRecordError
-from sparklog.errors.suggestions import did_you_mean
 
 PROPERTIES = {
     "parse.key": "false",
@@ -26,7 +26,6 @@ PROPERTIES = {
     "ignore.error": "false",
     "null.marker": "",
 }
-"""Every property with its default; null.marker has no default."""
 
 _PAIRS = (
     ("headers.delimiter", "headers.separator"),
@@ -40,8 +39,6 @@ _PAIRS = (
 
 
 class Line(NamedTuple):
-    """The record of a line."""
-
     key: bytes | None = None
     value: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
@@ -51,7 +48,7 @@ class LineReader:
     """Parses lines. Stateless, hence thread-safe. Raises UsageError for properties that contradict each other."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        settings = {**PROPERTIES, **_drop_unknown(properties)}
+        settings = known_properties(properties, PROPERTIES, "line reader", "topic".__eq__)
         for first, second in _PAIRS:
             if settings[first] == settings[second] and settings[first]:
                 raise UsageError(f"{first} and {second} may not be equal")
@@ -112,15 +109,3 @@ class LineReader:
 
 def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"
-
-
-def _drop_unknown(properties: Mapping[str, str]) -> dict[str, str]:
-    kept: dict[str, str] = {}
-    for name, value in properties.items():
-        if name in PROPERTIES:
-            kept[name] = value
-        elif name == "topic":
-            logger.debug("property topic has no effect here: --topic names the topic")
-        else:
-            complain(f"WARN: ignoring unknown property {name!r} of the line reader{did_you_mean(name, PROPERTIES)}")
-    return kept

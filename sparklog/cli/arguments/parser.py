@@ -14,7 +14,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparklog.config.environment import KAFKA_EXIT_CODES_VARIABLE, ROOT_VARIABLE, default_root, is_enabled
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STORAGE_PROPERTY_PREFIX = "storage."
-"""Prefix of the storage options in a --command-config file."""
 
 
 _BROKER_LIST = re.compile(r"\[?[A-Za-z0-9.:-]+\]?:\d{1,5}(\s*,\s*\[?[A-Za-z0-9.:-]+\]?:\d{1,5})*")
@@ -83,8 +83,16 @@ def explain(error: Exception) -> str:
 
 
 def join(items: Iterable[object]) -> str:
-    """Return the items separated by commas."""
     return ",".join(map(str, items))
+
+
+def duplicates(items: Iterable[Any]) -> list[Any]:
+    """Return the items that occur more than once, sorted."""
+    return sorted(item for item, count in Counter(items).items() if count > 1)
+
+
+def plural_s(number: int) -> str:
+    return "" if number == 1 else "s"
 
 
 def set_logging(debug: bool) -> None:
@@ -102,10 +110,6 @@ def use_kafka_exit_codes(options: argparse.Namespace | None = None) -> bool:
 def failure_code(options: argparse.Namespace, kafka_code: int = 0) -> int:
     """Return the exit code of a command that failed in whole or in part: 1, or that of Kafka's tool."""
     return kafka_code if use_kafka_exit_codes(options) else 1
-
-
-def flush_output() -> None:
-    sys.stdout.flush()
 
 
 def silence_output() -> None:
@@ -151,7 +155,26 @@ def optional_output(enabled: bool) -> Iterator[None]:
         sys.stdout = stream
 
 
-class CommandParser(argparse.ArgumentParser):
+class _Options(argparse._ActionsContainer):
+    def add_switch(self, flag: str, help: str) -> None:
+        self.add_argument(flag, action="store_true", help=help)
+
+    def add_value(self, flag: str, metavar: str, help: str, **settings: Any) -> None:
+        self.add_argument(flag, metavar=metavar, help=help, **settings)
+
+    def add_number(self, flag: str, metavar: str, help: str, **settings: Any) -> None:
+        self.add_argument(flag, metavar=metavar, help=help, type=int, **settings)
+
+    def add_values(self, flag: str, metavar: str, help: str) -> None:
+        """Add a repeatable option, an empty list by default."""
+        self.add_argument(flag, metavar=metavar, help=help, action="append", default=[])
+
+
+class _OptionGroup(_Options, argparse._ArgumentGroup):
+    """Options below a title of their own in the help."""
+
+
+class CommandParser(_Options, argparse.ArgumentParser):
     """argparse with the conventions of Kafka's tools: no abbreviations, no repeated single-value options, errors exit
     with 1."""
 
@@ -175,8 +198,13 @@ class CommandParser(argparse.ArgumentParser):
         """The values of the first argument, for a command with actions."""
         self.add_argument("-h", "--help", action="help", help="print this help")
         self.add_argument("--version", action=_Version, help="print the version")
-        self.add_argument("--debug", action="store_true", help="print debug logs and stack traces")
-        self.add_argument("--kafka-exit-codes", action="store_true", help=argparse.SUPPRESS)
+        self.add_switch("--debug", "print debug logs and stack traces")
+        self.add_switch("--kafka-exit-codes", argparse.SUPPRESS)
+
+    def add_group(self, title: str) -> _OptionGroup:
+        group = _OptionGroup(self, title)
+        self._action_groups.append(group)
+        return group
 
     def add_actions(self, names: Iterable[str]) -> None:
         """Add a first argument, the action, as ``options.action``; the command validates it."""
@@ -189,27 +217,16 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_connection(self) -> None:
         """Add the flags that name the cluster and the options of its storage."""
-        self.add_argument(
-            "--bootstrap-server",
-            metavar="ROOT",
-            help=f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})",
-        )
-        self.add_argument(
-            "--storage-option",
-            metavar="NAME=VALUE",
-            action="append",
-            default=[],
-            help="an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON",
-        )
-        self.add_argument(
-            "--command-config",
-            metavar="FILE",
-            help=f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options",
-        )
+        root = f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})"
+        option = "an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON"
+        file = f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options"
+        self.add_value("--bootstrap-server", "ROOT", root)
+        self.add_values("--storage-option", "NAME=VALUE", option)
+        self.add_value("--command-config", "FILE", file)
 
     def add_controller(self) -> None:
         """Add Kafka's flag for controllers, which ``bootstrap_server`` refuses and names the flag to use."""
-        self.add_argument("--bootstrap-controller", metavar="NAME", help="refused: --bootstrap-server takes the root")
+        self.add_value("--bootstrap-controller", "NAME", "refused: --bootstrap-server takes the root")
 
     def add_without_effect(self, *flags: str, metavar: str | None = None, type: type = str) -> None:
         """Add flags of Kafka's that have no effect here; with ``metavar`` they take a value of this type."""
@@ -230,7 +247,6 @@ class CommandParser(argparse.ArgumentParser):
         self._deprecated[flag] = use
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments. Raises UsageError, with a suggestion for a misspelled flag."""
         used = {argument.partition("=")[0] for argument in arguments}
         for flag, use in self._deprecated.items():
             same = self._option_string_actions[flag].dest == self._option_string_actions[use].dest
@@ -278,8 +294,6 @@ class _StoreOnce(argparse.Action):
 
 
 class _Version(argparse.Action):
-    """Print the version, which is imported only for this."""
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(nargs=0, **settings)
 
@@ -301,6 +315,14 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         if not isinstance(action, argparse._AppendAction) or "repeat" in (action.help or ""):
             return action.help
         return f"{action.help}; repeatable"
+
+
+def require_action(action: str | None, known: Collection[str], listed: str = "") -> None:
+    """Raise UsageError, with a suggestion, unless this is a known action; ``listed`` names those in words."""
+    if action in known:
+        return
+    reason = f"unknown action {action!r}" if action else "missing action"
+    raise UsageError(f"{reason}: {listed or ', '.join(known)}{did_you_mean(action or '', known)}")
 
 
 def require(options: argparse.Namespace, *names: str) -> None:
@@ -350,15 +372,28 @@ def read_properties_file(path: str, flag: str) -> dict[str, str]:
         raise UsageError(f"{flag}: {path} cannot be read: {error}") from error
 
 
+def read_command_config(options: argparse.Namespace) -> dict[str, str]:
+    """Return the properties of the file of ``--command-config``; none without it. Raises UsageError."""
+    return read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+
+
+def parse_broker_ids(text: str, skip_empty: bool = False) -> list[int]:
+    """Parse ``--broker-list``; an empty part is an error unless it is skipped. Raises UsageError."""
+    try:
+        return [int(part) for part in text.split(",") if part.strip() or not skip_empty]
+    except ValueError:
+        raise UsageError(
+            f"invalid --broker-list {text!r}: must be a comma-separated list of broker ids, such as 0,1,2"
+        ) from None
+
+
 # -- connection
 
 
 def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     """Return the cluster's root and its storage options: from flags, else the config file, else the environment."""
     refuse_controller(options)
-    properties: dict[str, str] = {}
-    if options.command_config:
-        properties = read_properties_file(options.command_config, "--command-config")
+    properties = read_command_config(options)
     root = options.bootstrap_server or properties.get("bootstrap.servers") or default_root()
     if not root:
         raise UsageError(
@@ -369,7 +404,6 @@ def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object
 
 
 def refuse_controller(options: argparse.Namespace) -> None:
-    """Raise UsageError if ``--bootstrap-controller`` is given."""
     if getattr(options, "bootstrap_controller", None) is not None:
         raise UsageError("there is no controller to connect to: give the cluster's root as --bootstrap-server")
 
@@ -404,7 +438,6 @@ def _parse_storage_value(name: str, text: str) -> object:
 
 
 def connect(options: argparse.Namespace) -> Coordinator:
-    """Open the cluster that the options name."""
     root, storage_options = bootstrap_server(options)
     from sparklog.coordinator import open_cluster
 
@@ -436,7 +469,5 @@ def connect_admin(options: argparse.Namespace) -> Iterator[AdminClient]:
 
 
 class _Notes(logging.Handler):
-    """Prints the notes of the admin client on standard error."""
-
     def emit(self, record: logging.LogRecord) -> None:
         complain(f"Note: {getattr(record, 'note', record.getMessage())}")

@@ -12,29 +12,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, parse_pairs
+from sparklog.cli.arguments.parser import CommandParser, UsageError, parse_pairs, plural_s, refuse_together
 
 if TYPE_CHECKING:
     from sparklog.maintenance.runner import TaskRunner
 
 PROGRESS_SECONDS = 5.0
-"""Seconds between two progress lines."""
 
 
 def add_runner_options(options: CommandParser) -> None:
-    group = options.add_argument_group("Where the work runs")
-    group.add_argument(
-        "--workers", metavar="N", type=int, help="number of processes on this machine (default 1: this process)"
-    )
-    group.add_argument("--distributed", action="store_true", help="run on Spark, which must be installed")
-    group.add_argument("--master", metavar="URL", help="Spark's master: local[4], yarn, spark://… (default: local[*])")
-    group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a Spark setting, repeatable")
+    group = options.add_group("Where the work runs")
+    group.add_number("--workers", "N", "number of processes on this machine (default 1: this process)")
+    group.add_switch("--distributed", "run on Spark, which must be installed")
+    group.add_value("--master", "URL", "Spark's master: local[4], yarn, spark://… (default: local[*])")
+    group.add_values("--conf", "NAME=VALUE", "a Spark setting, repeatable")
 
 
 def check_runner_options(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that cannot be combined."""
-    if options.distributed and options.workers is not None:
-        raise UsageError('Option "[workers]" can\'t be used with option "[distributed]"')
+    refuse_together(options, "workers", ["distributed"])
     if not options.distributed and (options.master or options.conf):
         raise UsageError("--master and --conf are settings of Spark and require --distributed")
     if options.workers is not None and options.workers < 1:
@@ -84,8 +79,6 @@ def _import_spark() -> tuple[Any, Any]:
 
 
 class _ProgressRunner:
-    """A runner that reports progress on standard error."""
-
     def __init__(self, inner: TaskRunner, title: str) -> None:
         self._inner = inner
         self._title = title
@@ -105,6 +98,6 @@ class _ProgressRunner:
         for done, result in enumerate(self._inner.run(function, items), 1):
             if clock.monotonic() - last_report >= PROGRESS_SECONDS:
                 last_report = clock.monotonic()
-                tasks = f"{done:,} of {total:,} tasks" if total else f"{done:,} task{'' if done == 1 else 's'}"
+                tasks = f"{done:,} of {total:,} tasks" if total else f"{done:,} task{plural_s(done)}"
                 print(f"{self._title}: {tasks} done", file=sys.stderr)
             yield result

@@ -9,8 +9,7 @@ The scripts are generated from the option parsers and run without sparklog.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
 
 from sparklog.cli.arguments.parser import CommandParser, UsageError
 from sparklog.errors.suggestions import did_you_mean
@@ -39,42 +38,17 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Option(NamedTuple):
-    """An option of a command, with all its names."""
-
-    flags: tuple[str, ...]
-    metavar: str
-    """The placeholder of its value in the help; empty for a switch."""
-    choices: tuple[str, ...]
-    repeatable: bool
-    help: str
-
-
-class _Command(NamedTuple):
-    name: str
-    help: str
-    actions: tuple[str, ...]
-    options: list[_Option]
-
-
-def _commands() -> Iterator[_Command]:
+def _parsers() -> dict[str, CommandParser]:
     from sparklog.cli.commands import COMMANDS, load_command
 
-    for name, description in COMMANDS.items():
-        options: CommandParser = load_command(name).parser()
-        yield _Command(name, description, options.actions, [_option(action) for action in options.optional_actions()])
+    return {name: load_command(name).parser() for name in COMMANDS}
 
 
-def _option(action: argparse.Action) -> _Option:
-    takes_value = action.nargs != 0
-    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    return _Option(
-        flags=tuple(action.option_strings),
-        metavar=metavar if takes_value else "",
-        choices=tuple(map(str, action.choices or ())),
-        repeatable=isinstance(action, argparse._AppendAction),
-        help="" if action.help in (None, argparse.SUPPRESS) else str(action.help).replace("%%", "%"),
-    )
+def _metavar(option: argparse.Action) -> str:
+    """Return the placeholder of an option's value in the help; empty for a switch."""
+    if option.nargs == 0:
+        return ""
+    return option.metavar if isinstance(option.metavar, str) else option.dest.upper()
 
 
 # -- bash
@@ -106,29 +80,27 @@ complete -F _sparklog sparklog
 
 
 def bash_script() -> str:
-    """Return the script for bash to source."""
-    commands = list(_commands())
-    cases = "\n".join(_bash_case(command) for command in commands)
-    return _BASH.format(commands=" ".join(command.name for command in commands), cases=cases)
+    parsers = _parsers()
+    return _BASH.format(commands=" ".join(parsers), cases="\n".join(map(_bash_case, parsers, parsers.values())))
 
 
-def _bash_case(command: _Command) -> str:
-    flags = " ".join(flag for option in command.options for flag in option.flags if flag.startswith("--"))
-    files = [flag for option in command.options if option.metavar in FILES for flag in option.flags]
-    with_choices = [option for option in command.options if option.choices]
+def _bash_case(command: str, parser: CommandParser) -> str:
+    options = parser.optional_actions()
+    flags = " ".join(flag for option in options for flag in option.option_strings if flag.startswith("--"))
+    files = [flag for option in options if _metavar(option) in FILES for flag in option.option_strings]
     values = [
-        flag for option in command.options if option.metavar and option.metavar not in FILES and not option.choices
-        for flag in option.flags
+        flag for option in options if _metavar(option) not in ("", *FILES) and not option.choices
+        for flag in option.option_strings
     ]  # fmt: skip
-    lines = [f"        {command.name})", f'            words="{flags}"']
-    if command.actions:
-        lines.append(f'            [ "$COMP_CWORD" -eq 2 ] && words="{" ".join(command.actions)} $words"')
+    lines = [f"        {command})", f'            words="{flags}"']
+    if parser.actions:
+        lines.append(f'            [ "$COMP_CWORD" -eq 2 ] && words="{" ".join(parser.actions)} $words"')
     lines.append(f'            files="{" ".join(files)}"')
     lines.append(f'            values="{" ".join(values)}"')
-    for option in with_choices:
-        lines.append(
-            f'            case $before in {"|".join(option.flags)}) words="{" ".join(option.choices)}" ;; esac'
-        )
+    for option in options:
+        if option.choices:
+            words = " ".join(map(str, option.choices))
+            lines.append(f'            case $before in {"|".join(option.option_strings)}) words="{words}" ;; esac')
     return "\n".join([*lines, "            ;;"])
 
 
@@ -164,26 +136,31 @@ fi
 
 def zsh_script() -> str:
     """Return the script for a folder of zsh's ``fpath``, or to source after ``compinit``."""
-    commands = list(_commands())
-    descriptions = "\n".join(f"        {_quote(f'{command.name}:{command.help}')}" for command in commands)
-    return _ZSH.format(commands=descriptions, cases="\n".join(map(_zsh_case, commands)))
+    from sparklog.cli.commands import COMMANDS
+
+    parsers = _parsers()
+    descriptions = "\n".join(f"        {_quote(f'{name}:{help}')}" for name, help in COMMANDS.items())
+    return _ZSH.format(commands=descriptions, cases="\n".join(map(_zsh_case, parsers, parsers.values())))
 
 
-def _zsh_case(command: _Command) -> str:
-    specs = [_zsh_spec(option, flag) for option in command.options for flag in option.flags if flag.startswith("--")]
-    if command.actions:
-        specs.insert(0, _quote(f"1:action:({' '.join(command.actions)})"))
+def _zsh_case(command: str, parser: CommandParser) -> str:
+    options = parser.optional_actions()
+    specs = [_zsh_spec(option, flag) for option in options for flag in option.option_strings if flag.startswith("--")]
+    if parser.actions:
+        specs.insert(0, _quote(f"1:action:({' '.join(parser.actions)})"))
     return "\n".join(
-        [f"        {command.name}) _arguments \\", *(f"            {spec} \\" for spec in specs), "            ;;"]
+        [f"        {command}) _arguments \\", *(f"            {spec} \\" for spec in specs), "            ;;"]
     )
 
 
-def _zsh_spec(option: _Option, flag: str) -> str:
-    text = "".join(f"\\{character}" if character in "[]\\:" else character for character in option.help)
-    spec = f"{'*' if option.repeatable else ''}{flag}[{text}]"
-    if option.metavar:
-        metavar = option.metavar.replace(":", "\\:")
-        values = f"({' '.join(option.choices)})" if option.choices else "_files" if option.metavar in FILES else ""
+def _zsh_spec(option: argparse.Action, flag: str) -> str:
+    help = "" if option.help in (None, argparse.SUPPRESS) else str(option.help).replace("%%", "%")
+    text = "".join(f"\\{character}" if character in "[]\\:" else character for character in help)
+    spec = f"{'*' if isinstance(option, argparse._AppendAction) else ''}{flag}[{text}]"
+    if metavar := _metavar(option):
+        choices = " ".join(map(str, option.choices or ()))
+        values = f"({choices})" if choices else "_files" if metavar in FILES else ""
+        metavar = metavar.replace(":", "\\:")
         spec += f":{metavar}:{values}"
     return _quote(spec)
 

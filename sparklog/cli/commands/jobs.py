@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"unknown job {options.name!r}{did_you_mean(options.name, names)}")
         jobs = [job for job in jobs if job.name == options.name]
     if options.json:
-        from sparklog.cli.output.job_documents import JobFile, JobList
+        from sparklog.cli.output.documents import JobFile, JobList
 
         print_json(JobList(jobs=[JobFile(**job._asdict()) for job in jobs], conf=str(conf_folder())))
     elif options.name is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sparklog.cli.output.documents import BrokerDetails, BrokerList
-from sparklog.types import printable
+from sparklog.cli.output.tables import table
+from sparklog.cli.output.times import utc
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from sparklog.protocol.state import BrokerState, State
 
 COLUMNS = ("BROKER", "STATE", "REPLICAS", "OUT-OF-SYNC", "LEADERS", "BYTES", "LAST-SEEN", "LOCATION")
-NOW = "now"
 
 
 def listing(admin: AdminClient, timeout_ms: int) -> BrokerList:
@@ -36,47 +35,26 @@ def _details(state: State, broker: BrokerState, condition: BrokerCondition) -> B
         partition for topic in state.topics.values() for partition in topic.partitions if number in partition.replicas
     ]
     in_sync = [partition for partition in replicas if number in partition.isr]
-    return BrokerDetails(
+    return BrokerDetails.of(
+        condition,
         broker=number,
-        state=condition.state,
         cordoned=broker.cordoned,
-        last_seen_ms=condition.last_seen_ms,
-        problem=condition.problem,
         replicas=len(replicas),
         out_of_sync=len(replicas) - len(in_sync),
         leaders=sum(partition.leader == number for partition in replicas),
         size_bytes=sum(partition.size_bytes for partition in in_sync),
-        location=condition.location,
     )
 
 
-def lines(broker_list: BrokerList) -> Iterator[str]:
+def lines(broker_list: BrokerList) -> list[str]:
     """Format a table; every column before the location is a single word, so that tools such as ``cut`` can split it."""
-    rows = [COLUMNS, *map(_row, broker_list.brokers)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
-    for row in rows:
-        cells = [printable(value).ljust(width) for value, width in zip(row, widths, strict=False)]
-        yield " ".join([*cells, printable(row[-1])])
+    return table([COLUMNS, *map(_row, broker_list.brokers)], [-1] * (len(COLUMNS) - 1) + [0])
 
 
-def _row(broker: BrokerDetails) -> tuple[str, ...]:
+def _row(broker: BrokerDetails) -> tuple[object, ...]:
+    state = broker.state + (",cordoned" if broker.cordoned else "")
+    seen = "-" if broker.last_seen_ms is None else f"{utc(broker.last_seen_ms):%Y-%m-%dT%H:%M:%SZ}"
     return (
-        f"{broker.broker}",
-        broker.state + (",cordoned" if broker.cordoned else ""),
-        f"{broker.replicas}",
-        f"{broker.out_of_sync}",
-        f"{broker.leaders}",
-        f"{broker.size_bytes}",
-        NOW if broker.problem is None else _time(broker.last_seen_ms),
-        broker.location,
-    )
-
-
-def _time(timestamp_ms: int | None) -> str:
-    """Format a time as ``2026-11-22T11:45:34Z``, or a dash if it is not known."""
-    from datetime import datetime, timedelta, timezone
-
-    if timestamp_ms is None:
-        return "-"
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+        broker.broker, state, broker.replicas, broker.out_of_sync, broker.leaders, broker.size_bytes,
+        "now" if broker.problem is None else seen, broker.location,
+    )  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from sparklog.cli.arguments.parser import plural_s
 from sparklog.cli.output.documents import ClusterBroker, ClusterDescription, ClusterTopic, Endpoint, EndpointList
+from sparklog.cli.output.tables import table
+from sparklog.cli.output.times import utc_text
 from sparklog.protocol.levels import needed_version
 from sparklog.types import printable
 
@@ -17,15 +19,11 @@ if TYPE_CHECKING:
 
 
 def description(state: State, log: LogDescription, conditions: Mapping[int, BrokerCondition]) -> ClusterDescription:
-    """Describe the cluster, with the given conditions of its brokers."""
     removed = state.removed_files.values()
-    return ClusterDescription(
-        cluster_id=state.cluster_id,
+    return ClusterDescription.of(
+        state,
         root=log.root,
-        level=state.level,
         needs_version=needed_version(state.level),
-        version=state.version,
-        timestamp_ms=state.timestamp_ms,
         boundary=None if log.boundary < 0 else log.boundary,
         checkpoint=log.checkpoint,
         controller=state.controller.controller if state.controller.epoch else None,
@@ -33,12 +31,8 @@ def description(state: State, log: LogDescription, conditions: Mapping[int, Brok
         removed_files=sum(listing.files for listing in removed),
         removed_bytes=sum(listing.size_bytes for listing in removed),
         brokers=[
-            ClusterBroker(
-                broker=number,
-                location=conditions[number].location,
-                online=state.brokers[number].online,
-                state=conditions[number].state,
-                cordoned=state.brokers[number].cordoned,
+            ClusterBroker.of(
+                state.brokers[number], location=conditions[number].location, state=conditions[number].state
             )
             for number in sorted(state.brokers.keys() & conditions.keys())
         ],
@@ -60,14 +54,13 @@ def _topic(topic: TopicState) -> ClusterTopic:
 def description_lines(description: ClusterDescription) -> Iterator[str]:
     """Format a line for each fact, then a table of the topics."""
     all_kept, some_removed = "none: all commits are kept", f"{description.boundary} (commits up to it may be removed)"
-    retired = (
-        f"{description.removed_files} files of {description.removed_bytes} bytes, to be deleted by `sparklog maintain`"
-    )
+    files = f"{description.removed_files} file{plural_s(description.removed_files)}"
+    retired = f"{files} of {description.removed_bytes} bytes, to be deleted by `sparklog maintain`"
     lines = {
         "Cluster ID": description.cluster_id,
         "Root": description.root,
         "Level": f"{description.level} (needs {description.needs_version})",
-        "Version": f"{description.version} (last commit {utc(description.timestamp_ms)})",
+        "Version": f"{description.version} (last commit {utc_text(description.timestamp_ms)})",
         "Boundary": all_kept if description.boundary is None else some_removed,
         "Checkpoint": "none yet" if description.checkpoint is None else f"{description.checkpoint}",
         "Brokers": ", ".join(f"{broker.broker} ({_conditions(broker)})" for broker in description.brokers),
@@ -100,12 +93,6 @@ def _topic_table(topics: list[ClusterTopic]) -> Iterator[str]:
         yield f"{name:<{width}} {topic.partitions:>10} {topic.segments:>10} {topic.records:>15} {topic.size_bytes:>15}"
 
 
-def utc(timestamp_ms: int) -> str:
-    """Format a time as ``2026-11-22 11:45:34.000 UTC``."""
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms)
-    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
-
-
 def endpoints(brokers: Iterable[Mapping[str, Any]], with_fenced: bool) -> EndpointList:
     """List the locations of the brokers; those that are not online, which are fenced, only with ``with_fenced``."""
     return EndpointList(
@@ -124,13 +111,11 @@ def endpoints(brokers: Iterable[Mapping[str, Any]], with_fenced: bool) -> Endpoi
     )
 
 
-def endpoint_lines(endpoint_list: EndpointList, with_state: bool) -> Iterator[str]:
+def endpoint_lines(endpoint_list: EndpointList, with_state: bool) -> list[str]:
     """Format Kafka's table, which has a column for the state if fenced brokers are included."""
-    rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
+    rows: list[list[object]] = [["ID", "HOST", "PORT", "RACK", *["STATE"] * with_state, "ENDPOINT_TYPE"]]
     for endpoint in endpoint_list.endpoints:
-        host, rack = printable(endpoint.host), endpoint.rack or "null"
-        rows.append((f"{endpoint.id}", host, f"{endpoint.port}", rack, endpoint.state, endpoint.endpoint_type))
-    width = max(len(row[1]) for row in rows)
-    for number, host, port, rack, state, kind in rows:
-        state_column = f"{state:<10} " if with_state else ""
-        yield f"{number:<10} {host:<{width}} {port:<10} {rack:<10} {state_column}{kind}"
+        state = [endpoint.state] * with_state
+        rack = endpoint.rack or "null"
+        rows.append([endpoint.id, endpoint.host, endpoint.port, rack, *state, endpoint.endpoint_type])
+    return table(rows, [10, -1, 10, 10, *[10] * with_state, 0])

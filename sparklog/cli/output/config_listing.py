@@ -46,19 +46,16 @@ def brokers(state: State, name: str | None, everything: bool) -> ConfigDescripti
 
 def _settings(entries: Iterable[ConfigEntry], definitions: Mapping[str, ConfigDef]) -> list[SettingDetails]:
     return [
-        SettingDetails(
-            name=entry.name,
-            value=entry.value,
-            source=entry.source,
+        SettingDetails.of(
+            entry,
             has_effect=definitions[entry.name].effective,
-            synonyms=[SynonymDetails(**synonym._asdict()) for synonym in entry.synonyms],
+            synonyms=[SynonymDetails.of(synonym) for synonym in entry.synonyms],
         )
         for entry in entries
     ]
 
 
 def lines(descriptions: ConfigDescriptions, everything: bool) -> Iterator[str]:
-    """Format the lines of Kafka's tool."""
     for entity in descriptions.entities:
         if entity.name is None:
             yield "Default configs for brokers in the cluster are:"

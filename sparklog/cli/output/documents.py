@@ -9,19 +9,35 @@ Not for: building a document (the commands) and printing it (``json_output``).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from sparklog.cli.output.document_parts import Document, Item, says
-from sparklog.cli.output.dump_documents import DumpedLine
-from sparklog.cli.output.job_documents import JobList
 from sparklog.maintenance.fsck.kinds import Finding, Report
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+def says(description: str) -> Meta:
+    """Describe a field for docs/cli-json.md."""
+    return Meta(description=description)
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """What a command prints, or an object within."""
+
+    @classmethod
+    def of(cls, source: object, **fields: object) -> Self:
+        """Return a document with these fields; the others are the attributes of ``source`` with their names."""
+        copied = {name: getattr(source, name) for name in cls.__struct_fields__ if name not in fields}
+        return cls(**copied, **fields)
+
 
 # -- topics, configs
 
 
-class TopicName(Item, frozen=True, kw_only=True):
+class TopicName(Document, frozen=True, kw_only=True):
     """A topic."""
 
     topic: Annotated[str, says("its name")]
@@ -35,7 +51,7 @@ class TopicNames(Document, frozen=True, kw_only=True):
     topics: list[TopicName]
 
 
-class PartitionDetails(Item, frozen=True, kw_only=True):
+class PartitionDetails(Document, frozen=True, kw_only=True):
     """A partition of a described topic."""
 
     partition: Annotated[int, says("its number")]
@@ -47,7 +63,7 @@ class PartitionDetails(Item, frozen=True, kw_only=True):
     removing_replicas: Annotated[list[int], says("the replicas that a reassignment removes")]
 
 
-class TopicDetails(Item, frozen=True, kw_only=True):
+class TopicDetails(Document, frozen=True, kw_only=True):
     """A described topic."""
 
     topic: Annotated[str, says("its name")]
@@ -70,7 +86,7 @@ class TopicDescriptions(Document, frozen=True, kw_only=True):
     topics: list[TopicDetails]
 
 
-class SynonymDetails(Item, frozen=True, kw_only=True):
+class SynonymDetails(Document, frozen=True, kw_only=True):
     """A source that sets, or could set, the value of a setting."""
 
     source: Annotated[str, says("`DYNAMIC_TOPIC_CONFIG`, `DYNAMIC_DEFAULT_BROKER_CONFIG` or `DEFAULT_CONFIG`")]
@@ -78,7 +94,7 @@ class SynonymDetails(Item, frozen=True, kw_only=True):
     value: Annotated[str, says("its value there")]
 
 
-class SettingDetails(Item, frozen=True, kw_only=True):
+class SettingDetails(Document, frozen=True, kw_only=True):
     """A setting of a topic or of the cluster."""
 
     name: Annotated[str, says("its name")]
@@ -88,7 +104,7 @@ class SettingDetails(Item, frozen=True, kw_only=True):
     synonyms: Annotated[list[SynonymDetails], says("the possible sources of the value, the one in effect first")]
 
 
-class EntityDetails(Item, frozen=True, kw_only=True):
+class EntityDetails(Document, frozen=True, kw_only=True):
     """A topic, a broker or the cluster with its settings."""
 
     type: Annotated[Literal["topics", "brokers"], says("what it is")]
@@ -105,11 +121,19 @@ class ConfigDescriptions(Document, frozen=True, kw_only=True):
 # -- offsets, groups
 
 
-class PartitionOffset(Item, frozen=True, kw_only=True):
-    """An offset of a partition."""
+class PartitionName(Document, frozen=True, kw_only=True):
+    """A partition."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionOffset(PartitionName, frozen=True, kw_only=True):
+    """An offset of a partition."""
+
     offset: Annotated[int | None, says("the offset; null: it has none, and no line without `--json`")]
 
 
@@ -119,7 +143,7 @@ class OffsetList(Document, frozen=True, kw_only=True):
     offsets: list[PartitionOffset]
 
 
-class GroupName(Item, frozen=True, kw_only=True):
+class GroupName(Document, frozen=True, kw_only=True):
     """A group."""
 
     group: Annotated[str, says("its id")]
@@ -133,7 +157,7 @@ class GroupList(Document, frozen=True, kw_only=True):
     groups: list[GroupName]
 
 
-class ConsumerGroupName(Item, frozen=True, kw_only=True):
+class ConsumerGroupName(Document, frozen=True, kw_only=True):
     """A consumer group."""
 
     group: Annotated[str, says("its id")]
@@ -147,11 +171,9 @@ class ConsumerGroupList(Document, frozen=True, kw_only=True):
     groups: list[ConsumerGroupName]
 
 
-class OffsetDetails(Item, frozen=True, kw_only=True):
+class OffsetDetails(PartitionName, frozen=True, kw_only=True):
     """A group's offset and lag in a partition."""
 
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
     leader_epoch: Annotated[int | None, says("the leader epoch that was committed with the offset")]
     current_offset: Annotated[int | None, says("the committed offset; null: none")]
     log_end_offset: Annotated[int, says("the log end offset of the partition")]
@@ -161,14 +183,7 @@ class OffsetDetails(Item, frozen=True, kw_only=True):
     client_id: Annotated[str | None, says("its client id")]
 
 
-class PartitionName(Item, frozen=True, kw_only=True):
-    """A partition."""
-
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
-
-
-class MemberDetails(Item, frozen=True, kw_only=True):
+class MemberDetails(Document, frozen=True, kw_only=True):
     """A member of a group."""
 
     consumer_id: Annotated[str, says("its id")]
@@ -179,12 +194,9 @@ class MemberDetails(Item, frozen=True, kw_only=True):
     target_assignment: Annotated[list[PartitionName], says("the partitions assigned to it")]
 
 
-class ConsumerGroupDetails(Item, frozen=True, kw_only=True):
+class ConsumerGroupDetails(ConsumerGroupName, frozen=True, kw_only=True):
     """A described consumer group."""
 
-    group: Annotated[str, says("its id")]
-    type: Annotated[str, says("its type: `Classic`")]
-    state: Annotated[str, says("its state: `Stable`, `Empty`, `PreparingRebalance` …")]
     assignor: Annotated[str | None, says("the assignor that its members agreed on; null: none")]
     generation: Annotated[int, says("its generation, which grows with each rebalance")]
     member_count: Annotated[int, says("number of members")]
@@ -202,7 +214,7 @@ class ConsumerGroupDescriptions(Document, frozen=True, kw_only=True):
 # -- transactions, applications
 
 
-class TransactionName(Item, frozen=True, kw_only=True):
+class TransactionName(Document, frozen=True, kw_only=True):
     """A transactional id."""
 
     transactional_id: Annotated[str, says("the id")]
@@ -228,7 +240,7 @@ class TransactionDetails(Document, frozen=True, kw_only=True):
     transaction_timeout_ms: Annotated[int | None, says("the producer's timeout in ms; null: not known")]
 
 
-class ProducerDetails(Item, frozen=True, kw_only=True):
+class ProducerDetails(Document, frozen=True, kw_only=True):
     """A producer of a partition."""
 
     producer_id: Annotated[int, says("its id")]
@@ -237,21 +249,17 @@ class ProducerDetails(Item, frozen=True, kw_only=True):
     last_timestamp: Annotated[int, says("when it last wrote, in ms since 1970")]
 
 
-class ProducerList(Document, frozen=True, kw_only=True):
+class ProducerList(PartitionName, frozen=True, kw_only=True):
     """The producers of a partition."""
 
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
     producers: list[ProducerDetails]
 
 
-class HangingTransactions(Document, frozen=True, kw_only=True):
+class HangingTransactions(TransactionList, frozen=True, kw_only=True):
     """The hanging transactions: always none, since a transaction is one commit."""
 
-    transactions: list[TransactionName]
 
-
-class ApplicationDetails(Item, frozen=True, kw_only=True):
+class ApplicationDetails(Document, frozen=True, kw_only=True):
     """An application whose newest write number is remembered."""
 
     application: Annotated[str, says("its `txnAppId`, or a streaming query's id")]
@@ -268,7 +276,7 @@ class ApplicationList(Document, frozen=True, kw_only=True):
 # -- brokers, cluster
 
 
-class BrokerDetails(Item, frozen=True, kw_only=True):
+class BrokerDetails(Document, frozen=True, kw_only=True):
     """A broker, which is a storage location."""
 
     broker: Annotated[int, says("its id")]
@@ -303,7 +311,7 @@ class ClusterIdentity(Document, frozen=True, kw_only=True):
     cluster_id: Annotated[str, says("its id")]
 
 
-class Endpoint(Item, frozen=True, kw_only=True):
+class Endpoint(Document, frozen=True, kw_only=True):
     """The location of a broker."""
 
     id: Annotated[int, says("the broker's id")]
@@ -322,7 +330,7 @@ class EndpointList(Document, frozen=True, kw_only=True):
     endpoints: list[Endpoint]
 
 
-class ClusterBroker(Item, frozen=True, kw_only=True):
+class ClusterBroker(Document, frozen=True, kw_only=True):
     """A broker of a described cluster."""
 
     broker: Annotated[int, says("its id")]
@@ -332,7 +340,7 @@ class ClusterBroker(Item, frozen=True, kw_only=True):
     cordoned: Annotated[bool, says("whether it gets no new replicas")]
 
 
-class ClusterTopic(Item, frozen=True, kw_only=True):
+class ClusterTopic(Document, frozen=True, kw_only=True):
     """A topic of a described cluster."""
 
     topic: Annotated[str, says("its name")]
@@ -361,7 +369,7 @@ class ClusterDescription(Document, frozen=True, kw_only=True):
     topics: list[ClusterTopic]
 
 
-class LogDirPartition(Item, frozen=True, kw_only=True, rename="camel"):
+class LogDirPartition(Document, frozen=True, kw_only=True, rename="camel"):
     """A replica in a log dir; Kafka's names."""
 
     partition: Annotated[str, says("topic and number, as `orders-0`")]
@@ -370,7 +378,7 @@ class LogDirPartition(Item, frozen=True, kw_only=True, rename="camel"):
     is_future: Annotated[bool, says("whether a reassignment is adding it")]
 
 
-class LogDir(Item, frozen=True, kw_only=True, rename="camel"):
+class LogDir(Document, frozen=True, kw_only=True, rename="camel"):
     """The only log dir of a broker; Kafka's names."""
 
     log_dir: Annotated[str, says("the broker's location")]
@@ -378,7 +386,7 @@ class LogDir(Item, frozen=True, kw_only=True, rename="camel"):
     partitions: Annotated[list[LogDirPartition], says("the replicas there; none with an error")]
 
 
-class LogDirBroker(Item, frozen=True, kw_only=True, rename="camel"):
+class LogDirBroker(Document, frozen=True, kw_only=True, rename="camel"):
     """A broker with its log dir; Kafka's names."""
 
     broker: Annotated[int, says("its id")]
@@ -395,11 +403,9 @@ class LogDirDescription(Document, frozen=True, kw_only=True, rename="camel"):
 # -- replicas
 
 
-class ElectionOutcome(Item, frozen=True, kw_only=True):
+class ElectionOutcome(PartitionName, frozen=True, kw_only=True):
     """The outcome of an election."""
 
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
     outcome: Annotated[
         Literal["elected", "not-needed", "failed"], says("`not-needed`: the partition already has the right leader")
     ]
@@ -413,11 +419,9 @@ class ElectionResult(Document, frozen=True, kw_only=True):
     partitions: list[ElectionOutcome]
 
 
-class ReassignmentDetails(Item, frozen=True, kw_only=True):
+class ReassignmentDetails(PartitionName, frozen=True, kw_only=True):
     """A partition whose replicas are being reassigned."""
 
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
     replicas: Annotated[list[int], says("its replicas, including those being added")]
     adding_replicas: Annotated[list[int], says("the replicas being added")]
     removing_replicas: Annotated[list[int], says("the replicas being removed")]
@@ -429,11 +433,9 @@ class ReassignmentList(Document, frozen=True, kw_only=True):
     reassignments: list[ReassignmentDetails]
 
 
-class ReassignmentStatus(Item, frozen=True, kw_only=True):
+class ReassignmentStatus(PartitionName, frozen=True, kw_only=True):
     """The progress of a reassignment."""
 
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
     state: Annotated[
         Literal["completed", "in-progress", "differs"],
         says("`differs`: no reassignment is in progress, and the replicas are not those of the file"),
@@ -449,11 +451,9 @@ class ReassignmentVerification(Document, frozen=True, kw_only=True):
     throttles_cleared: Annotated[bool, says("whether the throttle was lifted")]
 
 
-class DeletedRecords(Item, frozen=True, kw_only=True):
+class DeletedRecords(PartitionName, frozen=True, kw_only=True):
     """The outcome for a partition."""
 
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
     low_watermark: Annotated[int | None, says("its new log start offset; null: nothing was deleted")]
     error: Annotated[str | None, says("why nothing was deleted")]
 
@@ -464,11 +464,9 @@ class RecordDeletion(Document, frozen=True, kw_only=True):
     partitions: list[DeletedRecords]
 
 
-class ReplicaLag(Item, frozen=True, kw_only=True):
+class ReplicaLag(PartitionName, frozen=True, kw_only=True):
     """The largest lag of the replicas of a partition."""
 
-    topic: Annotated[str, says("the topic")]
-    partition: Annotated[int, says("the partition")]
     lag: Annotated[int, says("number of records that the replica lacks at the end")]
     offset: Annotated[int, says("the offset up to which the replica is complete")]
 
@@ -508,7 +506,7 @@ class FsckReport(Report, kw_only=True):
     counts: Annotated[dict[str, int], says("number of findings by severity")]
 
 
-class VacuumFile(Item, frozen=True, kw_only=True):
+class VacuumFile(Document, frozen=True, kw_only=True):
     """A file that is not part of the log."""
 
     broker: Annotated[int, says("the broker that has it")]
@@ -534,7 +532,7 @@ class VacuumResult(Document, frozen=True, kw_only=True):
 # -- measurements
 
 
-class Latencies(Item, frozen=True, kw_only=True):
+class Latencies(Document, frozen=True, kw_only=True):
     """Milliseconds from `send` to the commit."""
 
     avg: Annotated[float, says("the mean")]
@@ -545,7 +543,7 @@ class Latencies(Item, frozen=True, kw_only=True):
     p999: Annotated[int, says("the 99.9th percentile")]
 
 
-class SendingRate(Item, frozen=True, kw_only=True):
+class SendingRate(Document, frozen=True, kw_only=True):
     """The throughput and latencies of sent records."""
 
     records: Annotated[int, says("number of records sent")]
@@ -598,6 +596,126 @@ class EndToEndLatency(Document, frozen=True, kw_only=True):
     p50_ms: Annotated[int, says("the 50th percentile")]
     p99_ms: Annotated[int, says("the 99th percentile")]
     p999_ms: Annotated[int, says("the 99.9th percentile")]
+
+
+# -- dump-log, one object per line, so that memory holds at most one batch; jobs
+
+
+class DumpedRun(Document, frozen=True, kw_only=True):
+    """A run of the file's batches that the commit log names."""
+
+    topic: Annotated[str, says("the topic")]
+    partition: Annotated[int, says("the partition")]
+    base_offset: Annotated[int, says("its first offset")]
+    end_offset: Annotated[int, says("the offset after its last one")]
+    records: Annotated[int, says("number of records; fewer than offsets if compaction removed some")]
+    first_batch: Annotated[int, says("the number of its first batch in the file, from 0")]
+    batches: Annotated[int, says("number of batches")]
+    commit_version: Annotated[int, says("the commit that names it")]
+
+
+class DumpedStart(Document, frozen=True, kw_only=True):
+    """What is known about a file before its contents are read."""
+
+    base_offset: Annotated[int, says("the offset in its name, which its writer expected")]
+    runs: Annotated[
+        list[DumpedRun] | None,
+        says("with `--bootstrap-server`: its runs in the commit log; empty: no commit names it; null: not looked up"),
+    ]
+    index_fault: Annotated[str | None, says("the fault of the `.index`, or that it is missing")]
+
+
+class DumpedRecord(Document, frozen=True, kw_only=True):
+    """A record."""
+
+    offset: Annotated[int, says("its offset")]
+    timestamp_ms: Annotated[int, says("its time, in ms since 1970, of its batch's `timestamp_type`")]
+    key_size: Annotated[int | None, says("bytes of its key; null: it has none")]
+    value_size: Annotated[int | None, says("bytes of its value; null: it has none")]
+    sequence: Annotated[int | None, says("its sequence number; null: its producer set none")]
+    header_keys: Annotated[list[str], says("the keys of its headers, in their order")]
+    key: Annotated[
+        str | None, says("its key as decoded by `--key-decoder-class`; null: none, or contents were not requested")
+    ]
+    value: Annotated[str | None, says("its value, likewise")]
+
+
+class DumpedBatch(Document, frozen=True, kw_only=True):
+    """A batch of a `.log`."""
+
+    base_offset: Annotated[int, says("its first offset")]
+    last_offset: Annotated[int | None, says("its last offset; null: not known")]
+    count: Annotated[int | None, says("number of records; null: not known")]
+    base_sequence: Annotated[int | None, says("the sequence number of its first record; null: none")]
+    last_sequence: Annotated[int | None, says("that of its last record; null: none")]
+    producer_id: Annotated[int | None, says("its producer; null: none, or not known")]
+    producer_epoch: Annotated[int | None, says("the producer's epoch")]
+    leader_epoch: Annotated[int, says("the leader epoch of its partition; 0 unless the commit log was read")]
+    delete_horizon_ms: Annotated[int | None, says("when compaction may drop its tombstones; null: not set")]
+    position: Annotated[int, says("its position in the file, in bytes")]
+    size_bytes: Annotated[int, says("its size in the file")]
+    timestamp_type: Annotated[Literal["CreateTime", "LogAppendTime"], says("the type of its records' timestamps")]
+    max_timestamp_ms: Annotated[int | None, says("its newest timestamp, in ms since 1970; null: not known")]
+    magic: Annotated[int, says("the version of sparklog's format")]
+    codec: Annotated[str, says("its compression: `none`, `gzip`, `snappy`, `lz4` or `zstd`")]
+    crc: Annotated[int, says("the CRC32C of the whole message")]
+    fault: Annotated[str | None, says("what is wrong with it; null: no fault was found")]
+    records: Annotated[
+        list[DumpedRecord] | None, says("with `--deep-iteration` or `--print-data-log`; null without, or with a fault")
+    ]
+
+
+class DumpedEntry(Document, frozen=True, kw_only=True):
+    """An entry of an `.index`."""
+
+    offset: Annotated[int, says("the first offset of a batch")]
+    position: Annotated[int, says("the position of that batch in the `.log`, in bytes")]
+
+
+class DumpedMismatch(Document, frozen=True, kw_only=True):
+    """A difference between the `.index` and the `.log` in the entry of a batch."""
+
+    batch: Annotated[int, says("the batch's number in the file, from 0")]
+    what: Annotated[Literal["offset", "position", "size", "crc", "timestamp"], says("what differs")]
+    index: Annotated[int | None, says("the value in the `.index`; null: none")]
+    log: Annotated[int | None, says("the value in the `.log`; null: none")]
+
+
+class DumpedEnd(Document, frozen=True, kw_only=True):
+    """The result of reading a file."""
+
+    sound: Annotated[bool, says("whether no fault was found; if any file is not sound, the exit code is 1")]
+    complete: Annotated[bool, says("false if `--max-bytes` ended the reading, and the rest was not read")]
+    mismatches: Annotated[list[DumpedMismatch], says("of an `.index`: its differences from the `.log`")]
+    fault: Annotated[str | None, says("a fault outside the batches")]
+    trailing_bytes: Annotated[int, says("bytes at the end that belong to no batch")]
+
+
+class DumpedLine(Document, frozen=True, kw_only=True):
+    """One of many lines, each an object of this type: for each file a `start`, then a `batch` for each batch of a
+    `.log`, or an `entry` for each entry of an `.index`, then the `end`. The other three fields are null. A file without
+    an `end` could not be read completely; the error is on standard error. Other kinds of files have no lines."""
+
+    file: Annotated[str, says("the file, as `--files` names it")]
+    start: DumpedStart | None = None
+    batch: DumpedBatch | None = None
+    entry: DumpedEntry | None = None
+    end: DumpedEnd | None = None
+
+
+class JobFile(Document, frozen=True, kw_only=True):
+    """A program for spark-submit."""
+
+    name: Annotated[str, says("its name, as in `python -m sparklog.jobs.NAME`")]
+    path: Annotated[str, says("the file that spark-submit takes")]
+    description: Annotated[str, says("what it does, in one sentence")]
+
+
+class JobList(Document, frozen=True, kw_only=True):
+    """The programs for spark-submit that are installed with sparklog, by name."""
+
+    jobs: list[JobFile]
+    conf: Annotated[str, says("the folder with Spark settings")]
 
 
 DOCUMENTS: dict[str, type[Struct]] = {

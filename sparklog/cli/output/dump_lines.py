@@ -1,4 +1,4 @@
-"""Formats the output of ``sparklog dump-log``: the lines of kafka-dump-log, from the documents (``dump_documents``).
+"""Formats the output of ``sparklog dump-log``: the lines of kafka-dump-log, from the documents (``documents``).
 
 Faults go to standard error, with ``--json`` as well.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparklog.cli.arguments.parser import complain
-from sparklog.cli.output.dump_documents import DumpedBatch, DumpedEnd, DumpedLine, DumpedRecord, DumpedRun, DumpedStart
+from sparklog.cli.output.documents import DumpedBatch, DumpedEnd, DumpedLine, DumpedRecord, DumpedRun, DumpedStart
 from sparklog.types import printable
 
 
@@ -32,7 +32,6 @@ def lines(line: DumpedLine, with_metadata: bool, with_contents: bool) -> Iterato
 
 
 def complain_of(line: DumpedLine) -> None:
-    """Print faults on standard error."""
     if line.start is not None and line.start.index_fault:
         complain(line.start.index_fault)
     elif line.batch is not None and line.batch.fault:

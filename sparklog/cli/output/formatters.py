@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Mapping
 
-from sparklog.cli.arguments.parser import UsageError, complain, logger
+from sparklog.cli.arguments.client_properties import known_properties
+from sparklog.cli.arguments.parser import UsageError, logger
 from sparklog.cli.output.deserializers import Deserializer, deserializer
 from sparklog.client.consumer.offsets_topic import GROUP_KEY_VERSION, OffsetKey, OffsetValue, read_key, read_value
 from sparklog.client.reader import ConsumerRecord
@@ -41,14 +42,15 @@ class MessageFormatter:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        settings = {**PROPERTIES, **_drop_unknown(properties)}
+        settings = known_properties(properties, PROPERTIES, "formatter", lambda name: ".deserializer." in name)
         self._flags = {name: settings[name].strip().lower() == "true" for name in settings if name.startswith("print.")}
         self._separator = settings["key.separator"].encode()
         self._line_end = settings["line.separator"].encode()
         self._headers_separator = settings["headers.separator"].encode()
         self._null = settings["null.literal"].encode()
         self._key, self._value, self._header = (
-            _optional(settings[f"{part}.deserializer"]) for part in ("key", "value", "headers")
+            deserializer(name) if (name := settings[f"{part}.deserializer"]) else None
+            for part in ("key", "value", "headers")
         )
 
     @property
@@ -136,8 +138,6 @@ class OffsetsMessageFormatter(MessageFormatter):
 
 
 class JsonOffsetsMessageFormatter(OffsetsMessageFormatter):
-    """Prints offsets in the format of Kafka 4."""
-
     def _line(self, key: OffsetKey, value: OffsetValue | None) -> str:
         of_key = {"group": key.group, "topic": key.topic, "partition": key.partition}
         of_value = None
@@ -168,8 +168,6 @@ class GroupMetadataMessageFormatter(MessageFormatter):
 
 
 class JsonGroupMetadataMessageFormatter(GroupMetadataMessageFormatter):
-    """Prints groups in the format of Kafka 4."""
-
     def _line(self, group: str) -> str:
         return _json({"key": {"type": GROUP_KEY_VERSION, "data": {"group": group}}, "value": None})
 
@@ -199,20 +197,3 @@ def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
         supported = ", ".join(FORMATTERS)
         raise UsageError(f"unknown formatter {name!r}: must be one of {supported}{did_you_mean(simple, FORMATTERS)}")
     return _KAFKA_4.get(name, FORMATTERS[simple])(properties)
-
-
-def _optional(name: str) -> Deserializer | None:
-    return deserializer(name) if name else None
-
-
-def _drop_unknown(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the known properties. Others are ignored, as by Kafka's tool, but with a warning."""
-    kept: dict[str, str] = {}
-    for name, value in properties.items():
-        if name in PROPERTIES:
-            kept[name] = value
-        elif ".deserializer." in name:
-            logger.debug("property %s has no effect here", name)
-        else:
-            complain(f"WARN: ignoring unknown property {name!r} of the formatter{did_you_mean(name, PROPERTIES)}")
-    return kept

@@ -29,7 +29,6 @@ class _Owner(NamedTuple):
 
 
 def describe(state: State, name: str, group: GroupState, offsets: bool, members: bool) -> ConsumerGroupDetails:
-    """Return the group, with its offsets and members if requested."""
     return ConsumerGroupDetails(
         group=name,
         type=TYPE,
@@ -63,16 +62,14 @@ def _exists(state: State, partition: TopicPartition) -> bool:
 
 def _offset(state: State, partition: TopicPartition, offset: GroupOffset | None, owner: _Owner) -> OffsetDetails:
     end = state.partition(partition.topic, partition.partition).high_watermark
-    return OffsetDetails(
+    return OffsetDetails.of(
+        owner,
         topic=partition.topic,
         partition=partition.partition,
         leader_epoch=None if offset is None or offset.leader_epoch < 0 else offset.leader_epoch,
         current_offset=None if offset is None else offset.offset,
         log_end_offset=end,
         lag=None if offset is None else end - offset.offset,
-        consumer_id=owner.consumer_id,
-        host=owner.host,
-        client_id=owner.client_id,
     )
 
 
@@ -89,4 +86,4 @@ def _member(group: GroupState, consumer: str) -> MemberDetails:
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[PartitionName]:
-    return [PartitionName(topic=partition.topic, partition=partition.partition) for partition in sorted(partitions)]
+    return [PartitionName.of(partition) for partition in sorted(partitions)]

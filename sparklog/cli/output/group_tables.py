@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sparklog.cli.output.documents import ConsumerGroupDetails, MemberDetails, OffsetDetails, PartitionName
-from sparklog.types import printable
+from sparklog.cli.output.tables import table
 
 MISSING = "-"
 NO_COORDINATOR = "- (-)"
@@ -39,7 +39,6 @@ def _offset_row(name: str, offset: OffsetDetails, verbose: bool) -> list[object]
 
 
 def members(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
-    """Return the table's header and one line per member."""
     group_members = group.members or []
     static = any(member.group_instance_id for member in group_members)
     header = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if static else []), "HOST", "CLIENT-ID", "#PARTITIONS"]
@@ -80,10 +79,4 @@ def states(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> list[str]:
-    """Pad columns to their width, or, if it is negative, to at least its absolute value and their longest value."""
-    texts = [list(header), *([printable(value) for value in row] for row in rows)]
-    padded = [
-        max([-width, *(len(row[column]) for row in texts)]) if width < 0 else width
-        for column, width in enumerate(widths)
-    ]
-    return [" ".join(value.ljust(width) for value, width in zip(row, padded, strict=True)).rstrip() for row in texts]
+    return [line.rstrip() for line in table([header, *rows], widths)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 def add_json(options: CommandParser, which: str = "", what: str = "one JSON object") -> None:
     """Add the option; ``which`` names the actions that support it, ``what`` is printed."""
-    options.add_argument(
-        "--json", action="store_true", help=f"{which}{': ' if which else ''}print {what} (docs/cli-json.md)"
-    )
+    options.add_switch("--json", f"{which}{': ' if which else ''}print {what} (docs/cli-json.md)")
 
 
 def metrics_of(client: Producer | Consumer, options: argparse.Namespace) -> dict[str, dict[str, float | None]] | None:
@@ -37,6 +36,15 @@ def metrics_of(client: Producer | Consumer, options: argparse.Namespace) -> dict
     return {
         group: {name: number(value) for name, value in values.items()} for group, values in client.metrics().items()
     }
+
+
+def print_document(document: Struct, as_json: bool, lines: Iterable[str]) -> None:
+    """Print a document as JSON, or else these lines, which a generator then need not make."""
+    if as_json:
+        print_json(document)
+        return
+    for line in lines:
+        print(line)
 
 
 def print_json(document: Struct) -> None:

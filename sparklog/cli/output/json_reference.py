@@ -50,12 +50,10 @@ def schema() -> dict[str, Any]:
 
 
 def render_schema() -> str:
-    """Return the text of docs/cli-json.schema.json."""
     return json.dumps(schema(), indent=1) + "\n"
 
 
 def render_document() -> str:
-    """Return the text of docs/cli-json.md."""
     definitions = schema()["$defs"]
     parts = [HEAD]
     written: set[str] = set()

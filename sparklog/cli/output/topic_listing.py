@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def listing(state: State, names: Iterable[str]) -> TopicNames:
-    """Return the document of the topics with these names."""
-    from sparklog.client.consumer.offsets_topic import described_topic
+    from sparklog.client.admin.offsets_topic import described_topic
     from sparklog.protocol.names import is_internal_topic
 
     return TopicNames(
@@ -58,10 +57,10 @@ def descriptions(
 
 
 def _partition(number: int, partition: PartitionState) -> PartitionDetails:
-    return PartitionDetails(
+    return PartitionDetails.of(
+        partition,
         partition=number,
         leader=partition.leader if partition.leader >= 0 else None,
-        leader_epoch=partition.leader_epoch,
         replicas=list(partition.replicas),
         isr=list(partition.isr),
         adding_replicas=list(partition.adding),

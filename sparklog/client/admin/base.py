@@ -157,13 +157,11 @@ def with_deadlines(without: Collection[str]) -> Callable[[_Client], _Client]:
 
 
 def _add_deadline(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(method)
-
     @functools.wraps(method)
     def call(self: AdminBase, *args: Any, **options: Any) -> Any:
         if getattr(_current_call, "active", False):
             return method(self, *args, **options)
-        timeout_ms = signature.bind(self, *args, **options).arguments.get("timeout_ms")
+        timeout_ms = inspect.signature(method).bind(self, *args, **options).arguments.get("timeout_ms")
 
         def run() -> Any:
             _current_call.active = True

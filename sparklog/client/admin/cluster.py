@@ -5,6 +5,7 @@ Methods of Kafka that make no sense here exist, and raise an error that says why
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from sparklog.client.admin.base import Result
@@ -13,6 +14,7 @@ from sparklog.client.admin.transactions import coordinator_of
 from sparklog.errors import InvalidRequestError, SecurityDisabledError
 from sparklog.log.checkpoints.checkpoint import read_newest
 from sparklog.log.layout import read_boundary
+from sparklog.protocol.log_time import decide_reset
 
 PERMISSIONS = (
     "there are no servers that could check it: the permissions of the storage decide which clients may read and write, "
@@ -68,7 +70,8 @@ class ClusterAdmin(BrokerAdmin):
 
     def reset_time(self) -> int:
         """Set the log's time back to the present if it is ahead; return by how many ms, 0 if it is not."""
-        return self._opened().reset_time()
+        coordinator = self._opened()
+        return coordinator.submit(partial(decide_reset, now_ms=coordinator.log.storage_clock.now_ms()))
 
     # -- requests that would need a server
 

@@ -24,7 +24,7 @@ from sparklog.client.admin.types import (
     PlannedOffset,
     member_of,
 )
-from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
+from sparklog.coordinator.group_liveness import abandoned_emptied, submit_without_dead_members
 from sparklog.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
@@ -38,6 +38,13 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol import state as states
+from sparklog.protocol.decide.groups import (
+    GroupCommit,
+    commit_group_offsets,
+    delete_group,
+    delete_group_offsets,
+    leave_group,
+)
 from sparklog.protocol.group.membership import held_partitions, member_of_instance
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import GroupOffset, MemberState, Partitions, State
@@ -117,7 +124,7 @@ class GroupAdmin(AdminBase):
         results: dict[str, str] = {}
         for name in dict.fromkeys(as_list(group_ids, "group_ids")):
             try:
-                without_dead_members(coordinator, name, partial(coordinator.delete_group, name))
+                submit_without_dead_members(coordinator, name, partial(delete_group, group=name))
             except (GroupIdNotFoundError, NonEmptyGroupError) as error:
                 if raise_errors:
                     raise
@@ -149,7 +156,8 @@ class GroupAdmin(AdminBase):
                 reasons += [member.reason] if member.reason else []
         if names_by_id:
             reason = reasons[0] if reasons else "removed"
-            for member_id in coordinator.leave_group(group_id, list(names_by_id), reason=reason):
+            leave = partial(leave_group, group=group_id, members=list(names_by_id), reason=reason)
+            for member_id in coordinator.submit(leave):
                 results[names_by_id[member_id]] = NoError
         return results
 
@@ -199,8 +207,8 @@ class GroupAdmin(AdminBase):
             if raise_errors or _exists(state, partition):
                 wanted[partition[0], partition[1]] = position
         try:
-            coordinator = self._opened()
-            without_dead_members(coordinator, group_id, lambda: coordinator.commit_offsets(group_id, wanted))
+            commit = partial(commit_group_offsets, commit=GroupCommit(group=group_id, offsets=wanted))
+            submit_without_dead_members(self._opened(), group_id, commit)
         except UnknownMemberIdError:
             if raise_errors:
                 raise
@@ -277,9 +285,8 @@ class GroupAdmin(AdminBase):
         for of_topic in by_topic.values():
             outcome: ErrorClass = NoError
             try:
-                coordinator = self._opened()
-                delete = partial(coordinator.delete_group_offsets, group_id, of_topic)
-                without_dead_members(coordinator, group_id, delete)
+                delete = partial(delete_group_offsets, group=group_id, partitions=of_topic)
+                submit_without_dead_members(self._opened(), group_id, delete)
             except NonEmptyGroupError as error:
                 if raise_errors:
                     raise GroupSubscribedToTopicError(error.message, **error.context) from error

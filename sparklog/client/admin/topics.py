@@ -40,8 +40,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.decide import segments as decide_segments
+from sparklog.protocol.decide.brokers import is_online
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.elections import is_online
 from sparklog.protocol.decide.topics import NewTopic as TopicRequest
 from sparklog.protocol.decide.topics import create_partitions, create_topic
 from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
@@ -98,7 +98,7 @@ class TopicAdmin(AdminBase):
         wanted = _parse_new_topics(new_topics)
         names = [new.name for new in wanted]
         coordinator = self._opened()
-        ids = [coordinator.new_topic_id() for _ in wanted]
+        ids = [coordinator.log.ids.topic_id() for _ in wanted]
         names_by_key: dict[str, str] = {}
 
         def create(state: State, index: int) -> Decision[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import NoReturn
 
 from sparklog.client.admin.base import AdminBase, Result, as_list
@@ -30,6 +31,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol import state as states
 from sparklog.protocol.decide import expiry as decide_expiry
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
@@ -127,7 +129,7 @@ class TransactionAdmin(AdminBase):
         names = list(transactional_ids)
         self.describe_transactions(names)
         for name in names:
-            self._opened().init_producer(name)
+            self._opened().submit(partial(init_producer, transactional_id=name))
 
     def forget_transactional_ids(self, transactional_ids: Iterable[str]) -> None:
         """Expire these transactional ids: their producers can no longer commit, and a new one gets a new producer id.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
@@ -323,7 +323,8 @@ def deserializer(name: str, given: object) -> Deserialize | None:
     method: Any = getattr(given, "deserialize", None)
     if method is not None and callable(method):
         if takes(method, "topic", [], b""):
-            return cast("Deserialize", method)
+            deserialize: Deserialize = method
+            return deserialize
         return lambda topic, headers, data: method(topic, data)
     if callable(given):
         function: Any = given

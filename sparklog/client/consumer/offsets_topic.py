@@ -41,7 +41,7 @@ from sparklog.log.records.fetch import TimedOffset
 from sparklog.log.records.records import Records
 from sparklog.protocol.commits import Commit
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
-from sparklog.protocol.state import PartitionState, State, TopicState
+from sparklog.protocol.state import State
 from sparklog.types import CREATE_TIME, EARLIEST, LATEST
 
 __all__ = [
@@ -52,9 +52,7 @@ __all__ = [
     "ConsumerReader",
     "OffsetKey",
     "OffsetValue",
-    "described_topic",
     "group_key",
-    "listed_topics",
     "offset_key",
     "offset_value",
     "partition_of",
@@ -63,8 +61,6 @@ __all__ = [
 ]
 
 _CACHED_COMMITS = 1024
-_TOPIC_ID = "A" * 22
-"""Kafka's zero id, which stands for no topic id."""
 
 
 class OffsetKey(NamedTuple):
@@ -116,19 +112,6 @@ def _read_string(data: bytes) -> tuple[str, bytes]:
     if not 0 <= length <= len(data) - 2:
         raise struct.error("the length of a string exceeds the remaining bytes")
     return data[2 : 2 + length].decode(), data[2 + length :]
-
-
-def listed_topics(state: State) -> list[str]:
-    """Return the topics that tools list: those of the cluster, and this one once there are groups, as in Kafka."""
-    return sorted({*state.topics, CONSUMER_OFFSETS_TOPIC}) if state.groups else sorted(state.topics)
-
-
-def described_topic(state: State, name: str) -> TopicState:
-    """Return a topic as tools describe it. This one is on broker 0, the root. Raises UnknownTopicOrPartitionError."""
-    if name != CONSUMER_OFFSETS_TOPIC:
-        return state.topic(name)
-    partition = PartitionState(replicas=(0,), isr=(0,), leader=0)
-    return TopicState(name=name, topic_id=_TOPIC_ID, created_ms=0, partitions=(partition,) * PARTITIONS)
 
 
 class ConsumerReader(LogReader):

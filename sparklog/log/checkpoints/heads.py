@@ -7,7 +7,7 @@ A part is one JSON object: rows by kind, each the entry's key and its body, or n
      "partitions":[["orders",0,{"replicas":[0],"isr":[0],"leader":0,"log_end_offset":3,…}],["orders",1,null]],…}
 
 Rows are as fine as changes are: an append rewrites one partition, its topic's checksum and one producer, not the other
-partitions, producers and offsets beside them. The kinds are those of ``fold.ENTRIES``, and ``cluster``: whatever the
+partitions, producers and offsets beside them. The kinds are those of ``fold.Entry``, and ``cluster``: whatever the
 state has besides.
 
 Rules: pure; fields with their default are omitted; unknown fields are ignored: the manifest states an incompatible
@@ -20,7 +20,7 @@ import gc
 import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from immutables import Map
@@ -170,7 +170,7 @@ def encode_rows(rows: Rows) -> bytes:
 
 def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
     """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
-    return cast("dict[str, list[Row]]", msgspec.structs.asdict(_RAW_DECODER.decode(data)))
+    return msgspec.structs.asdict(_RAW_DECODER.decode(data))
 
 
 def assemble(parts: Iterable[BytesLike]) -> State:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -71,7 +71,7 @@ class Lists:
 
     def of(self, topic_id: str) -> TopicList:
         """Return the list of a topic, empty if it has none."""
-        return cast(TopicList, self._topics.get(topic_id, _NONE))
+        return self._topics.get(topic_id, _NONE)
 
     def files(self) -> list[FileReference]:
         """Return all files that the lists name."""
@@ -143,7 +143,7 @@ def encode_rows(rows: Rows) -> bytes:
 
 def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
     """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
-    return cast("dict[str, list[Row]]", msgspec.structs.asdict(_ROWS_DECODER.decode(data)))
+    return msgspec.structs.asdict(_ROWS_DECODER.decode(data))
 
 
 def _from_rows(parts: Iterable[Rows]) -> Lists:

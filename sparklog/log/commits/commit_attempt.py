@@ -38,6 +38,7 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits.commit_files import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import read_boundary, read_certain_boundary
+from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import (
     FORMAT,
@@ -84,7 +85,7 @@ class PreparedCommit(NamedTuple):
         return len(self.encoded.data) + len(self.encoded.spilled)
 
 
-def prepare_commit(draft: Draft, write_id: str, writer: str) -> PreparedCommit:
+def prepare_commit(draft: Draft, write_id: str, writer: str, settings: LogSettings = DEFAULTS) -> PreparedCommit:
     """Return the commit of a draft. Its time is the draft's; if it resets the log's time, the time that it resets to.
 
     Pure. Raises RecordListTooLargeError, InvalidRequestError, CorruptMetadataError as ``Draft.apply``.
@@ -104,7 +105,7 @@ def prepare_commit(draft: Draft, write_id: str, writer: str) -> PreparedCommit:
         actions=list(draft.actions),
     )
     check_follows(draft.base, commit)
-    encoded = encode_to_store(commit)
+    encoded = encode_to_store(commit, settings.max_inline_actions)
     state = draft.finish(commit.version, encoded.digest, commit.format)
     return PreparedCommit(draft.base, commit, encoded, Folded(state, draft.touched))
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.errors import (
@@ -27,7 +29,7 @@ from sparklog.errors import (
 )
 from sparklog.log.layout import CHECKPOINTS, read_boundary, read_cluster_file
 from sparklog.log.parallel import map_parallel
-from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest, with_actions
+from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
 from sparklog.store.base import Store
 
@@ -52,7 +54,8 @@ def complete_commit(store: Store, data: bytes, version: int) -> StoredCommit:
     if commit.spilled is None:
         return StoredCommit(commit, digest, len(data))
     actions = decode_actions(_read_spilled(store, commit.spilled, version), commit.spilled, version)
-    return StoredCommit(with_actions(commit, actions), digest, len(data) + commit.spilled.size)
+    complete = replace(commit, actions=actions, spilled=None)
+    return StoredCommit(complete, digest, len(data) + commit.spilled.size)
 
 
 def _read_spilled(store: Store, spilled: SpilledActions, version: int) -> bytes:

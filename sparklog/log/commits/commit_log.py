@@ -513,7 +513,7 @@ class CommitLog:
         with self._lock:
             if self._torn or draft.base is not self._state:  # decided on a state that was replaced since
                 return Outcome.LOST
-            prepared = prepare_commit(draft, self.ids.write_id(), self._writer)
+            prepared = prepare_commit(draft, self.ids.write_id(), self._writer, self.settings)
             version = prepared.commit.version
             outcome = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)
             if outcome is Outcome.REMOVED:

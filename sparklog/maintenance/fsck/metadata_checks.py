@@ -52,7 +52,7 @@ from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding
 from sparklog.maintenance.fsck.log_end import commits_beyond
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
-from sparklog.protocol.fold import apply
+from sparklog.protocol.fold import fold
 from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
@@ -125,7 +125,7 @@ def catch_up(store: Store, metadata: Metadata) -> Metadata:
     while True:
         try:
             commit, digest, _ = commit_files.read_commit(store, state.version + 1)
-            state = apply(state, commit, digest)
+            state = fold(state, commit, digest).state
         except (CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
             break
         lists.take(commit)
@@ -461,7 +461,7 @@ class _Replay:
     def _apply(self, commit: Commit, digest: str) -> None:
         assert self._state is not None
         try:
-            self._state = apply(self._state, commit, digest)
+            self._state = fold(self._state, commit, digest).state
         except CorruptionError as error:
             self._break()
             self._open.append(_of_commit(kinds.BROKEN_CHAIN, commit.version, error.message))

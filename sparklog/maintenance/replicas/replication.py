@@ -27,7 +27,8 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.maintenance.replicas.file_copies import CopyResult, CopyTask, FileToCopy, copy_files
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.protocol.decide.elections import MAX_CHANGES, is_online
+from sparklog.protocol.decide.brokers import is_online
+from sparklog.protocol.decide.elections import MAX_CHANGES
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
 from sparklog.protocol.segments import index_path
 from sparklog.protocol.state import State

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
+from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry, Index, decode_index
@@ -31,6 +32,7 @@ from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
 from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
+from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
@@ -48,13 +50,15 @@ class ReplicaStores(NamedTuple):
     """The stores that a task reads and writes. Picklable if the stores are.
 
     ``stores`` by broker id; ``read`` are the brokers in read order; ``write`` are the brokers that get the files, the
-    leader first. ``ahead`` segments are fetched ahead of the one that is being read.
+    leader first. ``ahead`` segments are fetched ahead of the one that is being read. ``clock`` times the pauses before
+    a read that failed at all brokers is repeated.
     """
 
     stores: Mapping[int, Store]
     read: tuple[int, ...]
     write: tuple[int, ...]
     ahead: int = 0
+    clock: Clock = SystemClock()
 
 
 class Producer(NamedTuple):
@@ -145,7 +149,8 @@ class Source:
 
     def _from_any(self, read: Callable[[int], Result]) -> Result:
         """Return what ``read`` returns for the first broker at which it succeeds. Those that fail are tried last from
-        then on."""
+        then on. If all fail, they are tried again: a task that reads thousands of files would otherwise never finish on
+        a storage that fails one request in a thousand."""
 
         def attempt(broker: int) -> Result:
             try:
@@ -154,13 +159,16 @@ class Source:
                 self.close()
                 raise
 
-        failures: dict[int, SparklogError] = {}
-        _, result = read_any(
-            self._topic, self.segment, self._brokers, attempt, self.replicas.stores.__getitem__, failures
-        )
-        if failures:
-            self._brokers = sorted(self._brokers, key=failures.__contains__)
-        return result
+        def attempt_all() -> Result:
+            failures: dict[int, SparklogError] = {}
+            _, result = read_any(
+                self._topic, self.segment, self._brokers, attempt, self.replicas.stores.__getitem__, failures
+            )
+            if failures:
+                self._brokers = sorted(self._brokers, key=failures.__contains__)
+            return result
+
+        return retry_read(attempt_all, self.replicas.clock)
 
     def _read_index(self, broker: int) -> Index:
         store, key = self.replicas.stores[broker], self.segment.index_path

@@ -222,7 +222,7 @@ def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaS
     brokers = tuple(dict.fromkeys([partition.leader, *partition.isr]))
     stores = {broker: coordinator.store_of(broker) for broker in brokers}
     ahead = any(store.parallel_requests > 1 for store in stores.values())
-    return ReplicaStores(stores, brokers, brokers, FETCHED_AHEAD if ahead else 0)
+    return ReplicaStores(stores, brokers, brokers, FETCHED_AHEAD if ahead else 0, coordinator.log.clock)
 
 
 def target_of(coordinator: Coordinator, state: State, topic: str, partition: int) -> Target:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, StaleWriteError
 from sparklog.protocol.commits import ChangePartition, Run
-from sparklog.protocol.decide.brokers import may_lack
+from sparklog.protocol.decide.brokers import is_online, may_lack
 from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.partition_fold import holders, in_sync_after
 from sparklog.protocol.state import PartitionState, State
@@ -60,7 +60,7 @@ def brokers_to_write(
     behind = [
         broker
         for broker in partition_state.replicas
-        if broker not in partition_state.isr and broker not in resting and _is_online(state, broker)
+        if broker not in partition_state.isr and broker not in resting and is_online(state, broker)
     ]
     return (*in_sync, *behind)
 
@@ -194,18 +194,13 @@ def with_copies(
     isr = in_sync_after(partition.isr, run)
     leader, epoch = partition.leader, partition.leader_epoch
     if leader not in isr:
-        eligible = [broker for broker in partition.replicas if broker in isr and _is_online(state, broker)]
+        eligible = [broker for broker in partition.replicas if broker in isr and is_online(state, broker)]
         if not eligible:
             raise _on_none_in_sync(topic, number, partition.isr, run)
         leader, epoch = eligible[0], epoch + 1
     if acks == ACKS_ALL:
         _check_enough(state, configs, topic, number, partition.replicas, isr)
     return replace(partition, isr=isr, leader=leader, leader_epoch=epoch)
-
-
-def _is_online(state: State, broker: int) -> bool:
-    broker_state = state.brokers.get(broker)
-    return broker_state is not None and broker_state.online
 
 
 def election(topic: str, topic_id: str, number: int, partition: PartitionState) -> ChangePartition:

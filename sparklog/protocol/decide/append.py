@@ -20,14 +20,7 @@ from sparklog.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.protocol.commits import (
-    Action,
-    Append,
-    ApplicationWrite,
-    CreateTopic,
-    Run,
-    WrittenRange,
-)
+from sparklog.protocol.commits import Action, Append, ApplicationWrite, CreateTopic, Run, WrittenRange
 from sparklog.protocol.decide.acks import (
     ACKS_ALL,
     check_not_stale,
@@ -38,19 +31,10 @@ from sparklog.protocol.decide.acks import (
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
-from sparklog.protocol.decide.producers import (
-    ProducerIdentity,
-    after_transaction,
-    is_committed,
-    transaction_end,
-)
+from sparklog.protocol.decide.producers import ProducerIdentity, after_transaction, is_committed, transaction_end
 from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.file_names import NO_VERSION, begun_at
-from sparklog.protocol.names import (
-    collision_key,
-    validate_application_id,
-    validate_written_topic,
-)
+from sparklog.protocol.names import collision_key, validate_application_id, validate_written_topic
 from sparklog.protocol.partition_fold import last_sequence
 from sparklog.protocol.state import ApplicationState, PartitionState, State
 
@@ -131,7 +115,8 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
         validate_application_id(request.application)
         newest = state.applications.get(request.application)
         if newest is not None and _is_repeated(request, newest):
-            return Decision([], AppendResult([Appended(*_range_fields(r)) for r in newest.ranges], duplicate=True))
+            ranges = [Appended(r.topic, r.topic_id, r.partition, r.base_offset, r.records) for r in newest.ranges]
+            return Decision([], AppendResult(ranges, duplicate=True))
     if request.transaction is not None and is_committed(state, request.transaction):
         return Decision([], _repeat_result(state, request, request.transaction))
     creations = [creation for new in request.new_topics for creation in _create_if_missing(state, new)]
@@ -187,10 +172,6 @@ def _find_committed_offset(state: State, item: PartitionAppend, transaction: Pro
     # Only the last of many runs for a partition are recorded; all of them got consecutive offsets.
     last = producer.appends[-1]
     return last.base_offset - (last.first - item.base_sequence)
-
-
-def _range_fields(written: WrittenRange) -> tuple[str, str, int, int, int]:
-    return written.topic, written.topic_id, written.partition, written.base_offset, written.records
 
 
 def _make_application_write(request: AppendRequest, appended: list[Appended]) -> ApplicationWrite:

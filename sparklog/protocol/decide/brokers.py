@@ -73,6 +73,14 @@ def find_broker(state: State, broker: int) -> BrokerState:
     return broker_state
 
 
+def is_online(state: State, broker: int) -> bool:
+    return broker in state.brokers and state.brokers[broker].online
+
+
+def online_brokers(state: State) -> set[int]:
+    return {number for number, broker in state.brokers.items() if broker.online}
+
+
 def unregister_broker(state: State, broker: int) -> Decision[None]:
     """Remove a location that holds no replica. Raises BrokerIdNotRegisteredError, PolicyViolationError."""
     if not find_broker(state, broker).url:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -21,3 +22,18 @@ class Decision(Generic[Result]):
 
     actions: list[Action]
     result: Result
+
+
+def decide_each(
+    partitions: Iterable[tuple[str, int]], decide: Callable[[TopicPartition], Iterable[Action]]
+) -> Decision[ErrorByPartition]:
+    """Decide for each partition by itself; those for which ``decide`` raises are refused."""
+    decision: Decision[ErrorByPartition] = Decision([], {})
+    for partition in map(TopicPartition._make, partitions):
+        try:
+            decision.actions.extend(decide(partition))
+        except SparklogError as error:
+            decision.result[partition] = error
+        else:
+            decision.result[partition] = None
+    return decision

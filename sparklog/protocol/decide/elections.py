@@ -20,11 +20,10 @@ from sparklog.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
     PreferredLeaderNotAvailableError,
-    SparklogError,
 )
 from sparklog.protocol.commits import Action, ChangeBroker, ChangePartition
-from sparklog.protocol.decide.brokers import check_controller
-from sparklog.protocol.decide.decision import Decision, ErrorByPartition
+from sparklog.protocol.decide.brokers import check_controller, is_online, online_brokers
+from sparklog.protocol.decide.decision import Decision, ErrorByPartition, decide_each
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
@@ -60,15 +59,6 @@ class UncleanElection(NamedTuple):
     log_end_offset: int
     version: int
     lost: Sequence[Replacement]
-
-
-def is_online(state: State, broker: int) -> bool:
-    broker_state = state.brokers.get(broker)
-    return broker_state is not None and broker_state.online
-
-
-def online_brokers(state: State) -> set[int]:
-    return {number for number, broker in state.brokers.items() if broker.online}
 
 
 class PartitionChange:
@@ -190,19 +180,14 @@ def elect_preferred(state: State, partitions: Sequence[tuple[str, int]] | None =
     PreferredLeaderNotAvailableError. For all partitions (None) it omits those that need no election.
     """
     online = online_brokers(state)
-    actions: list[Action] = []
-    outcome: ErrorByPartition = {}
-    for topic, number in every_partition(state) if partitions is None else partitions:
-        try:
-            actions.append(_elect_preferred_leader(state, topic, number, online))
-        except ElectionNotNeededError as error:
-            if partitions is not None:
-                outcome[TopicPartition(topic, number)] = error
-        except SparklogError as error:
-            outcome[TopicPartition(topic, number)] = error
-        else:
-            outcome[TopicPartition(topic, number)] = None
-    return Decision(actions, outcome)
+    decision = decide_each(
+        every_partition(state) if partitions is None else partitions,
+        lambda partition: [_elect_preferred_leader(state, partition.topic, partition.partition, online)],
+    )
+    if partitions is not None:
+        return decision
+    needed = {name: error for name, error in decision.result.items() if not isinstance(error, ElectionNotNeededError)}
+    return Decision(decision.actions, needed)
 
 
 def every_partition(state: State) -> list[TopicPartition]:
@@ -267,17 +252,8 @@ def elect_unclean(
     """
     if epoch is not None:
         check_controller(state, epoch)
-    actions: list[Action] = []
-    outcome: ErrorByPartition = {}
-    for election in elections:
-        topic_partition = TopicPartition(election.topic, election.partition)
-        try:
-            actions += _elect_unclean_leader(state, election)
-        except SparklogError as error:
-            outcome[topic_partition] = error
-        else:
-            outcome[topic_partition] = None
-    return Decision(actions, outcome)
+    by_partition = {(election.topic, election.partition): election for election in elections}
+    return decide_each(by_partition, lambda partition: _elect_unclean_leader(state, by_partition[partition]))
 
 
 def _elect_unclean_leader(state: State, election: UncleanElection) -> list[Action]:

@@ -13,16 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sparklog.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError, SparklogError
+from sparklog.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError
 from sparklog.protocol.commits import Action
-from sparklog.protocol.decide.decision import Decision, ErrorByPartition
-from sparklog.protocol.decide.elections import (
-    PartitionChange,
-    every_partition,
-    is_online,
-    online_brokers,
-    partitions_of,
-)
+from sparklog.protocol.decide.brokers import is_online, online_brokers
+from sparklog.protocol.decide.decision import Decision, ErrorByPartition, decide_each
+from sparklog.protocol.decide.elections import PartitionChange, every_partition, partitions_of
 from sparklog.protocol.decide.segments import changed_since
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
@@ -124,25 +119,19 @@ def alter_reassignments(
     progress gets the new target. One that adds no replica completes immediately.
     """
     online = online_brokers(state)
-    actions: list[Action] = []
-    outcome: ErrorByPartition = {}
-    for (topic, number), target in wanted.items():
-        topic_partition = TopicPartition(topic, number)
-        try:
-            state.partition(topic, number)
-            change = PartitionChange(state.topics[topic], number, online)
-            if target is None:
-                _cancel(change)
-            else:
-                _retarget(state, change, target, allow_replication_factor_change)
-            action = change.finish()
-        except SparklogError as error:
-            outcome[topic_partition] = error
+
+    def decide(partition: TopicPartition) -> list[Action]:
+        state.partition(*partition)
+        change = PartitionChange(state.topics[partition.topic], partition.partition, online)
+        target = wanted[partition]
+        if target is None:
+            _cancel(change)
         else:
-            outcome[topic_partition] = None
-            if action is not None:
-                actions.append(action)
-    return Decision(actions, outcome)
+            _retarget(state, change, target, allow_replication_factor_change)
+        action = change.finish()
+        return [] if action is None else [action]
+
+    return decide_each(wanted, decide)
 
 
 def _retarget(state: State, change: PartitionChange, target: Sequence[int], factor_may_change: bool) -> None:

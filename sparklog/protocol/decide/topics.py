@@ -19,12 +19,7 @@ from sparklog.errors import (
     PolicyViolationError,
     TopicAlreadyExistsError,
 )
-from sparklog.protocol.commits import (
-    AlterConfig,
-    CreatePartitions,
-    CreateTopic,
-    DeleteTopic,
-)
+from sparklog.protocol.commits import AlterConfig, CreatePartitions, CreateTopic, DeleteTopic
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.names import (
     collision_key,

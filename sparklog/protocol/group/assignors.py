@@ -43,10 +43,7 @@ def assign(assignor: str, partitions: Mapping[str, int], members: Mapping[str, S
         members: subscription and owned partitions of each member, by member id.
 
     For ``cooperative-sticky`` this is the target: ``withhold_owned`` returns the part of it that members may have
-    while others still own some.
-
-    Raises:
-        InconsistentGroupProtocolError: there is no such assignor.
+    while others still own some. Raises InconsistentGroupProtocolError for an unknown assignor.
     """
     if assignor not in ASSIGNORS:
         raise InconsistentGroupProtocolError(f"unknown assignor {assignor!r}; choose from {', '.join(ASSIGNORS)}")

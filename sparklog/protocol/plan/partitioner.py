@@ -199,10 +199,8 @@ def _mix_tails(numpy: Any, hashed: Any, words: Any, starts: Any, lengths: Any) -
 def split_by_partition(chosen: pa.Array, partitions: int) -> tuple[pa.Array, list[int]]:
     """Group rows by partition: return their positions in that order, and the number of rows of each partition.
 
-    Rows keep their order within a partition. The positions are int32, for ``take``.
-
-    Raises:
-        InvalidRecordError: ``chosen`` has a null, or a partition that is not 0 to ``partitions - 1``.
+    Rows keep their order within a partition. The positions are int32, for ``take``. Raises InvalidRecordError for a
+    null, or a partition that is not 0 to ``partitions - 1``.
     """
     if len(chosen) == 0:
         return pa.array([], pa.int32()), [0] * partitions

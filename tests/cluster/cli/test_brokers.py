@@ -107,19 +107,6 @@ def test_a_broker_is_cordoned_and_uncordoned(run: Run, cluster: Coordinator, tmp
     assert run("topics", "--create", "--topic", "t", "--replication-factor", "2").code == 0
 
 
-def test_a_broker_with_replicas_cannot_be_removed(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
-    run("brokers", "add", "--location", str(tmp_path / "disk1"))
-    cluster.refresh()
-    cluster.create_topic("t", assignment=[[0, 1]])
-    refused = run("brokers", "remove", "--id", "1")
-    assert (refused.code, refused.out) == (1, "")
-    assert "holds replicas of 1 partitions (t-0)" in refused.err
-    assert "sparklog reassign-partitions" in refused.err
-    change_partition(cluster, "t", 0, replicas=[0], isr=[0])
-    assert run("brokers", "remove", "--id", "1") == (0, "Removed broker 1.\n", "")
-    assert list(cluster.refresh().brokers) == [0]
-
-
 def test_a_broker_is_drained_and_then_removed(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     for number in (1, 2):
         run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
@@ -139,17 +126,6 @@ def test_a_broker_is_drained_and_then_removed(run: Run, cluster: Coordinator, tm
     assert run("brokers", "drain", "--id", "1").out == "Broker 1 is cordoned.\n"
     assert run("brokers", "remove", "--id", "1") == (0, "Removed broker 1.\n", "")
     assert [sorted(partition.isr) for partition in cluster.refresh().topic("t").partitions] == [[0, 2], [0, 2]]
-
-
-def test_drain_is_refused_without_enough_other_brokers(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
-    run("brokers", "add", "--location", str(tmp_path / "disk1"))
-    cluster.refresh()
-    cluster.create_topic("t", assignment=[[0, 1]])
-    before = cluster.refresh().version
-    result = run("brokers", "drain", "--id", "1")
-    assert (result.code, result.out) == (1, "")
-    assert "register one, or lower the replication factor" in result.err
-    assert cluster.refresh().version == before
 
 
 def test_move_is_refused_until_the_files_are_at_the_new_location(

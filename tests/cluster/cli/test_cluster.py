@@ -11,7 +11,7 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import FORMAT, encode_commit
+from sparklog.protocol.commit_bytes import FORMAT, encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, ChangeBroker, Commit, ElectController, commit_key
 from sparklog.protocol.fold import Draft
 from sparklog.testing.records import Record, append_records
@@ -83,7 +83,7 @@ def test_describe_shows_brokers_the_controller_and_retired_files(
     lines = run("cluster", "describe").lines
     assert f"Brokers:    0 ({cluster.store.root}), 1 ({tmp_path / 'disk1'}, offline, cordoned)" in lines
     assert "Controller: me (epoch 3)" in lines
-    assert any(re.fullmatch(r"Removed:    1 files of \d+ bytes, to be deleted .*", line) for line in lines)
+    assert any(re.fullmatch(r"Removed:    1 file of \d+ bytes, to be deleted .*", line) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ def commit_with_future_time(cluster: Coordinator, timestamp_ms: int) -> None:
         checksum=draft.finish(state.version + 1, "").checksum,
         actions=actions,
     )
-    cluster.store.put_if_absent(commit_key(commit_ahead.version), encode_commit(commit_ahead)[0])
+    cluster.store.put_if_absent(commit_key(commit_ahead.version), encode_to_store(commit_ahead).data)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sparklog.coordinator import Coordinator
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import create_partitions
 from sparklog.testing.records import Record, append_records
 
@@ -306,7 +307,7 @@ def test_a_record_that_could_not_be_printed_is_not_committed(run: Run, filled: C
 def test_a_terminated_member_commits_and_leaves_its_group(filled: Coordinator, root: str) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "console-consumer", *GROUP]
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-        filled.commit_offsets("g", {("t", 0): 0, ("t", 1): 0})
+        filled.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("t", 0): 0, ("t", 1): 0})))
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout is not None
         assert sorted(process.stdout.readline() for _ in range(4)) == [b"v0\n", b"v1\n", b"v2\n", b"v3\n"]

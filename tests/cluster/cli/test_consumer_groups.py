@@ -12,8 +12,7 @@ import pytest
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import lease_key
 from sparklog.coordinator.membership import GroupMember
-from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata
 
@@ -26,7 +25,7 @@ def filled(cluster: Coordinator) -> Coordinator:
     cluster.create_topic("orders", partitions=2)
     for partition, count in ((0, 4), (1, 2)):
         append_records(cluster, "orders", [Record(value=b"v", partition=partition) for _ in range(count)])
-    cluster.commit_offsets("billing", {("orders", 0): 1})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): 1})))
     return cluster
 
 
@@ -42,7 +41,7 @@ HEADER = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LA
 
 
 def test_groups_are_listed(run: Run, filled: Coordinator) -> None:
-    filled.commit_offsets("audit", {("orders", 0): 1})
+    filled.submit(partial(commit_group_offsets, commit=GroupCommit(group="audit", offsets={("orders", 0): 1})))
     assert run("consumer-groups", "--list").lines == ["audit", "billing"]
 
 
@@ -130,7 +129,7 @@ def test_members_are_shown_with_their_partitions_and_offsets(run: Run, filled: C
 
 def test_unassigned_partitions_come_last(run: Run, filled: Coordinator) -> None:
     filled.create_topic("archive")
-    filled.commit_offsets("live", {("archive", 0): 0})
+    filled.submit(partial(commit_group_offsets, commit=GroupCommit(group="live", offsets={("archive", 0): 0})))
     join(filled, "a")
     rows = [line.split() for line in run("consumer-groups", "--describe", "--group", "live").lines[2:]]
     assert [(row[1], row[6]) for row in rows] == [("orders", "a"), ("orders", "a"), ("archive", "-")]
@@ -186,7 +185,7 @@ def test_the_state_is_described(run: Run, filled: Coordinator) -> None:
 
 def test_members_of_an_empty_group_are_a_table_header_and_a_note(run: Run, filled: Coordinator) -> None:
     join(filled, "a")
-    filled.leave_group("live", ["a"])
+    filled.submit(partial(leave_group, group="live", members=["a"], reason="left"))
     result = run("consumer-groups", "--describe", "--group", "live", "--members")
     assert (result.code, result.err) == (0, "\nConsumer group 'live' has no active members.\n")
     assert [line.split() for line in result.lines] == [
@@ -197,15 +196,9 @@ def test_members_of_an_empty_group_are_a_table_header_and_a_note(run: Run, fille
 
 def test_long_names_widen_their_columns(run: Run, filled: Coordinator) -> None:
     name = "g" * 30
-    filled.commit_offsets(name, {("orders", 0): 1})
+    filled.submit(partial(commit_group_offsets, commit=GroupCommit(group=name, offsets={("orders", 0): 1})))
     lines = run("consumer-groups", "--describe", "--group", name).lines
     assert lines[1].index("TOPIC") == 31
-
-
-def test_offsets_of_a_recreated_topic_are_not_shown(run: Run, filled: Coordinator) -> None:
-    delete_topic(filled, "orders")
-    filled.create_topic("orders", partitions=2)
-    assert "orders" not in run("consumer-groups", "--describe", "--all-groups").out
 
 
 def test_an_unknown_group_is_an_error_and_the_other_groups_are_shown(run: Run, filled: Coordinator) -> None:
@@ -222,7 +215,7 @@ def test_an_unknown_group_is_an_error_and_the_other_groups_are_shown(run: Run, f
 
 
 def test_groups_without_members_are_deleted(run: Run, filled: Coordinator) -> None:
-    filled.commit_offsets("audit", {("orders", 0): 1})
+    filled.submit(partial(commit_group_offsets, commit=GroupCommit(group="audit", offsets={("orders", 0): 1})))
     result = run("consumer-groups", "--delete", "--group", "billing", "--group", "audit")
     assert result == (0, "Deletion of requested consumer groups ('audit', 'billing') was successful.\n", "")
     assert not filled.refresh().groups
@@ -261,7 +254,9 @@ def test_offsets_of_a_topic_are_deleted(run: Run, filled: Coordinator) -> None:
 
 def test_offsets_of_subscribed_topics_are_kept(run: Run, filled: Coordinator) -> None:
     filled.create_topic("archive")
-    filled.commit_offsets("live", {("archive", 0): 0, ("orders", 0): 0})
+    filled.submit(
+        partial(commit_group_offsets, commit=GroupCommit(group="live", offsets={("archive", 0): 0, ("orders", 0): 0}))
+    )
     join(filled, "a")
     result = run("consumer-groups", "--delete-offsets", "--group", "live", "--topic", "archive", "--topic", "orders:0")
     assert result.code == 1

@@ -52,14 +52,6 @@ def test_start_offsets_of_all_partitions_are_moved_in_one_commit(run: Run, order
     assert orders.state.version == before + 1
 
 
-def test_an_offset_before_the_log_start_changes_nothing(run: Run, orders: Coordinator, tmp_path: Path) -> None:
-    run("delete-records", "--offset-json-file", offsets_file(tmp_path, ("orders", 0, 7)))
-    before = orders.refresh().version
-    result = run("delete-records", "--offset-json-file", offsets_file(tmp_path, ("orders", 0, 4)))
-    assert result.lines[-1] == "partition: orders-0\tlow_watermark: 7"
-    assert orders.refresh().version == before
-
-
 def test_an_error_is_printed_on_the_line_of_its_partition_and_the_others_succeed(
     run: Run, orders: Coordinator, tmp_path: Path
 ) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cli.commands.storage.dump_log import name_number
+from sparklog.cli.commands.storage.segment_dump import name_number
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.segments import index_path
 from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import rewrite
 
-from .conftest import Run
+from .conftest import Run, change_partition
 
 STAMP = 1_690_000_000_000
 RECORDS = [
@@ -268,6 +268,16 @@ def test_a_log_without_its_index_is_printed_with_a_warning(run: Run, log: str) -
     assert "is missing: checksums cannot be verified" in result.err
     assert result.lines[2].startswith("baseOffset: 0 lastOffset: 2 count: 3 ")
     assert result.lines[3].endswith("key: k1 payload: v1")
+
+
+def test_without_its_index_a_batch_still_has_the_leader_epoch_of_the_commit_log(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    change_partition(cluster, "t", 0, leader_epoch=3)
+    append_records(cluster, "t", RECORDS)
+    log = segment_of(cluster)
+    Path(index_path(log)).unlink()
+    assert batch_line(run, log, "--bootstrap-server", cluster.store.root)["partitionLeaderEpoch"] == "3"
+    assert batch_line(run, log)["partitionLeaderEpoch"] == "0"
 
 
 def test_index_of_another_log_is_a_mismatch(run: Run, cluster: Coordinator) -> None:

@@ -11,7 +11,7 @@ from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.commands.admin.consumer_groups import DRY_RUN_WARNING
 from sparklog.cli.commands.admin.group_reset import CHECKPOINT_NOTE, parse_duration_ms, parse_time_ms
 from sparklog.coordinator import Coordinator
-from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.testing.records import Record, append_records
 
 from .conftest import Result, Run
@@ -26,7 +26,7 @@ def filled(cluster: Coordinator) -> Coordinator:
     for partition, count in ((0, 4), (1, 2)):
         records = [Record(value=b"v", timestamp_us=n * 100_000, partition=partition) for n in range(count)]
         append_records(cluster, "orders", records)
-    cluster.commit_offsets("billing", {("orders", 0): 1})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): 1})))
     return cluster
 
 
@@ -70,7 +70,7 @@ def test_every_scenario_sets_the_expected_offsets(
 def test_only_groups_of_streaming_queries_get_a_note_on_checkpoints(run: Run, filled: Coordinator) -> None:
     assert CHECKPOINT_NOTE in run(*RESET, "--to-latest", "--all-topics", "--execute").err
     filled.submit(partial(join_group, request=JoinRequest(group="billing", member="a", topics=["orders"])))
-    filled.leave_group("billing", ["a"])
+    filled.submit(partial(leave_group, group="billing", members=["a"], reason="left"))
     assert run(*RESET, "--to-latest", "--all-topics", "--execute").err == ""
 
 
@@ -132,7 +132,7 @@ def test_exported_offsets_of_one_group_can_be_imported(run: Run, filled: Coordin
 
 
 def test_exported_offsets_of_several_groups_can_be_imported(run: Run, filled: Coordinator, tmp_path: Path) -> None:
-    filled.commit_offsets("a,b", {("orders", 1): 1})
+    filled.submit(partial(commit_group_offsets, commit=GroupCommit(group="a,b", offsets={("orders", 1): 1})))
     groups = ["--group", "billing", "--group", "a,b"]
     reset = ["consumer-groups", "--reset-offsets", *groups]
     exported = run(*reset, "--to-latest", "--all-topics", "--dry-run", "--export")

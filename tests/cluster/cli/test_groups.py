@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from sparklog.coordinator import Coordinator
-from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
 
 from .conftest import Run
 
@@ -16,7 +16,7 @@ from .conftest import Run
 def groups(cluster: Coordinator) -> Coordinator:
     """Group live has a member; group query only has offsets."""
     cluster.create_topic("orders")
-    cluster.commit_offsets("query", {("orders", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="query", offsets={("orders", 0): 0})))
     cluster.submit(partial(join_group, request=JoinRequest(group="live", member="a", topics=["orders"])))
     return cluster
 
@@ -52,7 +52,7 @@ def test_groups_are_filtered_by_type_and_protocol(
 
 
 def test_long_names_widen_all_columns(run: Run, groups: Coordinator) -> None:
-    groups.commit_offsets("g" * 33, {("orders", 0): 0})
+    groups.submit(partial(commit_group_offsets, commit=GroupCommit(group="g" * 33, offsets={("orders", 0): 0})))
     assert run("groups", "--list").lines[0] == f"{'GROUP':<33} {'TYPE':<33} {'PROTOCOL':<33}"
 
 

@@ -30,6 +30,7 @@ from sparklog.protocol.commits import (
 )
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.store.local import LocalStore
 from sparklog.types import printable
 from tests.cluster.cli.conftest import Run
@@ -226,12 +227,12 @@ def test_new_client_ids_and_transactional_ids_with_control_characters_are_refuse
         with pytest.raises(InvalidRequestError, match="characters"):
             cluster.submit(partial(join_group, request=request))
     with pytest.raises(InvalidRequestError, match=r"transactional\.id"):
-        cluster.init_producer(text)
+        cluster.submit(partial(init_producer, transactional_id=text))
     assert cluster.refresh().version == before
 
 
 def test_an_existing_hostile_transactional_id_still_works(hostile: Coordinator) -> None:
-    assert hostile.init_producer(f"tx-{FORGED}").producer_epoch == 1
+    assert hostile.submit(partial(init_producer, transactional_id=f"tx-{FORGED}")).producer_epoch == 1
 
 
 def test_ids_in_any_language_are_accepted(cluster: Coordinator) -> None:
@@ -239,4 +240,4 @@ def test_ids_in_any_language_are_accepted(cluster: Coordinator) -> None:
     cluster.submit(
         partial(join_group, request=JoinRequest(group="g", member="m", client_id=HARMLESS, topics=["orders"]))
     )
-    assert cluster.init_producer(HARMLESS).producer_epoch == 0
+    assert cluster.submit(partial(init_producer, transactional_id=HARMLESS)).producer_epoch == 0

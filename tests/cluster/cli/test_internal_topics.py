@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from sparklog.client.consumer.offsets_topic import PARTITIONS, RECORDS_PER_COMMIT, partition_of
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.protocol.commits import CreateTopic
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, delete_group, delete_group_offsets
 from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata
 
@@ -23,15 +25,20 @@ def grouped(cluster: Coordinator) -> Coordinator:
     """Group g has committed 5 and 6 in a topic, and the second offset was deleted."""
     cluster.create_topic("orders", 2)
     append_records(cluster, "orders", [Record(value=b"v", partition=0)])
-    cluster.commit_offsets("g", {("orders", 0): 5, ("orders", 1): OffsetAndMetadata(6, "m", 2)})
-    cluster.delete_group_offsets("g", [("orders", 1)])
+    cluster.submit(
+        partial(
+            commit_group_offsets,
+            commit=GroupCommit(group="g", offsets={("orders", 0): 5, ("orders", 1): OffsetAndMetadata(6, "m", 2)}),
+        )
+    )
+    cluster.submit(partial(delete_group_offsets, group="g", partitions=[("orders", 1)]))
     return cluster
 
 
 @pytest.fixture
 def real(cluster: Coordinator) -> Coordinator:
     """A topic named __consumer_offsets, as older versions could create it."""
-    topic_id = cluster.new_topic_id()
+    topic_id = cluster.log.ids.topic_id()
     commit(cluster, CreateTopic(topic=NAME, topic_id=topic_id, replicas=[[0]], configs={}))
     return open_cluster(cluster.store.root)
 
@@ -52,7 +59,7 @@ def test_the_offsets_topic_is_listed_and_described_if_there_are_groups(run: Run,
     assert run("topics", "--list").lines == []
     cluster.create_topic("orders")
     assert run("topics", "--describe").lines[0].startswith("Topic: orders\t")
-    cluster.commit_offsets("g", {("orders", 0): 5})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 5})))
     assert run("topics", "--list").lines == [NAME, "orders"]
     assert run("topics", "--list", "--exclude-internal").lines == ["orders"]
     described = run("topics", "--describe", "--topic", NAME)
@@ -114,7 +121,7 @@ def test_the_console_consumer_prints_committed_offsets_as_kafka_4(run: Run, grou
 
 
 def test_the_group_metadata_formatter_prints_deleted_groups(run: Run, grouped: Coordinator) -> None:
-    grouped.delete_group("g")
+    grouped.submit(partial(delete_group, group="g"))
     assert run(*READ, "--formatter", "GroupMetadataMessageFormatter").lines == ["g::NULL"]
     kafka_4 = run(*READ, "--formatter", "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter")
     assert json.loads(kafka_4.out) == {"key": {"type": 2, "data": {"group": "g"}}, "value": None}

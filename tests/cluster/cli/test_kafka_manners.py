@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sparklog.cli.arguments.parser import CommandParser, UsageError
 from sparklog.cli.commands import COMMANDS, load_command
 from sparklog.client.consumer.config import DEFAULTS
 from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 
 from .conftest import SPARKLOG, Run, add_brokers
 
@@ -269,7 +271,7 @@ def test_kafkas_exit_codes_can_be_enabled(
     run: Run, cluster: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     cluster.create_topic("t")
-    cluster.commit_offsets("g", {("t", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("t", 0): 0})))
     arguments = [argument.replace("FILE", offsets_past_the_end(tmp_path)) for argument in arguments]
     monkeypatch.delenv("SPARKLOG_KAFKA_EXIT_CODES", raising=False)
     assert run(*arguments).code == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.cli.arguments.parser import UsageError
-from sparklog.cli.commands.clients.consumer_perf_test import DETAILED_HEADER, HEADER, date_format
+from sparklog.cli.commands.clients.consumer_perf_test import DETAILED_HEADER, HEADER, DateFormat
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.topics import alter_configs
@@ -245,9 +245,9 @@ def test_usage_errors_of_the_consumer_are_refused(
     ],
 )
 def test_times_are_formatted_as_in_java(pattern: str, shown: str) -> None:
-    assert re.fullmatch(shown, date_format(pattern)(1_800_000_000_007))
+    assert re.fullmatch(shown, DateFormat(pattern)(1_800_000_000_007))
 
 
 def test_a_date_format_with_an_open_quote_is_refused() -> None:
     with pytest.raises(UsageError, match="unclosed quote"):
-        date_format("HH 'h")
+        DateFormat("HH 'h")

@@ -9,6 +9,7 @@ import pytest
 from sparklog.cli.commands.admin.topics import COLLISION_WARNING
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.commits import ChangeBroker
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Run, add_brokers, change_partition, commit
@@ -43,13 +44,6 @@ def test_creating_an_existing_topic_fails_without_if_not_exists(run: Run, root: 
     assert run("topics", "--create", "--topic", "t", "--if-not-exists") == (0, "", "")
 
 
-def test_colliding_name_is_refused(run: Run, root: str) -> None:
-    run("topics", "--create", "--topic", "a.b")
-    result = run("topics", "--create", "--topic", "a_b")
-    assert result.code == 1
-    assert "collides with existing topic 'a.b'" in result.err
-
-
 @pytest.mark.parametrize("name", ["../x", "", "x" * 250, "тема", ".", "..", "a b", "a/b", "a\nb", "-\x00", "a\udcff"])
 def test_a_hostile_name_is_refused_on_one_line_and_changes_nothing(run: Run, cluster: Coordinator, name: str) -> None:
     before = cluster.refresh().version
@@ -65,7 +59,7 @@ def test_topics_are_listed_in_order(run: Run, cluster: Coordinator) -> None:
     assert run("topics", "--list") == (0, "", "")
     for name in ("b", "a10", "a9"):
         cluster.create_topic(name)
-    cluster.commit_offsets("g", {("b", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("b", 0): 0})))
     assert run("topics", "--list").lines == ["__consumer_offsets", "a10", "a9", "b"]
     assert run("topics", "--list", "--exclude-internal").lines == ["a10", "a9", "b"]
     assert run("topics", "--list", "--topic", "a.*").lines == ["a10", "a9"]
@@ -249,19 +243,6 @@ def test_usage_errors_are_reported_and_exit_with_1(run: Run, root: str, argument
 )
 def test_invalid_numbers_and_configs_are_refused(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("topics", "--create", "--topic", "t", *arguments) == (1, "", f"{FAILED}{message}\n")
-
-
-def test_an_unknown_config_is_refused_with_a_suggestion(run: Run, cluster: Coordinator) -> None:
-    result = run("topics", "--create", "--topic", "t", "--config", "retension.ms=1")
-    assert result.code == 1
-    assert "retention.ms" in result.err
-    assert not cluster.refresh().topics
-
-
-def test_more_replicas_than_brokers_are_refused(run: Run, root: str) -> None:
-    result = run("topics", "--create", "--topic", "t", "--replication-factor", "3")
-    assert result.code == 1
-    assert "replication factor 3" in result.err
 
 
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "*", "(?P<x>a)(?P<x>b)"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ProducerFencedError
+from sparklog.protocol.decide.producers import init_producer
 
 from .conftest import Result, Run
 
@@ -20,7 +23,7 @@ def with_transactions(cluster: Coordinator) -> Coordinator:
         producer.begin_transaction()
         producer.send("orders", b"v", partition=0)
         producer.commit_transaction()
-    cluster.init_producer("new")
+    cluster.submit(partial(init_producer, transactional_id="new"))
     return cluster
 
 

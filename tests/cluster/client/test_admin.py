@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.commits import ApplicationWrite
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.types import TopicPartition
 from tests.cluster.client.admin_clusters import with_orders
 
@@ -208,8 +210,8 @@ def transactions(cluster: Coordinator) -> Coordinator:
         producer.begin_transaction()
         producer.send("orders", b"v", partition=0)
         producer.commit_transaction()
-    cluster.init_producer("new")
-    cluster.init_producer()
+    cluster.submit(partial(init_producer, transactional_id="new"))
+    cluster.submit(init_producer)
     return cluster
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sparklog.client.admin.client import AdminClient, GroupInformation, MemberInformation
@@ -19,6 +21,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from tests.cluster.client.admin_clusters import join, with_orders
 
@@ -29,7 +32,12 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 def cluster() -> Coordinator:
     """Group billing has committed offset 1 of partition 0 and has no members."""
     cluster = with_orders()
-    cluster.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1, "note", 0)})
+    cluster.submit(
+        partial(
+            commit_group_offsets,
+            commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(1, "note", 0)}),
+        )
+    )
     return cluster
 
 
@@ -109,7 +117,7 @@ def test_groups_are_described_as_kafka_python_2_did(admin: AdminClient, cluster:
 
 def test_groups_without_members_are_deleted(admin: AdminClient, cluster: Coordinator) -> None:
     join(cluster, "a")
-    cluster.commit_offsets("other", {("orders", 0): 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="other", offsets={("orders", 0): 0})))
     assert admin.delete_groups(["billing", "live", "nope"]) == {
         "billing": "OK",
         "live": "NonEmptyGroupError",
@@ -245,7 +253,7 @@ def test_a_reset_is_refused_with_members_or_an_invalid_spec(admin: AdminClient, 
 def test_offsets_are_deleted_except_of_topics_in_use(admin: AdminClient, cluster: Coordinator) -> None:
     cluster.create_topic("archive")
     archive = TopicPartition("archive", 0)
-    cluster.commit_offsets("billing", {archive: 0})
+    cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="billing", offsets={archive: 0})))
     join(cluster, "a", group="billing")
     assert admin.delete_group_offsets("billing", [FIRST, archive]) == {
         FIRST: GroupSubscribedToTopicError,

@@ -15,6 +15,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, OffsetOutOfRangeError
 from sparklog.log.layout import BOUNDARY_KEY
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.store.memory import MemoryStore
@@ -223,7 +224,11 @@ def test_a_consumer_resets_its_position_if_retention_removes_its_records(cluster
 def test_consumer_offsets_stays_readable_when_old_commits_are_removed(cluster: Cluster) -> None:
     internal = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
     for offset in range(5):
-        cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+        cluster.admin.submit(
+            partial(
+                commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): OffsetAndMetadata(offset)})
+            )
+        )
     with cluster.consumer(max_poll_records=1) as reading, cluster.consumer() as late:
         reading.assign([internal])
         before = read(reading, 2)
@@ -242,7 +247,11 @@ def test_consumer_offsets_stays_readable_when_old_commits_are_removed(cluster: C
 def test_a_consumer_of_removed_commits_continues_with_the_remaining_ones(cluster: Cluster) -> None:
     internal = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
     for offset in range(9):
-        cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+        cluster.admin.submit(
+            partial(
+                commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): OffsetAndMetadata(offset)})
+            )
+        )
     newest = cluster.admin.state.version
     with cluster.consumer() as consumer:
         consumer.assign([internal])
@@ -255,7 +264,11 @@ def test_a_consumer_of_removed_commits_continues_with_the_remaining_ones(cluster
 
 def test_a_position_in_removed_commits_is_out_of_range(cluster: Cluster) -> None:
     for offset in range(5):
-        cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+        cluster.admin.submit(
+            partial(
+                commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): OffsetAndMetadata(offset)})
+            )
+        )
     with ConsumerReader(cluster.coordinator()) as reader:
         bounds = reader.bounds(CONSUMER_OFFSETS_TOPIC, 0)
         assert bounds is not None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 import pytest
 
 from sparklog.client.consumer.offsets_topic import RECORDS_PER_COMMIT, group_key, offset_key, offset_value, partition_of
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, delete_group, delete_group_offsets
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import Cluster, read
@@ -33,10 +35,15 @@ def test_the_partition_of_a_group_follows_kafkas_rule(group: str, partition: int
 
 
 def test_commits_and_deletions_of_offsets_are_records(cluster: Cluster) -> None:
-    cluster.admin.commit_offsets("g", {("orders", 0): 5, ("orders", 1): OffsetAndMetadata(6, "m", 2)})
+    cluster.admin.submit(
+        partial(
+            commit_group_offsets,
+            commit=GroupCommit(group="g", offsets={("orders", 0): 5, ("orders", 1): OffsetAndMetadata(6, "m", 2)}),
+        )
+    )
     first = cluster.admin.state.version
-    cluster.admin.delete_group_offsets("g", [("orders", 0)])
-    cluster.admin.delete_group("g")
+    cluster.admin.submit(partial(delete_group_offsets, group="g", partitions=[("orders", 0)]))
+    cluster.admin.submit(partial(delete_group, group="g"))
     with cluster.consumer() as consumer:
         consumer.assign([partition_for("g")])
         records = read(consumer, 4)
@@ -49,7 +56,7 @@ def test_commits_and_deletions_of_offsets_are_records(cluster: Cluster) -> None:
         assert [record.offset - first * RECORDS_PER_COMMIT for record in records] == [0, 1, 65536, 131072]
         assert struct.unpack(">hqih", records[1].value[:16]) == (3, 6, 2, 1)
         assert [record.value for record in records[2:]] == [None, None]
-        cluster.admin.commit_offsets("g", {("orders", 0): 7})
+        cluster.admin.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 7})))
         (last,) = read(consumer, 1)
         assert last.timestamp == cluster.admin.state.timestamp_ms
         by_time = consumer.offsets_for_times({partition_for("g"): last.timestamp})
@@ -61,7 +68,9 @@ def test_commits_and_deletions_of_offsets_are_records(cluster: Cluster) -> None:
 
 def test_a_pattern_matches_it_only_with_exclude_internal_topics_false(cluster: Cluster) -> None:
     for number in range(20):
-        cluster.admin.commit_offsets(f"g-{number}", {("orders", 0): number})
+        cluster.admin.submit(
+            partial(commit_group_offsets, commit=GroupCommit(group=f"g-{number}", offsets={("orders", 0): number}))
+        )
     with cluster.consumer(CONSUMER_OFFSETS_TOPIC) as consumer:
         assert len(read(consumer, 20)) == 20
         assert len(consumer.assignment()) == 50

@@ -31,7 +31,7 @@ def cluster(request: pytest.FixtureRequest) -> Coordinator:
     """A cluster without the topic, and one that created it before that was refused."""
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
     if request.param == "real":
-        new = CreateTopic(topic=NAME, topic_id=cluster.new_topic_id(), replicas=[[0]], configs={})
+        new = CreateTopic(topic=NAME, topic_id=cluster.log.ids.topic_id(), replicas=[[0]], configs={})
         cluster.submit(lambda state: Decision([new], None))
     return open_cluster(cluster.store)
 
@@ -58,7 +58,7 @@ def append(cluster: Coordinator, topic: str) -> object:
     existing = cluster.state.topics.get(topic)
     run = Run(path="x", batches=1, records=1, size_bytes=1, min_timestamp_us=0, max_timestamp_us=0)
     item = PartitionAppend(topic=topic, topic_id=existing.topic_id if existing else "", partition=0, run=run)
-    new = [TopicRequest(name=topic, topic_id=cluster.new_topic_id())] if not existing else []
+    new = [TopicRequest(name=topic, topic_id=cluster.log.ids.topic_id())] if not existing else []
     return cluster.append(AppendRequest(appends=[item], new_topics=new))
 
 

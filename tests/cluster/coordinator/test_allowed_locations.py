@@ -14,7 +14,6 @@ import pytest
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, move_broker, remove_broker, replace_location
-from sparklog.coordinator.controller import check_once
 from sparklog.coordinator.health import Health
 from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.ids import RandomIds
@@ -29,6 +28,7 @@ from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.substitutes import substituted
+from tests.controllers import check_once
 
 ELSEWHERE = "s3://other-bucket/log"
 

@@ -16,7 +16,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
-from sparklog.coordinator.controller import LEASE_KEY, Controller, check_once
+from sparklog.coordinator.controller import LEASE_KEY, Controller
 from sparklog.coordinator.health import Health
 from sparklog.errors import (
     BrokerNotAvailableError,
@@ -48,6 +48,7 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.substitutes import substituted
 from tests.cluster.coordinator.helpers import append_values, write_values
+from tests.controllers import check_once
 
 EVERY_STEP = 1.0
 

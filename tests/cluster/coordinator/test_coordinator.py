@@ -39,6 +39,8 @@ from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.fold import Draft
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore
@@ -211,8 +213,8 @@ def fill(root: str, commits: int) -> None:
 def test_opening_from_a_checkpoint_gives_the_state_of_all_commits(root: str) -> None:
     coordinator = create_cluster(root)
     coordinator.create_topic("orders", partitions=2)
-    coordinator.init_producer("tx")
-    coordinator.commit_offsets("g", {("orders", 0): 0})
+    coordinator.submit(partial(init_producer, transactional_id="tx"))
+    coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 0})))
     fill(root, 3 * limits.CHECKPOINT_INTERVAL_COMMITS)
     coordinator.refresh()
     opened = open_cluster(root)

@@ -28,7 +28,7 @@ from sparklog.ids import SeededIds
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -163,7 +163,11 @@ def test_a_loop_detects_a_member_without_a_lease_over_several_passes(groups: Gro
 
 
 def test_a_group_without_members_costs_no_request(groups: Groups) -> None:
-    groups.admin.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(0)})
+    groups.admin.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(0)})
+        )
+    )
     store = FaultyStore(groups.admin.store)
     coordinator = open_cluster(store, clock=groups.storage)
     calls = len(store.calls)

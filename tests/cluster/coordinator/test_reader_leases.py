@@ -14,7 +14,6 @@ from sparklog.coordinator.reader_leases import (
     READERS,
     UNREADABLE_MS,
     ReaderLease,
-    list_reader_leases,
     read_reader_leases,
     take_reader_lease,
 )
@@ -46,7 +45,7 @@ def cluster(store: Store, clock: ManualClock) -> Coordinator:
 
 
 def versions(store: Store, now_ms: int) -> list[int]:
-    return sorted(lease.version for lease in list_reader_leases(store, now_ms))
+    return sorted(lease.version for lease in read_reader_leases(store, now_ms).valid)
 
 
 def test_a_reader_lease_counts_until_it_expires_or_is_closed(store: Store, clock: ManualClock) -> None:

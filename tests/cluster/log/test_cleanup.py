@@ -33,7 +33,7 @@ from sparklog.log.layout import (
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
-from sparklog.protocol.commit_bytes import FORMAT, encode_commit
+from sparklog.protocol.commit_bytes import FORMAT, encode_to_store
 from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.topics import alter_configs
@@ -536,7 +536,7 @@ def history(store: Store, commits: int, clock: ManualClock) -> None:
             checksum="0" * 32,
             actions=[AlterConfig(set={"num.partitions": "2"})],
         )
-        data, previous = encode_commit(commit)
+        data, previous, _ = encode_to_store(commit)
         store.put(commit_key(version), data)
         if version % 1000 == 998 or version == commits - 1:
             coordinator.log.refresh()

@@ -16,10 +16,11 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, StorageUnavailableError
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commit
-from sparklog.protocol.commit_bytes import encode_commit
+from sparklog.protocol.commit_bytes import encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, commit_key
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.fold import Draft
+from sparklog.protocol.log_time import decide_reset
 from sparklog.store.base import BytesLike, Store
 from sparklog.store.memory import MemoryStore
 from tests.cluster.coordinator.helpers import commits_held
@@ -168,7 +169,7 @@ def test_a_rewritten_commit_is_read_and_not_taken_for_the_decided_one() -> None:
     def rewrite() -> None:
         key = commit_key(before.version + 1)
         commit = msgspec.structs.replace(read_commit(store, before.version + 1).commit, writer="another program")
-        store.put(key, encode_commit(commit)[0])
+        store.put(key, encode_to_store(commit).data)
         lose_answer()
 
     store.after_create = rewrite
@@ -186,7 +187,7 @@ def test_a_commit_that_resets_the_time_is_folded_again_at_that_time(folds: Folds
     clock.advance(1_000_000)
     coordinator.create_topic("a")
     clock.set_ms(now_ms)
-    assert folds.of(coordinator.reset_time) == (2, 2)
+    assert folds.of(lambda: coordinator.submit(partial(decide_reset, now_ms=now_ms))) == (2, 2)
     assert coordinator.state.timestamp_ms == coordinator.state.topics["a"].created_ms == now_ms
     assert_all_read_the_same(coordinator, store)
 

@@ -12,6 +12,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError, StorageError
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commit
+from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import AlterConfig, Append, Run, commit_key
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.base import Store
@@ -96,11 +97,10 @@ def test_a_crash_at_any_step_commits_everything_or_nothing() -> None:
     assert outcomes == {0, 30}
 
 
-def test_the_loser_of_a_race_leaves_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 100)
-    store = MemoryStore(uuid.uuid4().hex)
-    first = create_cluster(store)
-    second = open_cluster(store)
+def test_the_loser_of_a_race_leaves_no_object() -> None:
+    store, settings = MemoryStore(uuid.uuid4().hex), LogSettings(max_inline_actions=0)
+    first = create_cluster(store, settings=settings)
+    second = open_cluster(store, settings=settings)
     before = spilled(store)
     first.create_topic("a")
     assert second.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST

@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.layout import ACTIONS
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.replicas.mirror import mirror, promote
@@ -18,12 +18,11 @@ from tests.cluster.maintenance.logs import Written, append, records
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+def cluster() -> Coordinator:
     coordinator = create_cluster(MemoryStore(uuid.uuid4().hex))
     coordinator.create_topic("t")
-    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS", 0)
-    append(coordinator, "t", [Written(value=b"beside")])
-    monkeypatch.undo()
+    spilling = open_cluster(coordinator.store, settings=LogSettings(max_inline_actions=0))
+    append(spilling, "t", [Written(value=b"beside")])
     append(coordinator, "t", [Written(value=b"inside")])
     assert len(list(coordinator.store.list(ACTIONS))) == 1
     return coordinator

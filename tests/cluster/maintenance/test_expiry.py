@@ -13,8 +13,10 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.reader_leases import READERS, ReaderLease
 from sparklog.maintenance.gc.expiry import ExpiryResult, expire
 from sparklog.maintenance.gc.retired_files import EXPIRED_LEASES_KEPT_MS, sweep
-from sparklog.protocol.commits import Run
+from sparklog.protocol.commits import Action, InitProducer, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, decide_append
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 
@@ -36,7 +38,7 @@ def cluster(clock: ManualClock) -> Coordinator:
 
 def commit_as_each_kind(cluster: Coordinator) -> None:
     """Commit with a transactional id, with an idempotent producer of a partition, and as an application."""
-    cluster.init_producer("billing")
+    cluster.submit(partial(init_producer, transactional_id="billing"))
     state = cluster.state
     append = decide_append(
         state,
@@ -99,16 +101,17 @@ def test_an_application_that_wrote_recently_is_kept(cluster: Coordinator, clock:
     assert expire(cluster).applications == 0
 
 
-def test_many_producers_are_forgotten_in_several_commits(
-    cluster: Coordinator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MAX_FORGOTTEN_PER_COMMIT", 2)
-    for number in range(5):
-        cluster.init_producer(f"id-{number}")
+def test_many_producers_are_forgotten_in_several_commits(cluster: Coordinator, clock: ManualClock) -> None:
+    first, count = cluster.state.next_producer_id, 2 * limits.MAX_FORGOTTEN_PER_COMMIT + 1
+    many: list[Action] = [
+        InitProducer(producer_id=first + number, producer_epoch=0, transactional_id=f"id-{number}")
+        for number in range(count)
+    ]
+    cluster.submit(lambda state: Decision(many, None))
     clock.advance(8 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     before = cluster.state.version
-    assert expire(cluster).transactional_ids == 5
+    assert expire(cluster).transactional_ids == count
     assert cluster.state.version == before + 3
 
 

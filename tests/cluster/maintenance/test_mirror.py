@@ -13,7 +13,7 @@ from sparklog import limits
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.coordinator.controller import Controller, check_once
+from sparklog.coordinator.controller import Controller
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,
@@ -31,6 +31,7 @@ from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import CountingStore
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
+from tests.controllers import check_once
 
 
 def with_mirror(tmp_path: Path) -> tuple[Replicas, Store]:

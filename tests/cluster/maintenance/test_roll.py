@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.errors import CorruptRecordError, DataLossError, StorageError
+from sparklog.errors import CorruptRecordError, DataLossError, StorageError, StorageUnavailableError
 from sparklog.format.index import Index, decode_index
 from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import segment_key
@@ -28,11 +29,13 @@ from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import ChangePartition, LiveSegment, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, removed
 from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.segments import STORED_APPEND_TIME, replacement_of
 from sparklog.store.base import OutputFile
 from sparklog.testing.clusters import cluster
+from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.logs import Read, Written, append, batch_of, live, log_files, records
 
 HOUR_MS = 3_600_000
@@ -58,6 +61,25 @@ def test_small_files_are_merged_into_one_and_every_record_is_unchanged() -> None
         assert len(live(c.coordinator, "t")) == 1
         assert records(c.coordinator, "t") == before
         assert len(before) == 20
+
+
+def test_many_files_are_merged_although_one_read_in_seven_fails() -> None:
+    """Without retries a task of 200 files never ends well, and the more files are left, the less likely it is to."""
+    clock, reads = ManualClock(), itertools.count(1)
+
+    def fail_some_reads(step: int, call: Call) -> None:
+        is_read = call.key.endswith((".log", ".index")) and call.operation in ("get", "get_range", "read_at")
+        if is_read and next(reads) % 7 == 0:
+            raise StorageUnavailableError("503 Slow Down")
+
+    with cluster(clock=clock) as c:
+        c.create_topic("t")
+        small_files(c.coordinator, 200)
+        before = records(c.coordinator, "t")
+        failing = open_cluster(FaultyStore(c.coordinator.store, before=fail_some_reads), clock=clock)
+        assert roll(failing, InProcess()).files_in == 200
+        assert next(reads) > 7
+        assert records(c.coordinator, "t") == before
 
 
 def test_the_new_file_is_named_by_its_base_offset_and_the_planned_version() -> None:
@@ -128,7 +150,7 @@ def test_the_old_files_are_kept_for_their_readers_and_listed_for_deletion() -> N
 def test_a_roll_updates_the_counts_and_keeps_the_producers_sequences() -> None:
     with cluster() as c:
         c.create_topic("t")
-        producer = c.coordinator.init_producer()
+        producer = c.coordinator.submit(init_producer)
         for number in range(8):
             append(
                 c.coordinator, "t", [Written(b"k")] * 3,

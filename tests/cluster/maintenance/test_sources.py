@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     CorruptIndexError,
@@ -55,7 +56,8 @@ def merge(coordinator: Coordinator, **changed: Store) -> str:
     """The path of the file that a merge misses, or "" after a merge. ``changed`` are stores by name (``broker_0``)."""
     stores = dict(copies(coordinator))
     reading = {**stores, **{int(name.removeprefix("broker_")): store for name, store in changed.items()}}
-    replicas = ReplicaStores(reading, (0, 1), tuple(set(stores) - {int(name[-1]) for name in changed}))
+    writing = tuple(set(stores) - {int(name[-1]) for name in changed})
+    replicas = ReplicaStores(reading, (0, 1), writing, clock=ManualClock())
     target = Target("t", 0, coordinator.state.version, RandomIds())
     return merge_segments(MergeTask(0, segments_of(coordinator), replicas, target, True)).missing
 
@@ -84,7 +86,7 @@ def test_a_single_replica_that_fails_raises_its_own_error(coordinator: Coordinat
     [segment] = segments_of(coordinator)
     away = failing(coordinator.store, StorageError("out of order"))
     with pytest.raises(StorageError, match=r"^out of order"):
-        _ = Source("t", segment, ReplicaStores({0: away}, (0,), (0,))).index
+        _ = Source("t", segment, ReplicaStores({0: away}, (0,), (0,), clock=ManualClock())).index
     coordinator.store.delete(segment.index_path)
     with pytest.raises(DataLossError, match="missing"):
         _ = Source("t", segment, ReplicaStores({0: coordinator.store}, (0,), (0,))).index

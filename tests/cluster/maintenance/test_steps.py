@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sparklog.coordinator.controller import Controller
 from sparklog.maintenance.jobs import STEPS, MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.types import OffsetAndMetadata
 
 DAY = 86_400.0
@@ -145,7 +147,11 @@ def test_a_problem_with_one_topic_is_reported_and_the_others_are_rolled(
 
 def test_offsets_of_inactive_groups_expire(log: Log) -> None:
     log.cluster.create_topic("orders")
-    log.cluster.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(0)})
+    log.cluster.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(0)})
+        )
+    )
     log.clock.advance(8 * DAY)
     assert log.run("cleanup")["cleanup"].counts["groups_whose_offsets_expired"] == 1
     assert not log.cluster.refresh().groups

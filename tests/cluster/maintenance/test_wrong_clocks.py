@@ -20,7 +20,7 @@ from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide.groups import expire_offsets
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, expire_offsets
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore, forget_space
@@ -80,7 +80,11 @@ def run(coordinator: Coordinator, *only: str) -> dict[str, Report]:
 
 
 def test_a_joining_member_does_not_expire_the_offsets_of_other_groups(cluster: Cluster) -> None:
-    cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
+    cluster.right.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(1)})
+        )
+    )
     for ahead in (8 * DAY_MS, 800 * DAY_MS):
         GroupMember(cluster.machine(ahead), "other").join(["orders"])
     assert cluster.right.refresh().groups["billing"].offsets
@@ -88,7 +92,11 @@ def test_a_joining_member_does_not_expire_the_offsets_of_other_groups(cluster: C
 
 @pytest.mark.parametrize("days", [8, 800])
 def test_maintenance_with_a_clock_that_is_ahead_expires_nothing(cluster: Cluster, days: int) -> None:
-    cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
+    cluster.right.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(1)})
+        )
+    )
     cluster.append(120)
     cluster.right.submit(partial(alter_configs, topic="orders", changes={"segment.ms": "60000"}))
     commits = len(list(cluster.right.store.list(COMMITS)))
@@ -102,7 +110,11 @@ def test_maintenance_with_a_clock_that_is_ahead_expires_nothing(cluster: Cluster
 
 
 def test_the_same_maintenance_expires_objects_that_are_due_by_the_storages_time(cluster: Cluster) -> None:
-    cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
+    cluster.right.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(1)})
+        )
+    )
     cluster.append(3)
     ahead = cluster.machine(8 * DAY_MS)
     cluster.advance(8 * DAY)
@@ -112,14 +124,22 @@ def test_the_same_maintenance_expires_objects_that_are_due_by_the_storages_time(
 
 
 def test_an_idle_cluster_expires_by_the_storages_clock(cluster: Cluster) -> None:
-    cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
+    cluster.right.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(1)})
+        )
+    )
     cluster.advance(8 * DAY)
     run(cluster.machine(0), "cleanup")
     assert "billing" not in cluster.right.refresh().groups
 
 
 def test_without_the_storages_time_that_of_the_newest_commit_is_used(cluster: Cluster) -> None:
-    cluster.right.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1)})
+    cluster.right.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(1)})
+        )
+    )
     store = _NoTime(cluster.name, cluster.clock)
     ahead = open_cluster(store, clock=ManualClock(START_MS + 8 * DAY_MS), ids=SeededIds(9))
     assert ahead.log.expiry_clock.now_ms() == ahead.state.timestamp_ms

@@ -2,37 +2,30 @@
 
 Regenerate them after a change of a table:
 
-    python tests/unit/config/test_reference.py
+    python scripts/config_reference.py
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from scripts.config_reference import (
+    DOCUMENT,
+    LIMITS,
+    PROPERTIES,
+    ROOT,
+    SETTINGS,
+    TABLES,
+    render_properties,
+    render_without_effect,
+    tables,
+)
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig, validate_cluster_configs
 from sparklog.config.definitions import ConfigDef
 from sparklog.config.properties import parse_properties, read_properties
-from sparklog.config.reference import (
-    render_cluster_table,
-    render_properties,
-    render_topic_table,
-    render_without_effect,
-)
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
-
-ROOT = Path(__file__).parents[3]
-PROPERTIES = ROOT / "conf" / "sparklog.properties"
-DOCUMENT = ROOT / "docs" / "configuration.md"
-LIMITS = ROOT / "docs" / "limits-and-guarantees.md"
-TABLES = "## Topic configs\n"
-SETTINGS = re.compile(r"(?<=\n)\| setting \|.*?\n(?=\n)", re.DOTALL)
-
-
-def tables() -> str:
-    return f"{TABLES}\n{render_topic_table()}\n## Cluster configs\n\n{render_cluster_table()}"
 
 
 def test_the_properties_file_matches_the_tables() -> None:
@@ -112,11 +105,3 @@ def test_the_commented_settings_are_topic_configs_at_their_defaults() -> None:
     text = PROPERTIES.read_text(encoding="utf-8")
     found = parse_properties("\n".join(re.findall(r"^#([a-z.]+=.*)$", text[text.index("topics only") :], re.MULTILINE)))
     assert found == {name: one.default for name, one in TOPIC_CONFIGS.items() if not one.synonyms and not one.internal}
-
-
-if __name__ == "__main__":
-    PROPERTIES.write_text(render_properties(), encoding="utf-8")
-    document = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(document.split(TABLES)[0] + tables(), encoding="utf-8")
-    limits = LIMITS.read_text(encoding="utf-8")
-    LIMITS.write_text(SETTINGS.sub(lambda _: render_without_effect(), limits), encoding="utf-8")

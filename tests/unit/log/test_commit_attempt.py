@@ -13,7 +13,7 @@ from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import Boundary, write_boundary
 from sparklog.log.settings import LogSettings
-from sparklog.protocol.commit_bytes import encode_commit
+from sparklog.protocol.commit_bytes import encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, RegisterBroker, ResetTime, commit_key
 from sparklog.protocol.fold import Draft, fold
 from sparklog.protocol.state import State
@@ -85,7 +85,7 @@ def test_a_commit_that_cannot_be_read_back_is_an_unknown_outcome_and_is_kept() -
 def test_other_bytes_with_the_same_write_id_are_an_unknown_outcome() -> None:
     """Another program rewrote the commit: the decision must not be returned to any caller."""
     inner, base = log_of_one_commit()
-    rewritten, _ = encode_commit(prepare(base, change("4")).commit)
+    rewritten, _, _ = encode_to_store(prepare(base, change("4")).commit)
 
     def before(step: int, call: Call) -> None:
         if step == 1:

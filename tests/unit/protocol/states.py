@@ -9,7 +9,7 @@ from sparklog.protocol.commits import Action, Commit, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import NewTopic, create_topic
-from sparklog.protocol.fold import Draft, apply
+from sparklog.protocol.fold import Draft, fold
 from sparklog.protocol.state import State
 
 
@@ -27,7 +27,7 @@ def commit(state: State, actions: list[Action], timestamp: int | None = None) ->
         checksum=draft.finish(state.version + 1, "").checksum,
         actions=actions,
     )
-    return apply(state, stored, f"{state.version + 1:064x}")
+    return fold(state, stored, f"{state.version + 1:064x}").state
 
 
 def after(state: State, decision: Decision[object]) -> State:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, InvalidRequestError, RecordListTooLargeError, UnsupportedVersionError
 from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import FORMAT, decode_commit, encode_commit
+from sparklog.protocol.commit_bytes import FORMAT, decode_commit, encode_to_store
 from sparklog.protocol.commits import (
     GENESIS_DIGEST,
     AcknowledgeRevocation,
@@ -214,12 +214,12 @@ def test_samples_cover_every_action_with_an_integer() -> None:
 @given(st.lists(actions, max_size=5))
 def test_commits_of_any_actions_round_trip(acts: list[object]) -> None:
     commit = commit_of(*acts)
-    data, digest = encode_commit(commit)
+    data, digest, _ = encode_to_store(commit)
     assert decode_commit(data, 7) == (commit, digest)
 
 
 def test_a_commit_is_one_line_of_json_that_ends_with_its_digest() -> None:
-    data, digest = encode_commit(commit_of(RegisterBroker(broker=0)))
+    data, digest, _ = encode_to_store(commit_of(RegisterBroker(broker=0)))
     assert data.endswith(b"\n")
     assert data.count(b"\n") == 1
     shown = json.loads(data)
@@ -229,7 +229,7 @@ def test_a_commit_is_one_line_of_json_that_ends_with_its_digest() -> None:
 
 
 def test_every_single_bit_flip_of_a_commit_is_detected() -> None:
-    data, _ = encode_commit(commit_of(DeleteTopic(topic="orders", topic_id="abc")))
+    data, _, _ = encode_to_store(commit_of(DeleteTopic(topic="orders", topic_id="abc")))
     for bit in range(len(data) * 8):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -239,14 +239,14 @@ def test_every_single_bit_flip_of_a_commit_is_detected() -> None:
 
 
 def test_every_truncation_of_a_commit_is_detected() -> None:
-    data, _ = encode_commit(commit_of(DeleteTopic(topic="orders", topic_id="abc")))
+    data, _, _ = encode_to_store(commit_of(DeleteTopic(topic="orders", topic_id="abc")))
     for length in range(len(data)):
         with pytest.raises(CorruptMetadataError):
             decode_commit(data[:length], 7)
 
 
 def test_a_commit_stored_under_another_number_is_refused() -> None:
-    data, _ = encode_commit(commit_of(version=7))
+    data, _, _ = encode_to_store(commit_of(version=7))
     with pytest.raises(CorruptMetadataError, match="commit 7"):
         decode_commit(data, 8)
 
@@ -265,7 +265,7 @@ def test_arbitrary_bytes_are_never_decoded_as_a_commit(data: bytes) -> None:
 
 def rewritten(commit: Commit, old: bytes, new: bytes) -> bytes:
     """A commit's bytes as a newer program might have written them, with a correct digest."""
-    data, _ = encode_commit(commit)
+    data, _, _ = encode_to_store(commit)
     body = data[: data.rindex(b',"digest"')]
     assert old in body
     body = body.replace(old, new)
@@ -338,7 +338,7 @@ def test_an_integer_out_of_bounds_is_refused_on_write_and_on_read(action: Action
     for value in (HUGE, -HUGE, 2**63, -(2**63) - 1):
         forged = with_field(action, field, value)
         with pytest.raises(InvalidRequestError, match="nothing was written"):
-            encode_commit(commit_of(forged))
+            encode_to_store(commit_of(forged))
         good = json.dumps(msgspec.to_builtins(with_field(action, field, 1)), separators=(",", ":")).encode()
         bad = json.dumps(msgspec.to_builtins(forged), separators=(",", ":")).encode()
         with pytest.raises(UnsupportedVersionError):
@@ -357,9 +357,9 @@ def test_commit_timestamps_after_the_year_9999_are_refused() -> None:
     last = limits.MAX_COMMIT_TIMESTAMP_MS
     assert datetime.fromtimestamp(last / 1000, timezone.utc).year == 9999
     commit = msgspec.structs.replace(DELETION, timestamp=last)
-    assert decode_commit(encode_commit(commit)[0], 7)[0] == commit
+    assert decode_commit(encode_to_store(commit).data, 7)[0] == commit
     with pytest.raises(InvalidRequestError):
-        encode_commit(msgspec.structs.replace(DELETION, timestamp=last + 1))
+        encode_to_store(msgspec.structs.replace(DELETION, timestamp=last + 1))
 
 
 @pytest.mark.parametrize(
@@ -378,13 +378,14 @@ def test_commit_timestamps_after_the_year_9999_are_refused() -> None:
 )
 def test_names_texts_and_lists_that_are_too_long_are_refused(action: object) -> None:
     with pytest.raises(InvalidRequestError, match="nothing was written"):
-        encode_commit(commit_of(action))
+        encode_to_store(commit_of(action))
 
 
-def test_a_commit_over_the_size_limit_is_refused_before_it_is_written() -> None:
+def test_a_commit_over_the_size_limit_is_refused_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_SPILLED_ACTIONS_BYTES", limits.MAX_COMMIT_BYTES)
     many = [DeleteTopic(topic="x" * 200, topic_id="i") for _ in range(limits.MAX_COMMIT_BYTES // 200)]
     with pytest.raises(RecordListTooLargeError, match="coalesce"):
-        encode_commit(commit_of(*many))
+        encode_to_store(commit_of(*many))
 
 
 @pytest.mark.parametrize(
@@ -400,7 +401,7 @@ def test_a_commit_over_the_size_limit_is_refused_before_it_is_written() -> None:
 )
 def test_a_commit_that_readers_would_refuse_is_not_written(action: object) -> None:
     with pytest.raises(InvalidRequestError, match="nothing was written"):
-        encode_commit(commit_of(action))
+        encode_to_store(commit_of(action))
 
 
 @pytest.mark.parametrize("data", [b'{"x":' + b"[" * 100_000, b"[" * 100_000])

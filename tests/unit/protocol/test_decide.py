@@ -30,7 +30,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH, init_producer
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic, delete_topic
-from sparklog.protocol.fold import Draft, apply
+from sparklog.protocol.fold import Draft, fold
 from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.partition_fold import apply_append
 from sparklog.protocol.segment_checksum import add, from_text, run_hash, to_text
@@ -362,9 +362,9 @@ def test_a_commit_that_contradicts_the_state_is_refused(change: dict[str, object
 
     state = with_topic()
     good = valid_append(state)
-    assert apply(state, good, "0" * 64).version == state.version + 1
+    assert fold(state, good, "0" * 64).state.version == state.version + 1
     with pytest.raises(CorruptMetadataError):
-        apply(state, replace(good, **change), "0" * 64)
+        fold(state, replace(good, **change), "0" * 64)
 
 
 def test_a_commit_that_appends_at_a_wrong_offset_is_refused() -> None:

@@ -102,16 +102,16 @@ def test_expiration_times_are_cluster_settings() -> None:
     assert expire_partition_producers(state, state.timestamp_ms).result == 0
 
 
-def test_one_decision_expires_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_FORGOTTEN_PER_COMMIT", 2)
-    state = with_topic()
-    state = commit(state, [InitProducer(producer_id=n, producer_epoch=0, transactional_id=f"t{n}") for n in range(5)])
+def test_one_decision_expires_a_bounded_number() -> None:
+    most = limits.MAX_FORGOTTEN_PER_COMMIT
+    state, numbers = with_topic(), range(2 * most + 1)
+    state = commit(state, [InitProducer(producer_id=n, producer_epoch=0, transactional_id=f"t{n}") for n in numbers])
     state = advanced(state, 8 * DAY_MS)
     expired = []
     while (decision := expire_transactional_ids(state, state.timestamp_ms)).actions:
         expired.append(decision.result)
         state = after(state, decision)
-    assert expired == [2, 2, 1]
+    assert expired == [most, most, 1]
 
 
 def test_an_application_expires_by_the_version_of_its_newest_write() -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
-from sparklog.coordinator.reader_leases import list_reader_leases, read_reader_lease
+from sparklog.coordinator.reader_leases import read_reader_lease, read_reader_leases
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError, StorageUnavailableError
 from sparklog.spark.group.consume import prepare
@@ -253,7 +253,7 @@ def test_a_group_finishes_when_all_its_records_are_deleted(tmp_path: Path) -> No
 def leases(folder: Path) -> list[tuple[int, int]]:
     """The version of each reader lease, and its end by the reader's own clock."""
     store = open_store(str(folder))
-    stored = [read_reader_lease(store, one.key) for one in list_reader_leases(store, SystemClock().now_ms())]
+    stored = [read_reader_lease(store, one.key) for one in read_reader_leases(store, SystemClock().now_ms()).valid]
     return [(found.version, found.until_ms) for found in stored if found is not None]
 
 

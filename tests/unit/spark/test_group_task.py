@@ -14,7 +14,7 @@ import pytest
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError
-from sparklog.protocol.decide.groups import JoinRequest, join_group
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.spark.group.consume import prepare
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask, MemberReport, Process
@@ -108,7 +108,7 @@ def test_a_member_removed_during_a_call_publishes_nothing(tmp_path: Path) -> Non
         copy(records, context)
         if not taken:
             taken.extend(log.refresh().groups["g"].members)
-            log.leave_group("g", taken, "expired")
+            log.submit(partial(leave_group, group="g", members=taken, reason="expired"))
 
     run(tmp_path, log, expired_once)
     assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(20))
@@ -149,7 +149,7 @@ def test_a_second_member_takes_its_share_without_repeating_records(tmp_path: Pat
 
 def test_a_group_resumes_at_its_offsets_or_else_by_its_reset_policy(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    log.commit_offsets("g", {("orders", 0): 8})
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 8})))
     assert run(tmp_path, log, copy).records == 2 + 10
     with pytest.raises(NoOffsetForPartitionError, match="auto_offset_reset is none"):
         prepare(log, "other", ["orders"], "none")
@@ -221,7 +221,7 @@ def test_a_consumer_client_shares_the_group_with_a_task(tmp_path: Path) -> None:
                 )
             )
         elif "z" in group.members and group.members["z"].assigned:
-            log.leave_group("g", ["z"], "left")
+            log.submit(partial(leave_group, group="g", members=["z"], reason="left"))
 
     assert ConsumeTask(settings(tmp_path, log, max_records=1), process, 0).run().records == 20
     assert committed(log) == {0: 10, 1: 10}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.spark.group.task import ConsumeContext, ConsumeTask, find_unfinished
 from sparklog.types import TopicPartition
 from tests.unit.spark.helpers import values, write_rows
@@ -65,5 +67,5 @@ def test_a_job_does_not_wait_for_ends_that_a_recreated_topic_may_never_reach(tmp
     assert find_unfinished(log.refresh(), "g", ends) == []
     write_rows(tmp_path, DDL, [{"value": "1", "partition": 0}], topic="orders")
     assert find_unfinished(log.refresh(), "g", ends) == list(ends)
-    log.commit_offsets("g", {("orders", 0): 1})
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 1})))
     assert find_unfinished(log.refresh(), "g", ends) == []

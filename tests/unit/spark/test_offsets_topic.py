@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, group_key, offset_key, partition_of
 from sparklog.errors import InvalidOptionError
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, delete_group
 from sparklog.spark.stream.options import stream_options
 from tests.unit.spark.helpers import cluster, read_rows
 
@@ -21,9 +23,11 @@ def rows(folder: Path, **options: str) -> list[dict[str, Any]]:
 
 def test_a_batch_query_reads_committed_offsets(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=2)
-    log.commit_offsets("g", {("orders", 0): 3, ("orders", 1): 4})
+    log.submit(
+        partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 3, ("orders", 1): 4}))
+    )
     first = log.refresh().version
-    log.commit_offsets("g", {("orders", 0): 5})
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 5})))
     read = rows(tmp_path, includeHeaders="true")
     keys = [offset_key("g", "orders", 0), offset_key("g", "orders", 1), offset_key("g", "orders", 0)]
     assert [row["key"] for row in read] == keys
@@ -36,8 +40,8 @@ def test_a_batch_query_reads_committed_offsets(tmp_path: Path) -> None:
 
 def test_offsets_timestamps_and_partitions_select_records_as_for_any_topic(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
-    log.commit_offsets("g", {("orders", 0): 3})
-    log.commit_offsets("h", {("orders", 0): 4})
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 3})))
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="h", offsets={("orders", 0): 4})))
     number = partition_of("h")
     assert number != partition_of("g")
     read = rows(tmp_path)
@@ -56,14 +60,14 @@ def test_offsets_timestamps_and_partitions_select_records_as_for_any_topic(tmp_p
 
 def test_a_deleted_group_is_shown_by_tombstones_as_in_kafka(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
-    log.commit_offsets("g", {("orders", 0): 3})
-    log.delete_group("g")
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 3})))
+    log.submit(partial(delete_group, group="g"))
     assert (rows(tmp_path)[-1]["key"], rows(tmp_path)[-1]["value"]) == (group_key("g"), None)
 
 
 def test_the_topic_is_excluded_from_patterns_and_streams(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
-    log.commit_offsets("g", {("orders", 0): 3})
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 3})))
     assert read_rows(tmp_path, subscribePattern=".*") == []
     with pytest.raises(InvalidOptionError, match="batch queries and Consumer can read it, streaming queries cannot"):
         stream_options({"path": str(tmp_path), "subscribe": TOPIC})

@@ -14,6 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import shared_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import create_partitions
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
@@ -327,12 +328,12 @@ def test_the_last_batch_is_committed_to_the_group_without_a_following_one(tmp_pa
 def test_a_new_query_starts_at_the_offsets_of_its_group_unless_it_opts_out(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=2)
     produce(tmp_path, "orders", 5, 2)
-    log.commit_offsets("billing", {("orders", 0): 3})
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): 3})))
     options: dict[str, Any] = {"path": str(tmp_path), "subscribe": "orders", "kafka.group.id": "billing"}
     job = SparklogStreamReader(stream_options(options), read_schema(False))
     assert job.initialOffset() == {"orders": {"0": 3, "1": 2}}, "without an offset of the group: latest"
     assert reader(tmp_path, **options).initialOffset() == {"orders": {"0": 0, "1": 0}}
-    log.commit_offsets("billing", {("orders", 0): 9})
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): 9})))
     with pytest.raises(DataLossError, match="the log ends at 5"):
         SparklogStreamReader(stream_options(options), read_schema(False)).initialOffset()
     delete_topic(log, "orders")

@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, say
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.types import printable
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, say
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.cli.output.tables import table
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
-
-MIN_WIDTH = 20
 
 
 def parser() -> CommandParser:
@@ -27,11 +25,9 @@ def parser() -> CommandParser:
         "(--list | --delete --application ID) [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--list", action="store_true", help="list the applications")
-    options.add_argument(
-        "--delete", action="store_true", help="forget applications: a write that they repeat is then stored twice"
-    )
-    options.add_argument("--application", metavar="ID", action="append", help="--delete: the application, repeatable")
+    options.add_switch("--list", "list the applications")
+    options.add_switch("--delete", "forget applications: a write that they repeat is then stored twice")
+    options.add_values("--application", "ID", "--delete: the application, repeatable")
     add_json(options, "--list")
     return options
 
@@ -39,8 +35,8 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     if options.list == options.delete:
         raise UsageError("Command must include exactly one action: --list, --delete.")
-    if options.delete and not options.application:
-        raise UsageError('Missing required argument "[application]"')
+    if options.delete:
+        require(options, "application")
     if options.list and options.application:
         raise UsageError("--application can't be used with --list")
     if options.delete and options.json:
@@ -65,14 +61,9 @@ def _list(admin: AdminClient, as_json: bool) -> None:
     from sparklog.cli.output.documents import ApplicationDetails, ApplicationList
 
     applications = [
-        ApplicationDetails(application=name, version=application.version, commit_version=application.commit_version)
+        ApplicationDetails.of(application, application=name)
         for name, application in sorted(admin.read_state().applications.items())
     ]
-    if as_json:
-        print_json(ApplicationList(applications=applications))
-        return
-    names = [printable(details.application) for details in applications]
-    width = max([MIN_WIDTH, *map(len, names)])
-    print(f"{'APPLICATION'.ljust(width)} {'VERSION'.ljust(MIN_WIDTH)} COMMIT")
-    for name, details in zip(names, applications, strict=True):
-        print(f"{name.ljust(width)} {str(details.version).ljust(MIN_WIDTH)} {details.commit_version}")
+    rows = [(details.application, details.version, details.commit_version) for details in applications]
+    lines = table([("APPLICATION", "VERSION", "COMMIT"), *rows], [-20, 20, 0])
+    print_document(ApplicationList(applications=applications), as_json, lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
@@ -13,10 +12,12 @@ from sparklog.cli.arguments.parser import (
     complain_of,
     connect_admin,
     given,
+    join,
+    plural_s,
+    require_action,
     say,
 )
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.errors.suggestions import did_you_mean
+from sparklog.cli.output.json_output import add_json, print_document
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -36,10 +37,8 @@ TAKES = {
     "allow": ("location",),
     "disallow": ("location",),
 }
-"""The options of each action."""
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 
 FOUND_EXIT_CODE = 2
 """Exit code of ``list --exit-code`` if a broker is not online; 1 means that the check failed."""
@@ -64,15 +63,12 @@ def parser() -> CommandParser:
     )
     options.add_actions(TAKES)
     options.add_connection()
-    options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
-    options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")
-    options.add_argument(
-        "--timeout", metavar="MS", type=int, default=TIMEOUT_MS,
-        help=f"list: how long to wait for the locations to answer ({TIMEOUT_MS})",
-    )  # fmt: skip
-    options.add_argument(
-        "--exit-code", action="store_true", help=f"list: exit code {FOUND_EXIT_CODE} if a broker is not online"
+    options.add_number("--id", "N", "the broker (add: the next free number)")
+    options.add_value("--location", "URL", "a path or URL; add, move, allow, disallow")
+    options.add_number(
+        "--timeout", "MS", f"list: how long to wait for the locations to answer ({TIMEOUT_MS})", default=TIMEOUT_MS
     )
+    options.add_switch("--exit-code", f"list: exit code {FOUND_EXIT_CODE} if a broker is not online")
     add_json(options, "list")
     return options
 
@@ -82,26 +78,17 @@ def run(options: argparse.Namespace) -> int:
     with connect_admin(options) as admin:
         if action == "list":
             return _list(admin, options)
-        change: Callable[[AdminClient, argparse.Namespace], None] = {
-            "add": _add,
-            "remove": _remove,
-            "cordon": _cordon,
-            "uncordon": _cordon,
-            "drain": _drain,
-            "move": _move,
-            "replace": _replace,
-            "allow": _allow,
-            "disallow": _disallow,
-        }[action]
+        change = {
+            "add": _add, "remove": _remove, "cordon": _cordon, "uncordon": _cordon, "drain": _drain, "move": _move,
+            "replace": _replace, "allow": _allow, "disallow": _disallow,
+        }[action]  # fmt: skip
         change(admin, options)
     return 0
 
 
 def _check(options: argparse.Namespace) -> str:
     action: str = options.action or ""
-    if action not in TAKES:
-        reason = f"unknown action {action!r}" if action else "missing action"
-        raise UsageError(f"{reason}: {', '.join(TAKES)}{did_you_mean(action, TAKES)}")
+    require_action(action, TAKES)
     for name in ("id", "location"):
         value = getattr(options, name)
         if value is not None and name not in TAKES[action]:
@@ -136,8 +123,7 @@ def _drain(admin: AdminClient, options: argparse.Namespace) -> None:
     partitions = admin.drain_broker(options.id)
     print(f"Broker {options.id} is cordoned.")
     if partitions:
-        plural = "" if len(partitions) == 1 else "s"
-        print(f"Successfully started partition reassignment{plural} for {','.join(map(str, partitions))}")
+        print(f"Successfully started partition reassignment{plural_s(len(partitions))} for {join(partitions)}")
         complain("Note: the replication of `sparklog maintain` copies them; then the broker can be removed.")
 
 
@@ -168,11 +154,8 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.cli.output.broker_listing import lines, listing
 
     broker_list = listing(admin, options.timeout)
-    if options.json:
-        print_json(broker_list)
-    else:
-        for line in lines(broker_list):
-            print(line)
+    print_document(broker_list, options.json, lines(broker_list))
+    if not options.json:
         complain_of({broker.broker: broker.problem for broker in broker_list.brokers})
     all_online = all(broker.state == "online" for broker in broker_list.brokers)
     return 0 if all_online or not options.exit_code else FOUND_EXIT_CODE

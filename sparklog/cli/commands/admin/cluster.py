@@ -8,7 +8,6 @@ time after a machine with a wrong clock has written.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
@@ -20,10 +19,10 @@ from sparklog.cli.arguments.parser import (
     connect_admin,
     given,
     require,
+    require_action,
     say,
 )
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.errors.suggestions import did_you_mean
+from sparklog.cli.output.json_output import add_json, print_document
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -33,10 +32,8 @@ LISTINGS = ("describe", "cluster-id", "list-endpoints")
 
 FLAGS = {"if-not-exists": ("create",), "to": ("mirror", "promote"), "force": ("promote",), "json": LISTINGS,
          "include-fenced-brokers": ("list-endpoints",)}  # fmt: skip
-"""Options that belong to some of the actions only."""
 
 PROGRESS_SECONDS = 5.0
-"""Seconds between two progress lines of ``mirror``."""
 
 
 def parser() -> CommandParser:
@@ -54,25 +51,16 @@ def parser() -> CommandParser:
     )
     options.add_actions(ACTIONS)
     options.add_connection()
-    options.add_argument(
-        "--if-not-exists", action="store_true", help="create: succeed without effect if there is a cluster"
-    )
-    options.add_argument("--to", metavar="URL", help="mirror, promote: the location of the mirror")
-    options.add_argument(
-        "--force", action="store_true", help="promote: even if the root does not answer, so that commits may be lost"
-    )
+    options.add_switch("--if-not-exists", "create: succeed without effect if there is a cluster")
+    options.add_value("--to", "URL", "mirror, promote: the location of the mirror")
+    options.add_switch("--force", "promote: even if the root does not answer, so that commits may be lost")
     add_json(options, ", ".join(LISTINGS))
-    options.add_argument(
-        "--include-fenced-brokers", action="store_true", help="list-endpoints: also brokers that are not online"
-    )
+    options.add_switch("--include-fenced-brokers", "list-endpoints: also brokers that are not online")
     return options
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.action not in ACTIONS:
-        reason = f"unknown action {options.action!r}" if options.action else "missing action"
-        actions = f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
-        raise UsageError(f"{reason}: {actions}{did_you_mean(options.action or '', ACTIONS)}")
+    require_action(options.action, ACTIONS, f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}")
     for name, allowed in FLAGS.items():
         if given(options, name) and options.action not in allowed:
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')
@@ -82,12 +70,10 @@ def run(options: argparse.Namespace) -> int:
         require(options, "to")
         (_mirror if options.action == "mirror" else _promote)(options)
     else:
-        show: Callable[[AdminClient, argparse.Namespace], None] = {
-            "describe": _describe,
-            "reset-time": _reset_time,
-            "list-endpoints": _list_endpoints,
+        show = {
+            "describe": _describe, "reset-time": _reset_time, "list-endpoints": _list_endpoints,
             "cluster-id": _cluster_id,
-        }[options.action]
+        }[options.action]  # fmt: skip
         with connect_admin(options) as admin:
             show(admin, options)
     return 0
@@ -142,24 +128,22 @@ def _promote(options: argparse.Namespace) -> None:
 
 
 def _reset_time(admin: AdminClient, options: argparse.Namespace) -> None:
-    from sparklog.cli.output.cluster_listing import utc
+    from sparklog.cli.output.times import utc_text
 
     before_ms = admin.read_state().timestamp_ms
     ahead_ms = admin.reset_time()
     if not ahead_ms:
-        print(f"The log's time is {utc(before_ms)}, not in the future: nothing to do.")
+        print(f"The log's time is {utc_text(before_ms)}, not in the future: nothing to do.")
         return
-    print(f"The log's time was {utc(before_ms)}, {ahead_ms // 1000} s ahead, and is now {utc(before_ms - ahead_ms)}.")
+    now = utc_text(before_ms - ahead_ms)
+    print(f"The log's time was {utc_text(before_ms)}, {ahead_ms // 1000} s ahead, and is now {now}.")
 
 
 def _cluster_id(admin: AdminClient, options: argparse.Namespace) -> None:
     from sparklog.cli.output.documents import ClusterIdentity
 
     cluster_id = admin.read_state().cluster_id
-    if options.json:
-        print_json(ClusterIdentity(cluster_id=cluster_id))
-    else:
-        print(f"Cluster ID: {cluster_id}")
+    print_document(ClusterIdentity(cluster_id=cluster_id), options.json, [f"Cluster ID: {cluster_id}"])
 
 
 def _list_endpoints(admin: AdminClient, options: argparse.Namespace) -> None:
@@ -167,10 +151,7 @@ def _list_endpoints(admin: AdminClient, options: argparse.Namespace) -> None:
 
     brokers = admin.describe_cluster()["brokers"]
     endpoint_list = endpoints(brokers, options.include_fenced_brokers)
-    if options.json:
-        print_json(endpoint_list)
-    else:
-        print(*endpoint_lines(endpoint_list, options.include_fenced_brokers), sep="\n")
+    print_document(endpoint_list, options.json, endpoint_lines(endpoint_list, options.include_fenced_brokers))
     complain_of({broker["broker_id"]: broker["error_message"] for broker in brokers})
 
 
@@ -179,8 +160,5 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> None:
 
     conditions = admin.check_brokers()
     document = description(admin.read_state(), admin.describe_log(), conditions)
-    if options.json:
-        print_json(document)
-    else:
-        print(*description_lines(document), sep="\n")
+    print_document(document, options.json, description_lines(document))
     complain_of({broker: condition.problem for broker, condition in conditions.items()})

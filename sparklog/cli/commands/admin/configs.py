@@ -16,13 +16,14 @@ from sparklog.cli.arguments.parser import (
     complain,
     connect_admin,
     given,
+    read_command_config,
     read_properties_file,
     refuse_controller,
     refuse_together,
     say,
     use_kafka_exit_codes,
 )
-from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.output.json_output import add_json, print_document
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -31,22 +32,8 @@ TYPES = ("topics", "brokers")
 ELSEWHERE = ("broker-loggers", "users", "clients", "ips", "client-metrics", "groups")
 """Kafka's other entity types."""
 
-_FLAGS = {
-    "topic": "topics",
-    "broker": "brokers",
-    "client": "clients",
-    "user": "users",
-    "broker_logger": "broker-loggers",
-    "ip": "ips",
-    "group": "groups",
-    "client_metrics": "client-metrics",
-}
-_DEFAULT_FLAGS = {
-    "broker_defaults": "brokers",
-    "client_defaults": "clients",
-    "user_defaults": "users",
-    "ip_defaults": "ips",
-}
+_FLAGS = ("topic", "broker", "client", "user", "broker_logger", "ip", "group", "client_metrics")
+_DEFAULT_FLAGS = ("broker_defaults", "client_defaults", "user_defaults", "ip_defaults")
 _OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
 """Kafka's regular expression for ignoring commas and equals signs between brackets."""
 
@@ -60,33 +47,24 @@ def parser() -> CommandParser:
         "--describe|--alter ENTITY [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--describe", action="store_true", help="print settings")
-    options.add_argument("--alter", action="store_true", help="change settings")
-    options.add_argument("--all", action="store_true", help="with --describe: also print the defaults")
-    entity = options.add_argument_group("Entity")
-    entity.add_argument("--topic", metavar="TOPIC", help="this topic")
-    entity.add_argument("--broker-defaults", action="store_true", help="the cluster's defaults")
-    entity.add_argument("--broker", metavar="ID", help="a broker, to describe the settings in effect")
-    entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers")
-    entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or its id")
-    entity.add_argument("--entity-default", action="store_true", help="brokers: the cluster's defaults")
-    change = options.add_argument_group("With --alter")
-    change.add_argument(
-        "--add-config", metavar="K=V,K=[A,B]", help="settings to set; brackets around values with commas"
-    )
-    change.add_argument("--add-config-file", metavar="FILE", help="a properties file of settings to set")
-    change.add_argument("--delete-config", metavar="K,K", help="settings to reset to their defaults")
+    options.add_switch("--describe", "print settings")
+    options.add_switch("--alter", "change settings")
+    options.add_switch("--all", "with --describe: also print the defaults")
+    entity = options.add_group("Entity")
+    entity.add_value("--topic", "TOPIC", "this topic")
+    entity.add_switch("--broker-defaults", "the cluster's defaults")
+    entity.add_value("--broker", "ID", "a broker, to describe the settings in effect")
+    entity.add_values("--entity-type", "TYPE", "topics or brokers")
+    entity.add_values("--entity-name", "NAME", "its name, or its id")
+    entity.add_switch("--entity-default", "brokers: the cluster's defaults")
+    change = options.add_group("With --alter")
+    change.add_value("--add-config", "K=V,K=[A,B]", "settings to set; brackets around values with commas")
+    change.add_value("--add-config-file", "FILE", "a properties file of settings to set")
+    change.add_value("--delete-config", "K,K", "settings to reset to their defaults")
     add_json(options, "--describe")
     options.add_controller()
-    refused = options.add_argument_group("Kafka's other entities, which have no settings here")
-    for flag in (
-        "--client",
-        "--user",
-        "--broker-logger",
-        "--ip",
-        "--group",
-        "--client-metrics",
-    ):
+    refused = options.add_group("Kafka's other entities, which have no settings here")
+    for flag in ("--client", "--user", "--broker-logger", "--ip", "--group", "--client-metrics"):
         refused.add_argument(flag, metavar="NAME")
     for flag in ("--client-defaults", "--user-defaults", "--ip-defaults"):
         refused.add_argument(flag, action="store_true")
@@ -112,8 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     """Return type and name: "" for the default entity, None for all. Raises UsageError as Kafka's checkArgs does."""
-    if options.command_config:  # first, as Kafka's tool does
-        read_properties_file(options.command_config, "--command-config")
+    read_command_config(options)  # first, as Kafka's tool does
     if options.alter == options.describe:
         raise UsageError("Command must include exactly one action: --describe, --alter")
     for name in ("add-config", "add-config-file", "delete-config"):
@@ -121,8 +98,8 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     refuse_together(options, "all", ["alter"])
     refuse_together(options, "json", ["alter"])
     refuse_controller(options)
-    flags = [(kind, str(getattr(options, flag))) for flag, kind in _FLAGS.items() if given(options, flag)]
-    flags += [(kind, "") for flag, kind in _DEFAULT_FLAGS.items() if given(options, flag)]
+    flags = [(_kind(flag), str(getattr(options, flag))) for flag in _FLAGS if given(options, flag)]
+    flags += [(_kind(flag), "") for flag in _DEFAULT_FLAGS if given(options, flag)]
     general = options.entity_type or options.entity_name or options.entity_default
     if flags and general:
         raise UsageError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
@@ -132,6 +109,11 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     if len(entities) > 1:
         raise UsageError(f"Only one entity may be specified, not {', '.join(kind for kind, _ in entities)}")
     return _check_entity(options, *entities[0])
+
+
+def _kind(flag: str) -> str:
+    """Return the type that Kafka has for an entity: ``client_defaults`` are of ``clients``."""
+    return flag.removesuffix("_defaults").removesuffix("s").replace("_", "-") + "s"
 
 
 def _general_entity(options: argparse.Namespace) -> list[tuple[str, str | None]]:
@@ -227,10 +209,6 @@ def _describe(admin: AdminClient, kind: str, name: str | None, options: argparse
 
     describe = config_listing.topics if kind == "topics" else config_listing.brokers
     descriptions = describe(admin.read_state(), name, options.all)
-    if options.json:
-        print_json(descriptions)
-        return
-    if not descriptions.entities and name:
+    if not descriptions.entities and name and not options.json:
         say(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
-    for line in config_listing.lines(descriptions, options.all):
-        print(line)
+    print_document(descriptions, options.json, config_listing.lines(descriptions, options.all))

@@ -13,17 +13,19 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.group_partitions import parse_topic_partitions
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
     complain,
     connect_admin,
     failure_code,
+    given,
     refuse_together,
     say,
 )
-from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.arguments.patterns import parse_topic_partitions
+from sparklog.cli.output.json_output import add_json, print_document, print_json
+from sparklog.cli.output.tables import table
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
@@ -32,15 +34,8 @@ if TYPE_CHECKING:
 
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 SCENARIOS = (
-    "to-offset",
-    "shift-by",
-    "to-datetime",
-    "by-duration",
-    "to-earliest",
-    "to-latest",
-    "to-current",
-    "from-file",
-)
+    "to-offset", "shift-by", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "from-file",
+)  # fmt: skip
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 TYPES = ("Classic", "Consumer")
 """The values that Kafka's tool accepts; a group here is Classic, and PreparingRebalance, Stable or Empty."""
@@ -64,23 +59,21 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_connection()
-    action = options.add_argument_group("Actions (exactly one)")
-    action.add_argument("--list", action="store_true", help="print the names of all groups")
-    action.add_argument("--describe", action="store_true", help="print offsets and lag, members, or the state")
-    action.add_argument("--delete", action="store_true", help="delete groups that have no members, with their offsets")
-    action.add_argument("--reset-offsets", action="store_true", help="set the offsets of groups without members")
-    action.add_argument("--delete-offsets", action="store_true", help="delete a group's offsets of topics")
-    action.add_argument("--validate-regex", metavar="REGEX", help="check whether this is a valid regular expression")
-    options.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group, repeatable")
-    options.add_argument("--all-groups", action="store_true", help="all groups")
-    options.add_argument(
-        "--topic", metavar="TOPIC[:N,N]", action="append", default=[], help="a topic or some of its partitions"
-    )
-    options.add_argument("--all-topics", action="store_true", help="all topics for which the group has offsets")
-    shown = options.add_argument_group("With --describe or --list")
-    shown.add_argument("--offsets", action="store_true", help="the group's offsets and lag (the default)")
-    shown.add_argument("--members", action="store_true", help="its members")
-    shown.add_argument("--verbose", action="store_true", help="also leader epochs, assignments, or the generation")
+    action = options.add_group("Actions (exactly one)")
+    action.add_switch("--list", "print the names of all groups")
+    action.add_switch("--describe", "print offsets and lag, members, or the state")
+    action.add_switch("--delete", "delete groups that have no members, with their offsets")
+    action.add_switch("--reset-offsets", "set the offsets of groups without members")
+    action.add_switch("--delete-offsets", "delete a group's offsets of topics")
+    action.add_value("--validate-regex", "REGEX", "check whether this is a valid regular expression")
+    options.add_values("--group", "GROUP", "a group, repeatable")
+    options.add_switch("--all-groups", "all groups")
+    options.add_values("--topic", "TOPIC[:N,N]", "a topic or some of its partitions")
+    options.add_switch("--all-topics", "all topics for which the group has offsets")
+    shown = options.add_group("With --describe or --list")
+    shown.add_switch("--offsets", "the group's offsets and lag (the default)")
+    shown.add_switch("--members", "its members")
+    shown.add_switch("--verbose", "also leader epochs, assignments, or the generation")
     shown.add_argument(
         "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list: groups in these states"
     )
@@ -92,24 +85,22 @@ def parser() -> CommandParser:
 
 
 def _add_reset(options: CommandParser) -> None:
-    reset = options.add_argument_group("With --reset-offsets (exactly one of the first eight)")
-    reset.add_argument("--to-earliest", action="store_true", help="to the earliest offsets")
-    reset.add_argument("--to-latest", action="store_true", help="to the latest offsets")
-    reset.add_argument("--to-current", action="store_true", help="to the committed offsets, or else the latest offsets")
-    reset.add_argument("--to-offset", metavar="OFFSET", type=int, help="to this offset")
-    reset.add_argument("--to-datetime", metavar="TIME", help="to the first record at 2026-01-31T12:00:00.000 or later")
-    reset.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last PnDTnHnMnS")
-    reset.add_argument("--shift-by", metavar="N", type=int, help="forward by N records, or back if negative")
-    reset.add_argument("--from-file", metavar="FILE", help="to the offsets in a CSV file as --export prints it")
-    reset.add_argument("--dry-run", action="store_true", help="only print what would be set (the default)")
-    reset.add_argument("--execute", action="store_true", help="set the offsets")
-    reset.add_argument(
-        "--export", action="store_true", help="print CSV: topic,partition,offset; with several groups the group first"
-    )
+    reset = options.add_group("With --reset-offsets (exactly one of the first eight)")
+    reset.add_switch("--to-earliest", "to the earliest offsets")
+    reset.add_switch("--to-latest", "to the latest offsets")
+    reset.add_switch("--to-current", "to the committed offsets, or else the latest offsets")
+    reset.add_number("--to-offset", "OFFSET", "to this offset")
+    reset.add_value("--to-datetime", "TIME", "to the first record at 2026-01-31T12:00:00.000 or later")
+    reset.add_value("--by-duration", "DURATION", "to the first record of the last PnDTnHnMnS")
+    reset.add_number("--shift-by", "N", "forward by N records, or back if negative")
+    reset.add_value("--from-file", "FILE", "to the offsets in a CSV file as --export prints it")
+    reset.add_switch("--dry-run", "only print what would be set (the default)")
+    reset.add_switch("--execute", "set the offsets")
+    reset.add_switch("--export", "print CSV: topic,partition,offset; with several groups the group first")
 
 
 def run(options: argparse.Namespace) -> int:
-    if sum(_has(options, action) for action in ACTIONS) != 1:
+    if sum(given(options, action) for action in ACTIONS) != 1:
         raise UsageError(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
     _check(options)
     if options.validate_regex is not None:
@@ -129,27 +120,21 @@ def run(options: argparse.Namespace) -> int:
         return reset_offsets(admin, options, groups)
 
 
-def _has(options: argparse.Namespace, name: str) -> bool:
-    """Whether an option was given; ``--to-offset 0`` and ``--state`` without a value count as given."""
-    value = getattr(options, name.replace("-", "_"))
-    return value is not None and value is not False and value != []
-
-
 def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for options that cannot be combined, as Kafka's checkArgs does."""
-    unavailable = [name for name in ("members", "verbose", "offsets") if _has(options, name) and not options.describe]
+    unavailable = [name for name in ("members", "verbose", "offsets") if given(options, name) and not options.describe]
     unavailable += ["state"] if options.state is not None and not (options.describe or options.list) else []
     unavailable += ["type"] if options.type is not None and not options.list else []
     if unavailable:
         shown = ", ".join(unavailable)
         raise UsageError(f"Option(s) [{shown}] are unavailable given other options on the command line")
     if options.describe:
-        if sum(_has(options, name) for name in ("members", "offsets", "state")) > 1:
+        if sum(given(options, name) for name in ("members", "offsets", "state")) > 1:
             raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
         if options.state:
             raise UsageError("Option [describe] does not take a value for [state]")
     for action in ("describe", "delete", "reset-offsets"):
-        if _has(options, action) and not options.group and not options.all_groups:
+        if given(options, action) and not options.group and not options.all_groups:
             raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
     if options.delete and options.topic:
         raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
@@ -167,7 +152,7 @@ def _check(options: argparse.Namespace) -> None:
 def _check_reset(options: argparse.Namespace) -> None:
     if options.dry_run and options.execute:
         raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    scenarios = [name for name in SCENARIOS if _has(options, name)]
+    scenarios = [name for name in SCENARIOS if given(options, name)]
     if len(scenarios) > 1:
         raise UsageError(f'Option "[{scenarios[0]}]" can\'t be used with option "[{scenarios[1]}]"')
     if not scenarios:
@@ -205,19 +190,15 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> int:
         ConsumerGroupName(group=group["group_id"], type=group["group_type"].title(), state=group["group_state"])
         for group in admin.list_groups(None, wanted_states, wanted_types)
     ]
-    if options.json:
-        print_json(ConsumerGroupList(groups=listed))
-        return 0
-    rows = [(printable(group.group), group.type, group.state) for group in listed]
+    names = [printable(group.group) for group in listed]
     if states is None and types is None:
-        print("".join(f"{name}\n" for name, _, _ in rows), end="")
-        return 0
-    width = max([15, *(len(name) for name, _, _ in rows)]) + 10
-    for name, kind, state in [("GROUP", "TYPE", "STATE"), *rows]:
-        line = f"{name:<{width}}"
-        line += f" {kind:<20}" if types is not None else ""
-        line += f" {state:<20}" if states is not None else ""
-        print(line)
+        lines = names
+    else:
+        columns = [["GROUP", *names]]
+        columns += [["TYPE", *(group.type for group in listed)]] if types is not None else []
+        columns += [["STATE", *(group.state for group in listed)]] if states is not None else []
+        lines = table(zip(*columns, strict=True), [max([15, *map(len, names)]) + 10, 20, 20][: len(columns)])
+    print_document(ConsumerGroupList(groups=listed), options.json, lines)
     return 0
 
 
@@ -299,7 +280,6 @@ def _delete(admin: AdminClient, groups: list[str], options: argparse.Namespace) 
 
 
 def _delete_offsets(admin: AdminClient, options: argparse.Namespace) -> int:
-    """Delete a group's offsets of some partitions and print the outcome for each."""
     from sparklog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError
 
     group = options.group[0]
@@ -321,10 +301,8 @@ def _delete_offsets(admin: AdminClient, options: argparse.Namespace) -> int:
         complain(f"Error: {failure}")
     else:
         print(f"Request succeeded for deleting offsets from group {printable(group)}.")
-    width = max([15, *(len(printable(topic)) for topic, _ in results)])
-    print(f"\n{'TOPIC':<{width}} {'PARTITION':<10} {'STATUS':<15}")
-    for (topic, number), outcome in sorted(results.items()):
-        say(f"{printable(topic):<{width}} {'-' if number < 0 else number:<10} {outcome:<15}")
+    rows = [(topic, "-" if number < 0 else number, outcome) for (topic, number), outcome in sorted(results.items())]
+    print("", *table([("TOPIC", "PARTITION", "STATUS"), *rows], [-15, 10, 15]), sep="\n")
     return failure_code(options) if failure else 0
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandParser, connect_admin, failure_code, require
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.types import TopicPartition, printable
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.types import printable
+
+if TYPE_CHECKING:
+    from sparklog.cli.output.documents import DeletedRecords
 
 FLAG = "--offset-json-file"
 
@@ -21,18 +25,17 @@ def parser() -> CommandParser:
         "sparklog delete-records --bootstrap-server /data/log --offset-json-file offsets.json",
     )
     options.add_connection()
-    options.add_argument(FLAG, metavar="FILE", help="the partitions and their first offsets to keep")
+    options.add_value(FLAG, "FILE", "the partitions and their first offsets to keep")
     add_json(options)
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     require(options, "offset-json-file")
-    from sparklog.cli.arguments.json_files import OffsetFile, read_json, refuse_duplicates
+    from sparklog.cli.arguments.json_files import OffsetFile, read_json, read_partitions
 
     file = read_json(options.offset_json_file, FLAG, OffsetFile)
-    partitions = [TopicPartition(entry.topic, entry.partition) for entry in file.partitions]
-    refuse_duplicates("Offset json file contains duplicate topic partitions", partitions)
+    partitions = read_partitions(file.partitions, "Offset json file contains duplicate topic partitions")
     with connect_admin(options) as admin:
         if not options.json:
             print("Executing records delete operation")
@@ -49,13 +52,11 @@ def run(options: argparse.Namespace) -> int:
         )
         for partition, result in results.items()
     ]
-    if options.json:
-        print_json(RecordDeletion(partitions=deletions))
-    else:
-        print("Records delete operation completed:")
-        for deletion in deletions:
-            outcome = (
-                f"low_watermark: {deletion.low_watermark}" if deletion.error is None else f"error: {deletion.error}"
-            )
-            print(f"partition: {printable(deletion.topic)}-{deletion.partition}\t{printable(outcome)}")
-    return failure_code(options) if any(result["error_code"] for result in results.values()) else 0
+    lines = ["Records delete operation completed:", *map(_line, deletions)]
+    print_document(RecordDeletion(partitions=deletions), options.json, lines)
+    return failure_code(options) if any(deletion.error is not None for deletion in deletions) else 0
+
+
+def _line(deletion: DeletedRecords) -> str:
+    outcome = f"low_watermark: {deletion.low_watermark}" if deletion.error is None else f"error: {deletion.error}"
+    return f"partition: {printable(deletion)}\t{printable(outcome)}"

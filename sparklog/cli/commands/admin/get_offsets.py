@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, given, say
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.types import TopicPartition
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, given
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
     from sparklog.cli.arguments.patterns import PartitionFilter
@@ -23,7 +23,6 @@ NAMED_TIMES = {
     "latest-tiered": -5,
     "earliest-pending-upload": -6,
 }
-"""Kafka's special timestamps (ListOffsetsRequest)."""
 
 
 def parser() -> CommandParser:
@@ -34,22 +33,22 @@ def parser() -> CommandParser:
         "sparklog get-offsets --bootstrap-server /data/log --topic 'orders.*' --time earliest",
     )
     options.add_connection()
-    options.add_argument(
+    options.add_value(
         "--topic-partitions",
-        metavar="LIST",
-        help="comma-separated topic:partition patterns: a regular expression, and N, N-M (without M), N-, -M or none",
+        "LIST",
+        "comma-separated topic:partition patterns: a regular expression, and N, N-M (without M), N-, -M or none",
     )
-    options.add_argument("--topic", metavar="TOPIC", help="a topic, or a regular expression (default: all)")
-    options.add_argument("--partitions", metavar="IDS", help="comma-separated partition ids (default: all)")
-    options.add_argument(
+    options.add_value("--topic", "TOPIC", "a topic, or a regular expression (default: all)")
+    options.add_value("--partitions", "IDS", "comma-separated partition ids (default: all)")
+    options.add_value(
         "--time",
-        metavar="TIME",
-        default="latest",
-        help="the first offset at or after this time in ms since 1970; or -1|latest (default), -2|earliest, "
+        "TIME",
+        "the first offset at or after this time in ms since 1970; or -1|latest (default), -2|earliest, "
         "-3|max-timestamp, -4|earliest-local, -5|latest-tiered, -6|earliest-pending-upload (the last two print "
         "nothing, since there is no tiered storage here)",
+        default="latest",
     )
-    options.add_argument("--exclude-internal-topics", action="store_true", help="leave out Kafka's internal topics")
+    options.add_switch("--exclude-internal-topics", "leave out Kafka's internal topics")
     add_json(options)
     return options
 
@@ -76,12 +75,12 @@ def run(options: argparse.Namespace) -> int:
         PartitionOffset(topic=topic, partition=partition, offset=timed.offset if timed.offset >= 0 else None)
         for (topic, partition), timed in found.items()
     ]
-    if options.json:
-        print_json(OffsetList(offsets=offsets))
-        return 0
-    for entry in offsets:
-        if entry.offset is not None:  # Kafka's tool does not print UNKNOWN_OFFSET either
-            say(f"{entry.topic}:{entry.partition}:{entry.offset}")
+    lines = [
+        printable(f"{entry.topic}:{entry.partition}:{entry.offset}")
+        for entry in offsets
+        if entry.offset is not None  # Kafka's tool does not print UNKNOWN_OFFSET either
+    ]
+    print_document(OffsetList(offsets=offsets), options.json, lines)
     return 0
 
 
@@ -89,16 +88,12 @@ def _matching_partitions(
     admin: AdminClient, options: argparse.Namespace, matches: PartitionFilter
 ) -> list[TopicPartition]:
     from sparklog.cli.arguments.patterns import matching_topics
-    from sparklog.client.consumer.offsets_topic import described_topic, listed_topics
-    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+    from sparklog.client.admin.offsets_topic import described_topic, listed_topics
 
     state = admin.read_state()
-    listed = listed_topics(state)
-    if options.topic == CONSUMER_OFFSETS_TOPIC and options.topic not in listed:
-        listed.append(options.topic)
     return [
         TopicPartition(topic, partition)
-        for topic in matching_topics(listed, None, options.exclude_internal_topics)
+        for topic in matching_topics(listed_topics(state, options.topic), None, options.exclude_internal_topics)
         for partition in range(len(described_topic(state, topic).partitions))
         if matches(topic, partition)
     ]

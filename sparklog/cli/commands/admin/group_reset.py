@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.group_partitions import partitions_of
 from sparklog.cli.arguments.parser import UsageError, complain, failure_code
+from sparklog.cli.arguments.patterns import partitions_of
+from sparklog.cli.output.tables import table
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """bytes of a CSV file: a million lines with long names."""
 
 Plan = dict[TopicPartition, int]
-"""New offsets of one group."""
 
 
 def reset_offsets(admin: AdminClient, options: argparse.Namespace, groups: list[str]) -> int:
@@ -70,16 +70,9 @@ def reset_offsets(admin: AdminClient, options: argparse.Namespace, groups: list[
 
 
 def _as_table(plans: Mapping[str, Plan]) -> list[str]:
-    group_width = max([15, *(len(printable(name)) for name in plans)])
-    topic_width = max([15, *(len(printable(partition.topic)) for plan in plans.values() for partition in plan)])
-    lines = ["", f"{'GROUP':<{group_width}} {'TOPIC':<{topic_width}} {'PARTITION':<10} NEW-OFFSET"]
-    for name, plan in plans.items():
-        lines += [
-            f"{printable(name):<{group_width}} {printable(partition.topic):<{topic_width}} "
-            f"{partition.partition:<10} {offset}"
-            for partition, offset in plan.items()
-        ]
-    return lines
+    rows = [(name, *partition, offset) for name, plan in plans.items() for partition, offset in plan.items()]
+    width = -max([15, *(len(printable(name)) for name in plans)])  # groups without rows count too
+    return ["", *table([("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), *rows], [width, -15, 10, 0])]
 
 
 def _as_csv(plans: Mapping[str, Plan], with_group: bool) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, refuse_together
-from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.cli.output.tables import table
 from sparklog.types import printable
 
 ERROR_PREFIX = "Error while executing groups command : "
 
 TYPES = ("classic", "consumer", "share", "streams")
 TYPE = "Classic"
-MIN_WIDTH = 20
 
 
 def parser() -> CommandParser:
@@ -27,16 +27,12 @@ def parser() -> CommandParser:
         "--list [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--list", action="store_true", help="list the groups")
-    options.add_argument(
-        "--group-type", metavar="TYPE", help="only groups of this type: classic, consumer, share, streams"
-    )
-    options.add_argument("--protocol", metavar="PROTOCOL", help="only groups with this protocol, such as consumer")
-    options.add_argument(
-        "--consumer", action="store_true", help="only consumer groups, including those without members"
-    )
-    options.add_argument("--share", action="store_true", help="only share groups; there are none")
-    options.add_argument("--streams", action="store_true", help="only groups of Kafka Streams; there are none")
+    options.add_switch("--list", "list the groups")
+    options.add_value("--group-type", "TYPE", "only groups of this type: classic, consumer, share, streams")
+    options.add_value("--protocol", "PROTOCOL", "only groups with this protocol, such as consumer")
+    options.add_switch("--consumer", "only consumer groups, including those without members")
+    options.add_switch("--share", "only share groups; there are none")
+    options.add_switch("--streams", "only groups of Kafka Streams; there are none")
     add_json(options)
     return options
 
@@ -57,13 +53,9 @@ def run(options: argparse.Namespace) -> int:
             for group in admin.list_groups()
             if _is_wanted(options, group["protocol_type"])
         ]
-    if options.json:
-        print_json(GroupList(groups=groups))
-        return 0
-    rows = [(printable(group.group), group.type, printable(group.protocol)) for group in groups]
-    width = max([MIN_WIDTH, *(len(name) for name, _, _ in rows)])
-    for row in [("GROUP", "TYPE", "PROTOCOL"), *rows]:
-        print(" ".join(value.ljust(width) for value in row))
+    width = max([20, *(len(printable(group.group)) for group in groups)])
+    rows = [("GROUP", "TYPE", "PROTOCOL"), *((group.group, group.type, group.protocol) for group in groups)]
+    print_document(GroupList(groups=groups), options.json, table(rows, [width] * 3))
     return 0
 
 

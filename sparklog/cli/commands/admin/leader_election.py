@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, given, require, say
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.types import TopicPartition
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, given, require
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import ElectionOutcome, ElectionResult
@@ -29,11 +29,11 @@ def parser() -> CommandParser:
         "sparklog leader-election --bootstrap-server /data/log --election-type preferred --all-topic-partitions",
     )
     options.add_connection()
-    options.add_argument("--election-type", metavar="TYPE", help="preferred or unclean")
-    options.add_argument("--topic", metavar="TOPIC", help="the topic, with --partition")
-    options.add_argument("--partition", metavar="N", type=int, help="the partition")
-    options.add_argument("--all-topic-partitions", action="store_true", help="every partition that needs it")
-    options.add_argument(FILE_FLAG, metavar="FILE", help='a file: {"partitions":[{"topic":"orders","partition":0}]}')
+    options.add_value("--election-type", "TYPE", "preferred or unclean")
+    options.add_value("--topic", "TOPIC", "the topic, with --partition")
+    options.add_number("--partition", "N", "the partition")
+    options.add_switch("--all-topic-partitions", "every partition that needs it")
+    options.add_value(FILE_FLAG, "FILE", 'a file: {"partitions":[{"topic":"orders","partition":0}]}')
     options.add_deprecated("--admin.config", "--command-config", metavar="FILE")
     add_json(options)
     return options
@@ -50,7 +50,13 @@ def run(options: argparse.Namespace) -> int:
         for outcome in map(partial(_outcome, topic["topic"]), topic["partition_result"])
         if partitions is not None or outcome.outcome != "not-needed"
     ]
-    return _report(kind, outcomes, options.json)
+    from sparklog.cli.output.documents import ElectionResult
+
+    result = ElectionResult(election_type=kind, partitions=outcomes)
+    print_document(result, options.json, map(printable, _lines(result)))
+    if failed := sum(partition.outcome == "failed" for partition in outcomes):
+        raise UsageError(f"{failed} replica(s) could not be elected", prefixed=True)
+    return 0
 
 
 def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
@@ -73,11 +79,10 @@ def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None
         return {options.topic: [options.partition]}
     if options.path_to_json_file is None:
         return None
-    from sparklog.cli.arguments.json_files import ElectionFile, read_json, refuse_duplicates
+    from sparklog.cli.arguments.json_files import ElectionFile, read_json, read_partitions
 
     file = read_json(options.path_to_json_file, FILE_FLAG, ElectionFile)
-    partitions = [TopicPartition(entry.topic, entry.partition) for entry in file.partitions]
-    refuse_duplicates("Replica election data contains duplicate partitions", partitions)
+    partitions = read_partitions(file.partitions, "Replica election data contains duplicate partitions")
     if not partitions:
         raise UsageError("Replica election data is empty", prefixed=True)
     by_topic: dict[str, list[int]] = {}
@@ -99,34 +104,16 @@ def _outcome(topic: str, result: Mapping[str, Any]) -> ElectionOutcome:
     )
 
 
-def _report(kind: Literal["PREFERRED", "UNCLEAN"], outcomes: list[ElectionOutcome], as_json: bool) -> int:
-    from sparklog.cli.output.documents import ElectionResult
-
-    result = ElectionResult(election_type=kind, partitions=outcomes)
-    if as_json:
-        print_json(result)
-    else:
-        _print(result)
-    failed = sum(partition.outcome == "failed" for partition in outcomes)
-    if failed:
-        raise UsageError(f"{failed} replica(s) could not be elected", prefixed=True)
-    return 0
-
-
-def _print(result: ElectionResult) -> None:
-    """Print the lines of Kafka's tool."""
+def _lines(result: ElectionResult) -> Iterator[str]:
     kind = result.election_type
-    elected = [outcome for outcome in result.partitions if outcome.outcome == "elected"]
-    not_needed = [outcome for outcome in result.partitions if outcome.outcome == "not-needed"]
+    elected, not_needed = (
+        ", ".join(str(partition) for partition in result.partitions if partition.outcome == outcome)
+        for outcome in ("elected", "not-needed")
+    )
     if elected:
-        say(f"Successfully completed leader election ({kind}) for partitions {_join(elected)}")
+        yield f"Successfully completed leader election ({kind}) for partitions {elected}"
     if not_needed:
-        say(f"Valid replica already elected for partitions {_join(not_needed)}")
-    for outcome in result.partitions:
-        if outcome.outcome == "failed":
-            partition = f"{outcome.topic}-{outcome.partition}"
-            say(f"Error completing leader election ({kind}) for partition: {partition}: {outcome.error}")
-
-
-def _join(outcomes: Iterable[ElectionOutcome]) -> str:
-    return ", ".join(f"{outcome.topic}-{outcome.partition}" for outcome in outcomes)
+        yield f"Valid replica already elected for partitions {not_needed}"
+    for partition in result.partitions:
+        if partition.outcome == "failed":
+            yield f"Error completing leader election ({kind}) for partition: {partition}: {partition.error}"

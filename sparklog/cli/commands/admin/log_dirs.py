@@ -6,7 +6,15 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain_of, connect_admin, join, require
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    complain_of,
+    connect_admin,
+    join,
+    parse_broker_ids,
+    require,
+)
 from sparklog.cli.output.json_output import add_json, print_json
 
 if TYPE_CHECKING:
@@ -23,9 +31,9 @@ def parser() -> CommandParser:
         "sparklog log-dirs --bootstrap-server /data/log --describe --topic-list orders,refunds",
     )
     options.add_connection()
-    options.add_argument("--describe", action="store_true", help="describe the brokers")
-    options.add_argument("--topic-list", metavar="TOPICS", default="", help="comma-separated topics (default: all)")
-    options.add_argument("--broker-list", metavar="IDS", default="", help="comma-separated broker ids (default: all)")
+    options.add_switch("--describe", "describe the brokers")
+    options.add_value("--topic-list", "TOPICS", "comma-separated topics (default: all)", default="")
+    options.add_value("--broker-list", "IDS", "comma-separated broker ids (default: all)", default="")
     add_json(options)
     return options
 
@@ -33,7 +41,7 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     require(options, "describe")
     topics = {name for name in options.topic_list.split(",") if name}
-    requested = _parse_broker_ids(options.broker_list)
+    requested = sorted(set(parse_broker_ids(options.broker_list, skip_empty=True)))
     with connect_admin(options) as admin:
         existing = sorted(admin.read_state().brokers)
         missing = [broker for broker in requested if broker not in existing]
@@ -58,16 +66,6 @@ def run(options: argparse.Namespace) -> int:
     print_json(LogDirDescription(version=1, brokers=brokers))
     complain_of({broker["broker"]: log_dir["error_message"] for broker in described for log_dir in broker["log_dirs"]})
     return 0
-
-
-def _parse_broker_ids(text: str) -> list[int]:
-    """Return the sorted ids without duplicates. Raises UsageError."""
-    try:
-        return sorted({int(part) for part in text.split(",") if part.strip()})
-    except ValueError:
-        raise UsageError(
-            f"invalid --broker-list {text!r}: must be a comma-separated list of broker ids, such as 0,1,2"
-        ) from None
 
 
 def _log_dir(log_dir: Mapping[str, Any], topics: Collection[str]) -> LogDir:

@@ -14,18 +14,21 @@ from sparklog.cli.arguments.parser import (
     UsageError,
     complain,
     connect_admin,
+    duplicates,
     given,
     join,
+    parse_broker_ids,
+    plural_s,
     refuse_controller,
     require,
     say,
 )
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.types import TopicPartition
+from sparklog.cli.output.json_output import add_json, print_document, print_json
+from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
     from sparklog.cli.arguments.json_files import ReplicasOf
-    from sparklog.cli.output.documents import ReassignmentStatus
+    from sparklog.cli.output.documents import ReassignmentDetails, ReassignmentStatus
     from sparklog.errors import SparklogError
     from sparklog.protocol.state import PartitionState, State
 
@@ -41,7 +44,6 @@ TAKES = {
     "cancel": ("reassignment-json-file", "preserve-throttles"),
     "list": ("json",),
 }
-"""The options of each action."""
 
 NEEDS = {"generate": TAKES["generate"], "execute": TAKES["execute"][:1], "verify": TAKES["verify"][:1],
          "cancel": TAKES["cancel"][:1], "list": ()}  # fmt: skip
@@ -66,26 +68,23 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_connection()
-    action = options.add_argument_group("Actions (exactly one)")
-    action.add_argument("--generate", action="store_true", help="propose an assignment of topics to brokers")
-    action.add_argument("--execute", action="store_true", help="start to move replicas")
-    action.add_argument("--verify", action="store_true", help="print the progress, and lift the throttle when done")
-    action.add_argument("--cancel", action="store_true", help="cancel reassignments: the old replicas stay")
-    action.add_argument("--list", action="store_true", help="print the reassignments in progress")
-    options.add_argument(
-        FILE_FLAG, metavar="FILE",
-        help='{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}, as --generate prints it',
-    )  # fmt: skip
-    options.add_argument(TOPICS_FLAG, metavar="FILE", help='{"version":1,"topics":[{"topic":"orders"}]}')
-    options.add_argument("--broker-list", metavar="IDS", help="the brokers to place the topics on, such as 0,1,2")
-    options.add_argument(
-        "--throttle", metavar="BYTES", type=int, default=-1, help="copy at most BYTES per second (default: no limit)"
+    action = options.add_group("Actions (exactly one)")
+    action.add_switch("--generate", "propose an assignment of topics to brokers")
+    action.add_switch("--execute", "start to move replicas")
+    action.add_switch("--verify", "print the progress, and lift the throttle when done")
+    action.add_switch("--cancel", "cancel reassignments: the old replicas stay")
+    action.add_switch("--list", "print the reassignments in progress")
+    options.add_value(
+        FILE_FLAG,
+        "FILE",
+        '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}, as --generate prints it',
     )
-    options.add_argument("--additional", action="store_true", help="even if other reassignments are in progress")
-    options.add_argument(
-        "--disallow-replication-factor-change", action="store_true", help="refuse to change the number of replicas"
-    )
-    options.add_argument("--preserve-throttles", action="store_true", help="do not lift the throttle")
+    options.add_value(TOPICS_FLAG, "FILE", '{"version":1,"topics":[{"topic":"orders"}]}')
+    options.add_value("--broker-list", "IDS", "the brokers to place the topics on, such as 0,1,2")
+    options.add_number("--throttle", "BYTES", "copy at most BYTES per second (default: no limit)", default=-1)
+    options.add_switch("--additional", "even if other reassignments are in progress")
+    options.add_switch("--disallow-replication-factor-change", "refuse to change the number of replicas")
+    options.add_switch("--preserve-throttles", "do not lift the throttle")
     add_json(options, "--list, --verify")
     options.add_controller()
     options.add_without_effect("--disable-rack-aware")
@@ -122,11 +121,12 @@ def _check(options: argparse.Namespace) -> str:
 def _generate(options: argparse.Namespace) -> int:
     from sparklog.cli.arguments.json_files import TopicsFile, read_json
 
-    brokers = _parse_broker_list(options.broker_list)
+    brokers = parse_broker_ids(options.broker_list)
+    _refuse_duplicates("Broker list contains duplicate entries", brokers)
     topics = [entry.topic for entry in read_json(options.topics_to_move_json_file, TOPICS_FLAG, TopicsFile).topics]
     _refuse_duplicates("List of topics to reassign contains duplicate entries", topics)
     with connect_admin(options) as admin:
-        proposed = admin.propose_assignment(topics, brokers)
+        proposed = admin.propose_assignment(topics, sorted(brokers))
         state = admin.read_state()
     current = {partition: state.partition(*partition).replicas for partition in proposed}
     print(f"Current partition replica assignment\n{assignment_json(current)}\n")
@@ -134,21 +134,9 @@ def _generate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _parse_broker_list(text: str) -> list[int]:
-    try:
-        brokers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"invalid --broker-list {text!r}: must be a comma-separated list of broker ids, such as 0,1,2"
-        ) from None
-    _refuse_duplicates("Broker list contains duplicate entries", brokers)
-    return sorted(brokers)
-
-
 def _refuse_duplicates(what: str, entries: Sequence[object]) -> None:
-    duplicates = sorted({str(entry) for entry in entries if entries.count(entry) > 1})
-    if duplicates:
-        raise UsageError(f"{what}: [{', '.join(duplicates)}]", prefixed=True)
+    if repeated := duplicates(map(str, entries)):
+        raise UsageError(f"{what}: [{', '.join(repeated)}]", prefixed=True)
 
 
 def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
@@ -171,7 +159,7 @@ def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
-    from sparklog.cli.arguments.json_files import ReassignmentFile, read_json, refuse_duplicates
+    from sparklog.cli.arguments.json_files import ReassignmentFile, read_json, read_partitions
 
     moves = read_json(options.reassignment_json_file, FILE_FLAG, ReassignmentFile).partitions
     for move in moves:
@@ -188,9 +176,7 @@ def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
                 f'partition {move.topic_partition}: invalid log dir {named[0]}: a broker has only one; use "any"',
                 prefixed=True,
             )
-    refuse_duplicates(
-        "Partition reassignment contains duplicate topic partitions", (move.topic_partition for move in moves)
-    )
+    read_partitions(moves, "Partition reassignment contains duplicate topic partitions")
     return moves
 
 
@@ -203,11 +189,10 @@ def _execute(options: argparse.Namespace) -> int:
             raise UsageError(
                 f"Partition replica list cannot be empty (partition {move.topic_partition})", prefixed=True
             )
-        duplicates = sorted({broker for broker in move.replicas if move.replicas.count(broker) > 1})
-        if duplicates:
+        if repeated := duplicates(move.replicas):
             raise UsageError(
                 "Partition replica lists may not contain duplicate entries: "
-                f"{move.topic_partition} contains multiple entries for {','.join(map(str, duplicates))}",
+                f"{move.topic_partition} contains multiple entries for {join(repeated)}",
                 prefixed=True,
             )
     partitions = [move.topic_partition for move in moves]
@@ -231,7 +216,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.throttle > 0:
         print(THROTTLE_WARNING)
         print(f"The inter-broker throttle limit was set to {options.throttle} B/s")
-    say(f"Successfully started partition reassignment{_s(moves)} for {_join_partitions(partitions)}")
+    say(f"Successfully started partition reassignment{plural_s(len(moves))} for {_join_partitions(partitions)}")
     return 0
 
 
@@ -239,7 +224,7 @@ def _complain_of_errors(title: str, outcome: Mapping[TopicPartition, SparklogErr
     """Print the errors on standard error, and return whether there are any."""
     failed = {partition: error for partition, error in sorted(outcome.items()) if error is not None}
     if failed:
-        complain(title.format(_s(failed)))
+        complain(title.format(plural_s(len(failed))))
         for partition, error in failed.items():
             complain(f"{partition}: {error}")
     return bool(failed)
@@ -294,13 +279,12 @@ def _status(move: ReplicasOf, partition: PartitionState | None, is_moving: bool)
 
 
 def _status_line(status: ReassignmentStatus) -> str:
-    partition = f"{status.topic}-{status.partition}"
     if status.state == "in-progress":
-        return f"Reassignment of partition {partition} is still in progress."
+        return f"Reassignment of partition {status} is still in progress."
     if status.state == "completed":
-        return f"Reassignment of partition {partition} is completed."
+        return f"Reassignment of partition {status} is completed."
     return (
-        f"There is no active reassignment of partition {partition}, but replica set is {join(status.replicas)} rather "
+        f"There is no active reassignment of partition {status}, but replica set is {join(status.replicas)} rather "
         f"than {join(status.wanted_replicas)}."
     )
 
@@ -317,7 +301,7 @@ def _cancel(options: argparse.Namespace) -> int:
             if _complain_of_errors("Error cancelling partition reassignment{} for:", failed):
                 return 1
             partitions = _join_partitions(active)
-            say(f"Successfully cancelled partition reassignment{_s(active)} for: {partitions}")
+            say(f"Successfully cancelled partition reassignment{plural_s(len(active))} for: {partitions}")
         print("None of the specified partition moves are active.")
         if not options.preserve_throttles:
             _say_throttle(admin.read_state(), topics)
@@ -327,8 +311,8 @@ def _cancel(options: argparse.Namespace) -> int:
 
 def _say_throttle(state: State, topics: Sequence[str]) -> None:
     brokers = sorted(state.brokers)
-    print(f"Clearing broker-level throttles on broker{_s(brokers)} {join(brokers)}")
-    say(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}")
+    print(f"Clearing broker-level throttles on broker{plural_s(len(brokers))} {join(brokers)}")
+    say(f"Clearing topic-level throttles on topic{plural_s(len(topics))} {','.join(topics)}")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -339,23 +323,15 @@ def _list(options: argparse.Namespace) -> int:
             ReassignmentDetails(topic=topic, partition=number, **reassignment)
             for (topic, number), reassignment in sorted(admin.list_partition_reassignments().items())
         ]
-    if options.json:
-        print_json(ReassignmentList(reassignments=in_progress))
-        return 0
-    if not in_progress:
-        print("No partition reassignments found.")
-        return 0
-    print("Current partition reassignments:")
-    for details in in_progress:
-        adding = f" adding: {join(details.adding_replicas)}." if details.adding_replicas else ""
-        removing = f" removing: {join(details.removing_replicas)}." if details.removing_replicas else ""
-        say(f"{details.topic}-{details.partition}: replicas: {join(details.replicas)}.{adding}{removing}")
+    head = "Current partition reassignments:" if in_progress else "No partition reassignments found."
+    print_document(ReassignmentList(reassignments=in_progress), options.json, [head, *map(_line, in_progress)])
     return 0
 
 
-def _s(items: Sequence[object] | Mapping[TopicPartition, object]) -> str:
-    """Return the plural s for these items."""
-    return "" if len(items) == 1 else "s"
+def _line(details: ReassignmentDetails) -> str:
+    adding = f" adding: {join(details.adding_replicas)}." if details.adding_replicas else ""
+    removing = f" removing: {join(details.removing_replicas)}." if details.removing_replicas else ""
+    return printable(f"{details}: replicas: {join(details.replicas)}.{adding}{removing}")
 
 
 def _join_partitions(partitions: Iterable[TopicPartition]) -> str:

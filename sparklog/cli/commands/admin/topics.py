@@ -12,19 +12,21 @@ from sparklog.cli.arguments.parser import (
     UsageError,
     complain,
     connect_admin,
+    duplicates,
     given,
+    join,
     refuse_together,
     require,
     say,
 )
-from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
     from sparklog.protocol.state import State, TopicState
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 ERROR_PREFIX = "Error while executing topic command : "
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
@@ -50,40 +52,32 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_connection()
-    action = options.add_argument_group("Actions (exactly one)")
-    action.add_argument("--list", action="store_true", help="print the names of all topics")
-    action.add_argument("--create", action="store_true", help="create a topic")
-    action.add_argument("--delete", action="store_true", help="delete topics with all their records")
-    action.add_argument("--alter", action="store_true", help="add partitions to topics")
-    action.add_argument("--describe", action="store_true", help="print partitions, replicas and changed settings")
-    options.add_argument("--topic", metavar="TOPIC", help="the topic; a regular expression, except with --create")
-    options.add_argument("--topic-id", metavar="ID", help="the topic to describe, by its id")
-    options.add_argument(
-        "--config", metavar="NAME=VALUE", action="append", help="a setting of the new topic, repeatable"
-    )
-    options.add_argument("--delete-config", metavar="NAME", help="no longer supported, as in Kafka since 4.0")
-    options.add_argument(
-        "--partitions", metavar="N", type=int, help="number of partitions (default with --create: num.partitions)"
-    )
-    options.add_argument("--replication-factor", metavar="N", type=int, help="number of replicas of each partition")
-    options.add_argument(
-        "--replica-assignment", metavar="B:B,B:B,…", help="the brokers of each partition, the preferred leader first"
-    )
-    only = options.add_argument_group("With --describe, only")
-    only.add_argument("--under-replicated-partitions", action="store_true", help="partitions with replicas out of sync")
-    only.add_argument("--unavailable-partitions", action="store_true", help="partitions whose leader is not available")
-    only.add_argument("--under-min-isr-partitions", action="store_true", help="partitions below min.insync.replicas")
-    only.add_argument("--at-min-isr-partitions", action="store_true", help="partitions exactly at min.insync.replicas")
-    only.add_argument("--topics-with-overrides", action="store_true", help="topics with changed settings")
-    options.add_argument(
-        "--exit-code",
-        action="store_true",
-        help=f"with one of these reports: exit code {FOUND_EXIT_CODE} if it shows any partition",
+    action = options.add_group("Actions (exactly one)")
+    action.add_switch("--list", "print the names of all topics")
+    action.add_switch("--create", "create a topic")
+    action.add_switch("--delete", "delete topics with all their records")
+    action.add_switch("--alter", "add partitions to topics")
+    action.add_switch("--describe", "print partitions, replicas and changed settings")
+    options.add_value("--topic", "TOPIC", "the topic; a regular expression, except with --create")
+    options.add_value("--topic-id", "ID", "the topic to describe, by its id")
+    options.add_values("--config", "NAME=VALUE", "a setting of the new topic, repeatable")
+    options.add_value("--delete-config", "NAME", "no longer supported, as in Kafka since 4.0")
+    options.add_number("--partitions", "N", "number of partitions (default with --create: num.partitions)")
+    options.add_number("--replication-factor", "N", "number of replicas of each partition")
+    options.add_value("--replica-assignment", "B:B,B:B,…", "the brokers of each partition, the preferred leader first")
+    only = options.add_group("With --describe, only")
+    only.add_switch("--under-replicated-partitions", "partitions with replicas out of sync")
+    only.add_switch("--unavailable-partitions", "partitions whose leader is not available")
+    only.add_switch("--under-min-isr-partitions", "partitions below min.insync.replicas")
+    only.add_switch("--at-min-isr-partitions", "partitions exactly at min.insync.replicas")
+    only.add_switch("--topics-with-overrides", "topics with changed settings")
+    options.add_switch(
+        "--exit-code", f"with one of these reports: exit code {FOUND_EXIT_CODE} if it shows any partition"
     )
     add_json(options, "--list, --describe")
-    options.add_argument("--if-exists", action="store_true", help="succeed without effect if the topic does not exist")
-    options.add_argument("--if-not-exists", action="store_true", help="succeed without effect if the topic exists")
-    options.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's internal topics")
+    options.add_switch("--if-exists", "succeed without effect if the topic does not exist")
+    options.add_switch("--if-not-exists", "succeed without effect if the topic exists")
+    options.add_switch("--exclude-internal", "leave out Kafka's internal topics")
     options.add_without_effect("--partition-size-limit-per-response", metavar="N", type=int)
     return options
 
@@ -220,9 +214,8 @@ def _parse_assignment(text: str | None) -> list[list[int]]:
                 f"--replica-assignment: partition {number}: invalid broker ids {part!r}: expected ids such as 0:1",
                 prefixed=True,
             ) from None
-        duplicates = sorted({broker for broker in brokers if brokers.count(broker) > 1})
-        if duplicates:
-            entries = ",".join(map(str, duplicates))
+        if repeated := duplicates(brokers):
+            entries = join(repeated)
             raise UsageError(f"Partition replica lists may not contain duplicate entries: {entries}", prefixed=True)
         if assignment and len(brokers) != len(assignment[0]):
             raise UsageError(f"Partition {number} has different replication factor: {brokers}", prefixed=True)
@@ -236,15 +229,11 @@ def _parse_assignment(text: str | None) -> list[list[int]]:
 def _list(options: argparse.Namespace, admin: AdminClient) -> int:
     from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.cli.output.topic_listing import listing
-    from sparklog.client.consumer.offsets_topic import listed_topics
+    from sparklog.client.admin.offsets_topic import listed_topics
 
     state = admin.read_state()
     topic_list = listing(state, matching_topics(listed_topics(state), options.topic, options.exclude_internal))
-    if options.json:
-        print_json(topic_list)
-        return 0
-    for topic in topic_list.topics:
-        say(topic.topic)
+    print_document(topic_list, options.json, (printable(topic.topic) for topic in topic_list.topics))
     return 0
 
 
@@ -254,23 +243,16 @@ def _describe(options: argparse.Namespace, admin: AdminClient) -> int:
     state = admin.read_state()
     reports = [report for report in REPORTS if given(options, report)]
     described = descriptions(state, _select_topics(options, state), reports, options.topics_with_overrides)
-    if options.json:
-        print_json(described)
-    else:
-        for line in lines(described, heads=not reports):
-            print(line)
+    print_document(described, options.json, lines(described, heads=not reports))
     return FOUND_EXIT_CODE if options.exit_code and described.topics else 0
 
 
 def _select_topics(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
     if options.topic_id in (None, NO_TOPIC_ID):
-        from sparklog.client.consumer.offsets_topic import described_topic, listed_topics
-        from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+        from sparklog.client.admin.offsets_topic import described_topic, listed_topics
 
-        listed = listed_topics(state)
-        if options.topic == CONSUMER_OFFSETS_TOPIC:  # it can be read before there are groups
-            listed = [options.topic]
-        return [described_topic(state, name) for name in _match_topics(options, listed)]
+        names = _match_topics(options, listed_topics(state, options.topic))
+        return [described_topic(state, name) for name in names]
     if options.topic is not None:
         note = "Only topic id will be used when both --topic and --topic-id are specified"
         print(note, file=sys.stderr if options.json else sys.stdout)

@@ -11,10 +11,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require
-from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.errors.suggestions import did_you_mean
-from sparklog.types import printable
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, require_action
+from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.cli.output.tables import table
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -28,10 +27,8 @@ FLAGS = {
     "force-terminate": ("transactional-id",),
     "forget": ("transactional-id",),
 }
-"""The options of each action."""
 
 LISTINGS = ("list", "describe", "describe-producers", "find-hanging")
-"""The actions that support --json."""
 
 OTHER_NAMES = {"forceTerminateTransaction": "force-terminate"}
 
@@ -52,51 +49,40 @@ def parser() -> CommandParser:
     options.add_actions(FLAGS)
     options.add_connection()
     options.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="the transactional id")
-    options.add_argument(
-        "--transactional-id-pattern", metavar="REGEX", help="list: only ids that match this regular expression"
-    )
-    options.add_argument("--duration-filter", metavar="MS", type=int, help="list: only transactions that run longer")
-    options.add_argument("--topic", metavar="TOPIC", help="the topic")
-    options.add_argument("--partition", metavar="N", type=int, help="its partition")
-    options.add_argument("--broker-id", metavar="N", type=int, help="a broker; all give the same answer")
-    options.add_argument("--max-transaction-timeout", metavar="MINUTES", type=int, help="find-hanging: without effect")
+    options.add_value("--transactional-id-pattern", "REGEX", "list: only ids that match this regular expression")
+    options.add_number("--duration-filter", "MS", "list: only transactions that run longer")
+    options.add_value("--topic", "TOPIC", "the topic")
+    options.add_number("--partition", "N", "its partition")
+    options.add_number("--broker-id", "N", "a broker; all give the same answer")
+    options.add_number("--max-transaction-timeout", "MINUTES", "find-hanging: without effect")
     for flag in ("--start-offset", "--producer-id", "--producer-epoch", "--coordinator-epoch"):
-        options.add_argument(flag, metavar="N", type=int, help="abort: without effect")
+        options.add_number(flag, "N", "abort: without effect")
     add_json(options, "list, describe, describe-producers, find-hanging")
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     action = OTHER_NAMES.get(options.action, options.action)
-    if action not in FLAGS:
-        reason = f"unknown action {options.action!r}" if options.action else "missing action"
-        raise UsageError(f"{reason}: {', '.join(FLAGS)}{did_you_mean(options.action or '', FLAGS)}")
+    require_action(action, FLAGS)
     for name in sorted({name for names in FLAGS.values() for name in names} - set(FLAGS[action])):
         if getattr(options, name.replace("-", "_")) is not None:
             raise UsageError(f"--{name} can't be used with {action}, which takes --{', --'.join(FLAGS[action])}")
     if options.json and action not in LISTINGS:
         raise UsageError(f"--json can't be used with {action}, only with {', '.join(LISTINGS)}")
     _check(options, action)
-    actions: dict[str, Callable[[AdminClient, argparse.Namespace], int]] = {
-        "list": _list,
-        "describe": _describe,
-        "describe-producers": _describe_producers,
-        "find-hanging": _find_hanging,
-        "abort": _abort,
-        "force-terminate": _force_terminate,
-        "forget": _forget,
-    }
+    act = {
+        "list": _list, "describe": _describe, "describe-producers": _describe_producers, "find-hanging": _find_hanging,
+        "abort": _abort, "force-terminate": _force_terminate, "forget": _forget,
+    }[action]  # fmt: skip
     with connect_admin(options) as admin:
-        return actions[action](admin, options)
+        return act(admin, options)
 
 
 def _check(options: argparse.Namespace, action: str) -> None:
     if action in ("describe", "force-terminate", "forget"):
         require(options, "transactional-id")
     if action in ("describe-producers", "abort"):
-        require(options, "topic")
-        if options.partition is None:
-            raise UsageError('Missing required argument "[partition]"')
+        require(options, "topic", "partition")
     if action == "find-hanging":
         if options.topic is None and options.broker_id is None:
             if options.partition is not None:
@@ -120,20 +106,13 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import TransactionList, TransactionName
 
     transactions = [
-        TransactionName(
-            transactional_id=listing.transactional_id,
-            coordinator=broker,
-            producer_id=listing.producer_id,
-            state=listing.state.value,
-        )
+        TransactionName.of(listing, coordinator=broker, state=listing.state.value)
         for broker, listings in listings_by_broker.items()
         for listing in listings
     ]
-    if options.json:
-        print_json(TransactionList(transactions=transactions))
-        return 0
     rows = [(name.transactional_id, name.coordinator, name.producer_id, name.state) for name in transactions]
-    _print_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
+    lines = _table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
+    print_document(TransactionList(transactions=transactions), options.json, lines)
     return 0
 
 
@@ -149,17 +128,13 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import TransactionDetails
 
     timeout_ms = description.transaction_timeout_ms
-    details = TransactionDetails(
+    details = TransactionDetails.of(
+        description,
         transactional_id=name,
         coordinator=description.coordinator_id,
-        producer_id=description.producer_id,
-        producer_epoch=description.producer_epoch,
         state=description.state.value,
         transaction_timeout_ms=None if timeout_ms < 0 else timeout_ms,
     )
-    if options.json:
-        print_json(details)
-        return 0
     headers = (
         "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
         "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
@@ -168,7 +143,7 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
         details.coordinator, details.transactional_id, details.producer_id, details.producer_epoch, details.state,
         details.transaction_timeout_ms, "None", "None", "",
     )  # fmt: skip
-    _print_table(headers, [row])
+    print_document(details, options.json, _table(headers, [row]))
     return 0
 
 
@@ -186,17 +161,9 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import ProducerDetails, ProducerList
 
     producers = [
-        ProducerDetails(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            last_sequence=None if producer.last_sequence < 0 else producer.last_sequence,
-            last_timestamp=producer.last_timestamp,
-        )
+        ProducerDetails.of(producer, last_sequence=None if producer.last_sequence < 0 else producer.last_sequence)
         for producer in description.active_producers
     ]
-    if options.json:
-        print_json(ProducerList(topic=partition.topic, partition=partition.partition, producers=producers))
-        return 0
     headers = (
         "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
         "CurrentTransactionStartOffset",
@@ -208,7 +175,8 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
         )
         for details in producers
     ]  # fmt: skip
-    _print_table(headers, rows)
+    document = ProducerList(topic=partition.topic, partition=partition.partition, producers=producers)
+    print_document(document, options.json, _table(headers, rows))
     return 0
 
 
@@ -218,17 +186,15 @@ def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
 
     if options.topic is not None:  # raise an error if the partition does not exist, as Kafka's tool does
         admin.describe_producers([TopicPartition(options.topic, options.partition or 0)])
-    if options.json:
-        from sparklog.cli.output.documents import HangingTransactions
+    from sparklog.cli.output.documents import HangingTransactions
 
-        print_json(HangingTransactions(transactions=[]))
-        return 0
     headers = (
         "Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp",
         "Duration(min)",
     )  # fmt: skip
-    _print_table(headers, [])
-    complain(f"Note: {NOTHING_HANGS}.")
+    print_document(HangingTransactions(transactions=[]), options.json, _table(headers, []))
+    if not options.json:
+        complain(f"Note: {NOTHING_HANGS}.")
     return 0
 
 
@@ -261,9 +227,6 @@ def _change(change: Callable[[list[str]], None], verb: str, name: str) -> int:
     return 0
 
 
-def _print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table as Kafka's prettyPrintTable: columns as wide as their longest value, each followed by a tab."""
-    texts = [list(headers), *([printable(value) for value in row] for row in rows)]
-    widths = [max(len(row[column]) for row in texts) for column in range(len(headers))]
-    for row in texts:
-        print("".join(f"{value.ljust(width)}\t" for value, width in zip(row, widths, strict=True)))
+def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Format a table as Kafka's prettyPrintTable: columns as wide as their longest value, each followed by a tab."""
+    return [f"{line}\t" for line in table([headers, *rows], [-1] * len(headers), separator="\t")]

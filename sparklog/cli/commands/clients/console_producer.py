@@ -22,6 +22,7 @@ from sparklog.cli.arguments.parser import (
     connect,
     logger,
     parse_pairs,
+    read_command_config,
     read_properties_file,
     require,
 )
@@ -59,19 +60,17 @@ def parser() -> CommandParser:
         "--topic TOPIC [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
-    options.add_argument(
+    options.add_value("--topic", "TOPIC", "the topic to send to")
+    options.add_values(
         "--reader-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="how a line is parsed: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
+        "NAME=VALUE",
+        "how a line is parsed: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
         "headers.separator (,), headers.key.separator (:), null.marker, ignore.error",
     )
     options.add_deprecated("--property", "--reader-property", metavar="NAME=VALUE", action="append")
-    options.add_argument("--reader-config", metavar="FILE", help="a properties file with reader properties")
-    options.add_argument("--line-reader", metavar="CLASS", default="LineMessageReader", help="only LineMessageReader")
-    options.add_argument("--sync", action="store_true", help="one commit for each line")
+    options.add_value("--reader-config", "FILE", "a properties file with reader properties")
+    options.add_value("--line-reader", "CLASS", "only LineMessageReader", default="LineMessageReader")
+    options.add_switch("--sync", "one commit for each line")
     options.add_argument(
         "--compression-codec",
         nargs="?",
@@ -79,38 +78,31 @@ def parser() -> CommandParser:
         metavar="CODEC",
         help="none, gzip (if no codec is named), snappy, lz4 or zstd; the topic's compression.type takes precedence",
     )
-    options.add_argument("--batch-size", metavar="BYTES", type=int, help="largest size of a commit in bytes (16777216)")
+    options.add_number("--batch-size", "BYTES", "largest size of a commit in bytes (16777216)")
     options.add_deprecated(
         "--max-partition-memory-bytes", "--batch-size", dest="partition_bytes", metavar="BYTES", type=int
     )
-    options.add_argument(
-        "--timeout", metavar="MS", type=int, help="how long a line waits for others to share its commit (1000)"
-    )
-    options.add_argument(
+    options.add_number("--timeout", "MS", "how long a line waits for others to share its commit (1000)")
+    options.add_values(
         "--command-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms, delivery.timeout.ms; others "
+        "NAME=VALUE",
+        "acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms, delivery.timeout.ms; others "
         "have no effect here",
     )
     options.add_deprecated("--producer-property", "--command-property", metavar="NAME=VALUE", action="append")
     options.add_deprecated("--producer.config", "--command-config", metavar="FILE")
-    options.add_argument(
+    options.add_value(
         "--request-required-acks",
-        metavar="ACKS",
-        help="which replicas must have a line before the next is sent: all in sync (-1, all), or the leader (1, 0)",
+        "ACKS",
+        "which replicas must have a line before the next is sent: all in sync (-1, all), or the leader (1, 0)",
     )
-    options.add_argument(
+    options.add_number(
         "--message-send-max-retries",
-        metavar="N",
-        type=int,
-        help="number of retries (default: 3 if replicas are missing; until delivery.timeout.ms, 120000, if the storage "
+        "N",
+        "number of retries (default: 3 if replicas are missing; until delivery.timeout.ms, 120000, if the storage "
         "does not answer)",
     )
-    options.add_argument(
-        "--retry-backoff-ms", metavar="MS", type=int, help="how long to wait before the first retry (100)"
-    )
+    options.add_number("--retry-backoff-ms", "MS", "how long to wait before the first retry (100)")
     for flag in (
         "--request-timeout-ms", "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
     ):  # fmt: skip
@@ -142,8 +134,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Settings(NamedTuple):
-    """When and how lines are sent."""
-
     codec: str
     batch_bytes: int
     batch_records: int
@@ -154,21 +144,17 @@ class _Settings(NamedTuple):
 
 def _settings(options: argparse.Namespace) -> _Settings:
     """Resolve settings: from flags, else --command-property, else --command-config, else Kafka's defaults."""
-    properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    properties = read_command_config(options)
     properties.update(parse_pairs(options.command_property, "--command-property"))
     for name in properties.keys() - PROPERTIES:
         logger.debug("producer setting %s has no effect here", name)
     codec = options.compression_codec or properties.get("compression.type", "none")
     if codec not in CODECS:
         raise UsageError(f"unknown codec {codec!r}: must be one of {', '.join(CODECS)}{did_you_mean(codec, CODECS)}")
+    size = options.batch_size if options.partition_bytes is None else options.partition_bytes
     return _Settings(
         codec=codec,
-        batch_bytes=_number(
-            options.batch_size if options.partition_bytes is None else options.partition_bytes,
-            properties,
-            "batch.size",
-            BATCH_BYTES,
-        ),
+        batch_bytes=_number(size, properties, "batch.size", BATCH_BYTES),
         batch_records=1 if options.sync else BATCH_RECORDS,
         linger_ms=_number(options.timeout, properties, "linger.ms", 1000),
         acks=_acks(options.request_required_acks or properties.get("acks", "all")),

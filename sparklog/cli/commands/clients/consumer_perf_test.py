@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client
+from sparklog.cli.commands.clients.throughput import MEGABYTE, StopRequest, print_metrics
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.cli.output.documents import ConsumerPerformance
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.clock import Clock
     from sparklog.types import TopicPartition
 
-MEGABYTE = 1024 * 1024
 POLL_MS = 100
 GROUP_NUMBERS = 100_000
 NEW_FIELDS = "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
@@ -38,31 +37,24 @@ def parser() -> CommandParser:
         "(--topic TOPIC | --include REGEX) --num-records N [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
-    options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
-    options.add_argument("--num-records", metavar="N", type=int, help="stop after N records")
+    options.add_value("--topic", "TOPIC", "the topic to read")
+    options.add_value("--include", "REGEX", "read all topics that match this regular expression")
+    options.add_number("--num-records", "N", "stop after N records")
     options.add_deprecated("--messages", "--num-records", dest="messages", metavar="N", type=int)
-    options.add_argument("--group", metavar="GROUP", help="the group to join (perf-consumer-N)")
-    options.add_argument(
-        "--fetch-size", metavar="BYTES", type=int, default=MEGABYTE, help="read ahead per partition (1048576)"
-    )
-    options.add_argument("--from-latest", action="store_true", help="start at the end if the group has no offset")
+    options.add_value("--group", "GROUP", "the group to join (perf-consumer-N)")
+    options.add_number("--fetch-size", "BYTES", "read ahead per partition (1048576)", default=MEGABYTE)
+    options.add_switch("--from-latest", "start at the end if the group has no offset")
     options.add_argument(
         "--timeout", metavar="MS", type=int, nargs="?", default=10_000, const=10_000,
         help="stop after this time without records (10000)",
     )  # fmt: skip
-    options.add_argument("--show-detailed-stats", action="store_true", help="print a line for each reporting interval")
-    options.add_argument(
-        "--reporting-interval", metavar="MS", type=int, default=5000, help="time between two lines (5000)"
+    options.add_switch("--show-detailed-stats", "print a line for each reporting interval")
+    options.add_number("--reporting-interval", "MS", "time between two lines (5000)", default=5000)
+    options.add_value(
+        "--date-format", "FORMAT", "format of times, as for Java's SimpleDateFormat", default="yyyy-MM-dd HH:mm:ss:SSS"
     )
-    options.add_argument(
-        "--date-format",
-        metavar="FORMAT",
-        default="yyyy-MM-dd HH:mm:ss:SSS",
-        help="format of times, as for Java's SimpleDateFormat",
-    )
-    options.add_argument("--hide-header", action="store_true", help="print no header")
-    options.add_argument("--print-metrics", action="store_true", help="print the consumer's metrics at the end")
+    options.add_switch("--hide-header", "print no header")
+    options.add_switch("--print-metrics", "print the consumer's metrics at the end")
     add_properties(options, "--consumer.config", "max.poll.records")
     add_json(options)
     options.add_without_effect("--socket-buffer-size", metavar="BYTES", type=int)
@@ -71,10 +63,9 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    show = date_format(options.date_format)
+    show = DateFormat(options.date_format)
     properties = read_properties(options)
     cluster = connect_client(options, "Consumer")
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.client.consumer.config import DEFAULTS
     from sparklog.client.consumer.consumer import Consumer
 
@@ -102,8 +93,6 @@ def run(options: argparse.Namespace) -> int:
             print(_summary(result, show))
         metrics = consumer.metrics()
     if options.print_metrics and not options.json:
-        from sparklog.cli.commands.clients.throughput import print_metrics
-
         print_metrics(metrics, str(arguments["client_id"]))
     return stop.exit_code
 
@@ -123,8 +112,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 class _Progress(NamedTuple):
-    """The totals when a line was printed."""
-
     time: float
     records: int
     size: int
@@ -229,7 +216,6 @@ class _Measurement:
 
 
 def _summary(result: ConsumerPerformance, show: DateFormat) -> str:
-    """Format the line of Kafka's tool."""
     return (
         f"{show(result.start_ms)}, {show(result.end_ms)}, {result.size_bytes / MEGABYTE:.4f}, "
         f"{result.mb_per_second:.4f}, {result.records}, {result.records_per_second:.4f}, {result.rebalance_ms}, "
@@ -279,8 +265,3 @@ class DateFormat:
         return "".join(
             str(milliseconds).zfill(width) if width else moment.strftime(part) for part, width in self._parts
         )
-
-
-def date_format(pattern: str) -> DateFormat:
-    """What shows milliseconds since 1970 in this format. Raises UsageError."""
-    return DateFormat(pattern)

@@ -7,19 +7,25 @@ the time until a reader sees it. Reading back a record other than the one sent i
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client, read_properties_file
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect_client,
+    read_command_config,
+    require,
+)
+from sparklog.cli.commands.clients.throughput import StopRequest, letters, percentiles
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors import DataLossError
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.client.admin.client import AdminClient
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.producer.producer import Producer
@@ -28,10 +34,8 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 60.0
 """Timeout after which a record counts as lost, as in Kafka."""
 POLL_MS = 200
-"""Longest delay until a stop request takes effect."""
 PRINTED_EVERY = 1000
 NEEDED = ("topic", "num-records", "producer-acks", "record-size")
-_LETTERS = bytes(65 + byte % 26 for byte in range(256))
 
 
 def parser() -> CommandParser:
@@ -44,17 +48,17 @@ def parser() -> CommandParser:
     )
     options.add_argument("positionals", nargs="*", help=argparse.SUPPRESS)
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic, created with one partition if it does not exist")
-    options.add_argument("--num-records", metavar="N", type=int, help="how many records")
-    options.add_argument("--producer-acks", metavar="ACKS", help="1 (the leader), or all replicas in sync (all, -1)")
-    options.add_argument("--record-size", metavar="BYTES", type=int, help="length of the values")
+    options.add_value("--topic", "TOPIC", "the topic, created with one partition if it does not exist")
+    options.add_number("--num-records", "N", "how many records")
+    options.add_value("--producer-acks", "ACKS", "1 (the leader), or all replicas in sync (all, -1)")
+    options.add_number("--record-size", "BYTES", "length of the values")
     for flag, meaning in (
         ("--record-key-size", "length of the keys"),
         ("--num-headers", "number of headers"),
         ("--record-header-key-size", "length of the header keys"),
         ("--record-header-size", "length of the header values"),
     ):
-        options.add_argument(flag, metavar="N", type=int, default=0, help=f"{meaning} (0)")
+        options.add_number(flag, "N", f"{meaning} (0)", default=0)
     add_json(options)
     return options
 
@@ -64,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     cluster = connect_client(options, "Producer")
     from sparklog.cli.arguments.client_properties import client_arguments
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.client.admin.client import AdminClient
     from sparklog.client.consumer import config as consumer_config
     from sparklog.client.consumer.consumer import Consumer
@@ -72,11 +75,10 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.client.producer.producer import Producer
     from sparklog.types import TopicPartition
 
-    file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
     with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
         _create_topic(admin, options.topic)
     defaults = {**consumer_config.DEFAULTS, **producer_config.DEFAULTS}
-    arguments = client_arguments(file, defaults)
+    arguments = client_arguments(read_command_config(options), defaults)
     reading = {name: value for name, value in arguments.items() if name in consumer_config.DEFAULTS}
     sending = {name: value for name, value in arguments.items() if name in producer_config.DEFAULTS}
     reading |= {"group_id": None, "auto_offset_reset": "latest", "fetch_max_wait_ms": 0}
@@ -116,9 +118,7 @@ def _take_positionals(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name in NEEDED:
-        if getattr(options, name.replace("-", "_")) is None:
-            raise UsageError(f'Missing required argument "[{name}]"')
+    require(options, *NEEDED)
     if options.num_records <= 0:
         raise UsageError("Value for --num-records must be a positive integer.")
     if options.producer_acks not in ("1", "all", "-1"):
@@ -150,8 +150,8 @@ def _measure(
     """Return the latency of each record in milliseconds; fewer after a stop request."""
     latencies: list[float] = []
     for number in range(options.num_records):
-        value = _letters(b"v%d" % number, options.record_size)
-        key = _letters(b"k%d" % number, options.record_key_size) if options.record_key_size else None
+        value = letters(b"v%d" % number, options.record_size)
+        key = letters(b"k%d" % number, options.record_key_size) if options.record_key_size else None
         start = clock.monotonic()
         producer.send(options.topic, value, key, headers=_headers(options, number)).get(TIMEOUT_SECONDS)
         if not _is_read(consumer, clock, value, key, stop):
@@ -166,15 +166,11 @@ def _measure(
 def _headers(options: argparse.Namespace, number: int) -> list[tuple[str, bytes]]:
     return [
         (
-            _letters(b"h%d-%d" % (number, header), options.record_header_key_size).decode(),
-            _letters(b"H%d-%d" % (number, header), options.record_header_size),
+            letters(b"h%d-%d" % (number, header), options.record_header_key_size).decode(),
+            letters(b"H%d-%d" % (number, header), options.record_header_size),
         )
         for header in range(options.num_headers)
     ]
-
-
-def _letters(seed: bytes, size: int) -> bytes:
-    return hashlib.shake_128(seed).digest(size).translate(_LETTERS)
 
 
 def _is_read(consumer: Consumer, clock: Clock, value: bytes, key: bytes | None, stop: StopRequest) -> bool:
@@ -198,7 +194,7 @@ def _print_summary(latencies: Sequence[float], as_json: bool) -> None:
     from sparklog.cli.output.documents import EndToEndLatency
 
     ordered = sorted(int(latency) for latency in latencies)
-    p50, p99, p999 = (ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in (0.5, 0.99, 0.999))
+    p50, p99, p999 = percentiles(ordered, 0.5, 0.99, 0.999)
     avg = sum(latencies) / len(latencies)
     if as_json:
         print_json(EndToEndLatency(records=len(ordered), avg_ms=avg, p50_ms=p50, p99_ms=p99, p999_ms=p999))

@@ -57,7 +57,6 @@ class Retries(NamedTuple):
         return number is not None or seconds * 1000 < self.delivery_timeout_ms
 
     def pause_seconds(self, failures: int) -> float:
-        """Return the back-off after this many failures."""
         max_ms = min(max(MAX_BACKOFF_MS, self.backoff_ms), MAX_PAUSE_MS)
         return float(min(self.backoff_ms << min(failures - 1, 16), max_ms)) / 1000
 
@@ -104,7 +103,6 @@ class LineSender:
         )
 
     def _append(self, batch: list[Line]) -> None:
-        """Append a batch, retrying failures that may be temporary."""
         start, failures = self._clock.monotonic(), 0
         self._outcome_unknown = False
         staged: list[PartitionBatches] = []

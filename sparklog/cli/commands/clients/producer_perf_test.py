@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client, require
+from sparklog.cli.commands.clients.throughput import (
+    MEGABYTE,
+    StopRequest,
+    Throttle,
+    letters,
+    percentiles,
+    print_metrics,
+)
 from sparklog.cli.output.json_output import add_json, metrics_of, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.cli.output.documents import SendingRate
     from sparklog.client.producer.futures import FutureRecordMetadata
     from sparklog.client.producer.producer import Producer
     from sparklog.clock import Clock
 
-MEGABYTE = 1024 * 1024
 KEPT_LATENCIES = 500_000
 """Largest number of latencies kept, an even sample; percentiles are computed from it."""
 SHOWN_ERRORS = 5
@@ -34,7 +40,6 @@ POLL_SECONDS = 0.001
 """Interval of checking the futures while nothing is sent: the precision of a latency."""
 DEFAULT_TRANSACTION_MS = 3000
 CLIENT_ID = "perf-producer-client"
-_LETTERS = bytes(65 + byte % 26 for byte in range(256))
 
 
 def parser() -> CommandParser:
@@ -46,34 +51,29 @@ def parser() -> CommandParser:
         "--topic TOPIC --num-records N --throughput N [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
-    options.add_argument("--num-records", metavar="N", type=int, help="how many records")
-    options.add_argument(
-        "--throughput", metavar="N", type=float, help="at most N records per second, or -1 for no limit"
+    options.add_value("--topic", "TOPIC", "the topic to send to")
+    options.add_number("--num-records", "N", "how many records")
+    options.add_value("--throughput", "N", "at most N records per second, or -1 for no limit", type=float)
+    payload = options.add_group("Payload (exactly one)")
+    payload.add_number("--record-size", "BYTES", "length of the values")
+    payload.add_value("--payload-file", "FILE", "values from this UTF-8 file, in random order")
+    payload.add_switch("--payload-monotonic", "0, 1, 2, … as text")
+    options.add_value("--payload-delimiter", "TEXT", "between values in the file (\\n)", default="\\n")
+    options.add_number("--record-key-range", "N", "keys are 0 to N-1")
+    options.add_value(
+        "--key-distribution",
+        "KIND",
+        "no keys (none), one after the other (range), or random",
+        default="none",
+        choices=("none", "range", "random"),
     )
-    payload = options.add_argument_group("Payload (exactly one)")
-    payload.add_argument("--record-size", metavar="BYTES", type=int, help="length of the values")
-    payload.add_argument("--payload-file", metavar="FILE", help="values from this UTF-8 file, in random order")
-    payload.add_argument("--payload-monotonic", action="store_true", help="0, 1, 2, … as text")
-    options.add_argument("--payload-delimiter", metavar="TEXT", default="\\n", help="between values in the file (\\n)")
-    options.add_argument("--record-key-range", metavar="N", type=int, help="keys are 0 to N-1")
-    options.add_argument(
-        "--key-distribution", metavar="KIND", default="none", choices=("none", "range", "random"),
-        help="no keys (none), one after the other (range), or random",
-    )  # fmt: skip
-    options.add_argument("--random-seed", metavar="SEED", type=int, default=0, help="of payloads and keys (0)")
+    options.add_number("--random-seed", "SEED", "of payloads and keys (0)", default=0)
     add_properties(options, "--producer.config", "linger.ms, batch.size, acks", "--producer-props")
-    options.add_argument("--print-metrics", action="store_true", help="print the producer's metrics at the end")
-    options.add_argument("--transactional-id", metavar="ID", help="send in transactions with this id")
-    options.add_argument(
-        "--transaction-duration-ms", metavar="MS", type=int, help="send in transactions, each committed after this time"
-    )
-    options.add_argument(
-        "--warmup-records", metavar="N", type=int, default=0, help="also print results without the first N"
-    )
-    options.add_argument(
-        "--reporting-interval", metavar="MS", type=int, default=5000, help="time between two lines (5000)"
-    )
+    options.add_switch("--print-metrics", "print the producer's metrics at the end")
+    options.add_value("--transactional-id", "ID", "send in transactions with this id")
+    options.add_number("--transaction-duration-ms", "MS", "send in transactions, each committed after this time")
+    options.add_number("--warmup-records", "N", "also print results without the first N", default=0)
+    options.add_number("--reporting-interval", "MS", "time between two lines (5000)", default=5000)
     add_json(options)
     return options
 
@@ -92,8 +92,6 @@ def run(options: argparse.Namespace) -> int:
     with Producer(cluster=cluster, **arguments) as producer:
         code = _measure(options, producer, payloads, clock, transaction_ms)
         if options.print_metrics and not options.json:
-            from sparklog.cli.commands.clients.throughput import print_metrics
-
             print_metrics(producer.metrics(), str(arguments["client_id"]))
         return code
 
@@ -102,10 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    require(options, "topic")
-    for name in ("num-records", "throughput"):
-        if getattr(options, name.replace("-", "_")) is None:
-            raise UsageError(f'Missing required argument "[{name}]"')
+    require(options, "topic", "num-records", "throughput")
     payloads = [options.record_size is not None, options.payload_file is not None, options.payload_monotonic]
     if sum(payloads) != 1:
         raise UsageError("exactly one of --record-size, --payload-file and --payload-monotonic is required")
@@ -153,7 +148,7 @@ class _Payloads:
             return b"%d" % number
         if self._values:
             return self._values[self._draw(b"v", number) % len(self._values)]
-        return hashlib.shake_128(self._seed + b"%d" % number).digest(self._size).translate(_LETTERS)
+        return letters(self._seed + b"%d" % number, self._size)
 
     def key(self, number: int) -> bytes | None:
         if self._keys == "range":
@@ -232,12 +227,11 @@ class _Stats:
         self._window, self._window_start = [0, 0, 0, 0], now
 
     def rate(self) -> SendingRate:
-        """Return the totals so far."""
         from sparklog.cli.output.documents import Latencies, SendingRate
 
         seconds = max(self._clock.monotonic() - self._start, 0.001)
         ordered = sorted(self._latencies) or [0]
-        p50, p95, p99, p999 = (ordered[min(int(p * len(ordered)), len(ordered) - 1)] for p in (0.5, 0.95, 0.99, 0.999))
+        p50, p95, p99, p999 = percentiles(ordered, 0.5, 0.95, 0.99, 0.999)
         return SendingRate(
             records=self._count,
             size_bytes=self._bytes,
@@ -251,7 +245,6 @@ class _Stats:
 
 
 def _total(rate: SendingRate, steady: bool) -> str:
-    """Format the last line of Kafka's tool."""
     latency = rate.latency_ms
     return (
         f"{rate.records}{' steady state' if steady else ''} records sent, {rate.records_per_second:f} "
@@ -279,8 +272,6 @@ class _Run:
         self.failed = 0
 
     def send_all(self, transaction_ms: int | None) -> None:
-        from sparklog.cli.commands.clients.throughput import Throttle
-
         options, producer, clock = self._options, self._producer, self._clock
         throttle = Throttle(clock, options.throughput, self._stop, self.check_futures)
         in_transaction, transaction_start = 0, 0.0
@@ -309,7 +300,6 @@ class _Run:
             producer.commit_transaction()
 
     def check_futures(self) -> None:
-        """Record the results of futures that are done."""
         pending = self._pending
         if not pending or not pending[0][0].is_done:
             return
@@ -340,7 +330,6 @@ class _Run:
 def _measure(
     options: argparse.Namespace, producer: Producer, payloads: _Payloads, clock: Clock, transaction_ms: int | None
 ) -> int:
-    from sparklog.cli.commands.clients.throughput import StopRequest
 
     if options.warmup_records > 0 and not options.json:
         print(

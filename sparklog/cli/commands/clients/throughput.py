@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from sparklog.clock import Clock
 
+MEGABYTE = 1024 * 1024
 MIN_SLEEP_SECONDS = 0.002
 """Shorter sleeps are accumulated, because a sleep is never exact."""
 MAX_SLEEP_SECONDS = 0.1
-"""Longest delay until a stop request takes effect."""
+
+
+_LETTERS = bytes(65 + byte % 26 for byte in range(256))
+
+
+def letters(seed: bytes, size: int) -> bytes:
+    """Return this many capital letters, which depend only on the seed."""
+    return hashlib.shake_128(seed).digest(size).translate(_LETTERS)
+
+
+def percentiles(ordered: Sequence[int], *parts: float) -> list[int]:
+    """Return the values below which these parts of a sorted sequence lie."""
+    return [ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in parts]
 
 
 class StopRequest:
@@ -87,7 +101,6 @@ class Throttle:
         self._start = clock.monotonic()
 
     def wait(self, done: int) -> None:
-        """Wait until the next iteration is due after ``done`` ones, or until a stop request."""
         if self._rate < 0:
             return
         due = self._start + (done / self._rate if self._rate else float("inf"))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, java_assignors, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
+from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import ConsumerRecord
     from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -33,29 +33,21 @@ def parser() -> CommandParser:
         "--topic TOPIC --group-id GROUP [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
-    options.add_argument("--group-id", metavar="GROUP", help="the group to join")
-    options.add_argument("--group-instance-id", metavar="ID", help="join as a static member with this id")
-    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="read N records (-1: until stopped)")
-    options.add_argument(
-        "--session-timeout", metavar="MS", type=int, help="time without heartbeats after which it expires"
-    )
-    options.add_argument("--verbose", action="store_true", help="print each record")
-    options.add_argument("--enable-autocommit", action="store_true", help="commit at intervals, not after each batch")
-    options.add_argument(
-        "--close-timeout", metavar="MS", type=int, default=30_000, help="timeout of closing the consumer (30000)"
-    )
-    options.add_argument(
-        "--reset-policy", metavar="POLICY", default="earliest", help="earliest (default), latest, none"
-    )
-    options.add_argument(
-        "--assignment-strategy", metavar="CLASS", default="org.apache.kafka.clients.consumer.RangeAssignor",
-        help="Kafka's class, such as RoundRobinAssignor, or its name: range, roundrobin, sticky, cooperative-sticky; "
-        "or a comma-separated list",
+    options.add_value("--topic", "TOPIC", "the topic to read")
+    options.add_value("--group-id", "GROUP", "the group to join")
+    options.add_value("--group-instance-id", "ID", "join as a static member with this id")
+    options.add_number("--max-messages", "N", "read N records (-1: until stopped)", default=-1)
+    options.add_number("--session-timeout", "MS", "time without heartbeats after which it expires")
+    options.add_switch("--verbose", "print each record")
+    options.add_switch("--enable-autocommit", "commit at intervals, not after each batch")
+    options.add_number("--close-timeout", "MS", "timeout of closing the consumer (30000)", default=30_000)
+    options.add_value("--reset-policy", "POLICY", "earliest (default), latest, none", default="earliest")
+    options.add_value(
+        "--assignment-strategy", "CLASS",
+        "Kafka's class, such as RoundRobinAssignor, or its name: range, roundrobin, sticky, cooperative-sticky; "
+        "or a comma-separated list", default="org.apache.kafka.clients.consumer.RangeAssignor",
     )  # fmt: skip
-    options.add_argument(
-        "--group-protocol", metavar="PROTOCOL", default="classic", help="classic or consumer, without difference here"
-    )
+    options.add_value("--group-protocol", "PROTOCOL", "classic or consumer, without difference here", default="classic")
     add_properties(options, "--consumer.config", "max.poll.records")
     options.add_without_effect("--group-remote-assignor", metavar="NAME")
     return options
@@ -69,7 +61,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"Group protocol must be one of {', '.join(PROTOCOLS)}, not {options.group_protocol!r}")
     properties = read_properties(options)
     cluster = connect_client(options, "Consumer")
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.consumer.config import DEFAULTS
     from sparklog.client.consumer.consumer import Consumer
 

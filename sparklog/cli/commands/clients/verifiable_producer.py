@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
+from sparklog.cli.commands.clients.throughput import EventLines, StopRequest, Throttle
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.producer.producer import Producer
     from sparklog.clock import Clock
 
@@ -27,19 +27,13 @@ def parser() -> CommandParser:
         "--topic TOPIC [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
-    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="send N records (-1: until stopped)")
-    options.add_argument(
-        "--throughput", metavar="N", type=int, default=-1, help="at most N records per second (-1: no limit)"
-    )
-    options.add_argument(
-        "--acks", metavar="ACKS", type=int, default=-1, choices=(0, 1, -1), help="-1 all replicas in sync, 1 the leader"
-    )
-    options.add_argument(
-        "--message-create-time", metavar="MS", type=int, default=-1, help="timestamps that begin here, in ms since 1970"
-    )
-    options.add_argument("--value-prefix", metavar="N", type=int, help="values are N.0, N.1, …")
-    options.add_argument("--repeating-keys", metavar="N", type=int, help="keys are 0 to N-1, over and over")
+    options.add_value("--topic", "TOPIC", "the topic to send to")
+    options.add_number("--max-messages", "N", "send N records (-1: until stopped)", default=-1)
+    options.add_number("--throughput", "N", "at most N records per second (-1: no limit)", default=-1)
+    options.add_number("--acks", "ACKS", "-1 all replicas in sync, 1 the leader", default=-1, choices=(0, 1, -1))
+    options.add_number("--message-create-time", "MS", "timestamps that begin here, in ms since 1970", default=-1)
+    options.add_number("--value-prefix", "N", "values are N.0, N.1, …")
+    options.add_number("--repeating-keys", "N", "keys are 0 to N-1, over and over")
     add_properties(options, "--producer.config", "linger.ms, batch.size")
     return options
 
@@ -50,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--repeating-keys should be greater than zero.")
     properties = read_properties(options)
     cluster = connect_client(options, "Producer")
-    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
     from sparklog.client.producer.config import DEFAULTS
     from sparklog.client.producer.producer import Producer
 
@@ -88,8 +81,6 @@ class _Sender:
         self._clock = clock
 
     def send_all(self, stop: StopRequest) -> None:
-        from sparklog.cli.commands.clients.throughput import Throttle
-
         throttle = Throttle(self._clock, self._options.throughput, stop)
         limit = self._options.max_messages
         number = 0

@@ -16,11 +16,8 @@ from sparklog.types import printable
 if TYPE_CHECKING:
     from sparklog.maintenance.fsck.check import Scope
     from sparklog.maintenance.fsck.kinds import Report
-    from sparklog.maintenance.runner import TaskRunner
-    from sparklog.store.base import Store
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 FAILURE_EXIT_CODE = 2
 """Tells a check that could not run from one with findings."""
 
@@ -37,33 +34,20 @@ def parser() -> CommandParser:
         "sparklog fsck --bootstrap-server /data/log --workers 2",
     )
     options.add_connection()
-    options.add_argument(
-        "--topic", metavar="TOPIC", action="append", default=[], help="only data files of this topic, repeatable"
-    )
-    options.add_argument("--partitions", metavar="NUMBERS", help="only data files of these partitions, such as 0,3")
-    options.add_argument(
-        "--fast", action="store_true", help="do not read the batches: find missing, short or misplaced files"
-    )
-    options.add_argument(
-        "--repair", action="store_true", help="repair what can be repaired from sound copies and commits; never guesses"
-    )
-    options.add_argument("--dry-run", action="store_true", help="with --repair: only print what would be done")
-    options.add_argument(
-        "--mirror",
-        metavar="ROOT",
-        action="append",
-        default=[],
-        help="with --repair: a copy of the commit log to take commits from, repeatable",
-    )
-    options.add_argument(
+    options.add_values("--topic", "TOPIC", "only data files of this topic, repeatable")
+    options.add_value("--partitions", "NUMBERS", "only data files of these partitions, such as 0,3")
+    options.add_switch("--fast", "do not read the batches: find missing, short or misplaced files")
+    options.add_switch("--repair", "repair what can be repaired from sound copies and commits; never guesses")
+    options.add_switch("--dry-run", "with --repair: only print what would be done")
+    options.add_values("--mirror", "ROOT", "with --repair: a copy of the commit log to take commits from, repeatable")
+    options.add_number(
         "--end-at",
-        metavar="VERSION",
-        type=int,
-        help="with --repair: end the log at this version, and move later files out of the way. For a root that was "
+        "VERSION",
+        "with --repair: end the log at this version, and move later files out of the way. For a root that was "
         "restored from a copy while clients were running; stop all writers first",
     )
-    options.add_argument("--json", action="store_true", help="print the report as JSON")
-    options.add_argument("--progress", action="store_true", help="print progress even if stderr is not a terminal")
+    options.add_switch("--json", "print the report as JSON")
+    options.add_switch("--progress", "print progress even if stderr is not a terminal")
     add_runner_options(options)
     return options
 
@@ -75,14 +59,23 @@ def run(options: argparse.Namespace) -> int:
 
     store = open_store(root, storage_options)
     mirrors = [open_store(mirror, storage_options) for mirror in options.mirror]
-    with task_runners(options, "fsck", progress=False) as runners:
-        report = _check(options, scope, store, mirrors, storage_options, runners("check of data files"))
-    _print(options, report)
-    return 0 if report.clean else 1
+    from sparklog.maintenance.fsck.check import check_cluster
+    from sparklog.maintenance.fsck.repair import repair_cluster
+
+    with (
+        task_runners(options, "fsck", progress=False) as runners,
+        _Progress(options.progress or sys.stderr.isatty()) as progress,
+    ):
+        runner, show = runners("check of data files"), progress.show
+        check = check_cluster(store, scope, storage_options=storage_options, runner=runner, progress=show)
+        if options.repair:
+            dry_run, end_at = options.dry_run, options.end_at
+            repair_cluster(check, mirrors=mirrors, runner=runner, progress=show, dry_run=dry_run, end_at=end_at)
+    _print(options, check.report)
+    return 0 if check.report.clean else 1
 
 
 def _scope(options: argparse.Namespace) -> Scope:
-    """Return the scope of the check. Raises UsageError."""
     from sparklog.maintenance.fsck.check import Scope
 
     check_runner_options(options)
@@ -102,31 +95,6 @@ def _parse_partitions(text: str | None) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in parts):
         raise UsageError(f"invalid --partitions {text!r}: must be a comma-separated list of numbers, such as 0,3")
     return tuple(map(int, parts))
-
-
-def _check(
-    options: argparse.Namespace,
-    scope: Scope,
-    store: Store,
-    mirrors: list[Store],
-    storage_options: dict[str, object],
-    runner: TaskRunner,
-) -> Report:
-    from sparklog.maintenance.fsck.check import check_cluster
-    from sparklog.maintenance.fsck.repair import repair_cluster
-
-    with _Progress(options.progress or sys.stderr.isatty()) as progress:
-        check = check_cluster(store, scope, storage_options=storage_options, runner=runner, progress=progress.show)
-        if options.repair:
-            repair_cluster(
-                check,
-                mirrors=mirrors,
-                runner=runner,
-                progress=progress.show,
-                dry_run=options.dry_run,
-                end_at=options.end_at,
-            )
-    return check.report
 
 
 def _print(options: argparse.Namespace, report: Report) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sparklog.maintenance.loop import Report
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
 """The names of ``maintenance.jobs.STEPS``, which would be too slow to import for ``--help``."""
 
@@ -47,17 +46,13 @@ def parser() -> CommandParser:
         "--once|--loop [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--once", action="store_true", help="one pass; exit code 1 if anything failed")
-    options.add_argument(
-        "--loop",
-        action="store_true",
-        help="run until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)",
+    options.add_switch("--once", "one pass; exit code 1 if anything failed")
+    options.add_switch(
+        "--loop", "run until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)"
     )
-    options.add_argument("--only", metavar="STEPS", help="comma-separated steps (default: all)")
-    options.add_argument(
-        "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that work on topics"
-    )
-    options.add_argument("--mirror", metavar="URL", help="where to mirror the commit log to (see `sparklog cluster`)")
+    options.add_value("--only", "STEPS", "comma-separated steps (default: all)")
+    options.add_value("--topic", "TOPIC", "a topic, or a regular expression, for the steps that work on topics")
+    options.add_value("--mirror", "URL", "where to mirror the commit log to (see `sparklog cluster`)")
     add_json(options, what="one JSON object, with --loop one per line")
     add_runner_options(options)
     return options
@@ -116,13 +111,8 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
 def _step(report: Report) -> MaintenanceStep:
     from sparklog.cli.output.documents import MaintenanceStep
 
-    return MaintenanceStep(
-        step=report.step,
-        counts={name: number for name, number in report.counts.items() if number},
-        notes=list(report.notes),
-        problems=list(report.problems),
-        seconds=round(report.seconds, 3),
-    )
+    counts = {name: number for name, number in report.counts.items() if number}
+    return MaintenanceStep.of(report, counts=counts, seconds=round(report.seconds, 3))
 
 
 def _print_pass(reports: Sequence[Report], complete: bool) -> None:

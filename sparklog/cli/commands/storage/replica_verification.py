@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from sparklog.store.base import Store
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 TASK_BYTES = 64 * 1024 * 1024
-"""bytes of data files that one task reads."""
 
 
 def parser() -> CommandParser:
@@ -38,10 +36,8 @@ def parser() -> CommandParser:
         "sparklog replica-verification --bootstrap-server /data/log --topics-include 'orders.*'",
     )
     options.add_connection()
-    options.add_argument("--broker-list", metavar="ROOT", help="same as --bootstrap-server")
-    options.add_argument(
-        "--topics-include", metavar="REGEX", default=".*", help="topics, by a regular expression (all)"
-    )
+    options.add_value("--broker-list", "ROOT", "same as --bootstrap-server")
+    options.add_value("--topics-include", "REGEX", "topics, by a regular expression (all)", default=".*")
     options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N", type=int)
     add_json(options)
     add_runner_options(options)
@@ -90,16 +86,16 @@ def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
     worst = max(result.partitions, key=lambda partition: partition.lag)
     _say(
         coordinator,
-        f"max lag is {worst.lag} for partition {worst.topic}-{worst.partition} at offset {worst.offset} among "
+        f"max lag is {worst.lag} for partition {worst} at offset {worst.offset} among "
         f"{len(result.partitions)} partitions",
     )
 
 
 def _say(coordinator: Coordinator, text: str) -> None:
     """Print a line with Kafka's timestamp, in UTC."""
-    from datetime import datetime, timedelta, timezone
+    from sparklog.cli.output.times import utc
 
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=coordinator.log.clock.now_ms())
+    moment = utc(coordinator.log.clock.now_ms())
     say(f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}: {text}")
     sys.stdout.flush()
 

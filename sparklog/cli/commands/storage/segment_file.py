@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from sparklog import limits
+from sparklog.cli.output.documents import DumpedBatch, DumpedMismatch
 from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError
 from sparklog.format import codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 UNKNOWN = -1
-NO_HORIZON = -1
-TimestampKind = Literal["CreateTime", "LogAppendTime"]
-MismatchKind = Literal["offset", "position", "size", "crc", "timestamp"]
 
 
 class RunInLog(NamedTuple):
@@ -41,68 +40,24 @@ class RunInLog(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A record batch; ``fault`` is empty for a sound one."""
+    """A record batch without its records, and these, None if they cannot be read; ``offsets`` are theirs in a file
+    with gaps."""
 
-    base_offset: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, of no use here
-    base_sequence: int
-    producer_id: int
-    producer_epoch: int
-    leader_epoch: int
-    position: int
-    size: int
-    max_timestamp_us: int
-    append_time_ms: int
-    codec: str
-    crc: int
-    fault: str
+    document: DumpedBatch
     records: pa.RecordBatch | None
-    magic: int = FORMAT_VERSION
-    offsets: Sequence[int] | None = None
-    delete_horizon_ms: int = NO_HORIZON
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.count - 1 if self.offsets is None else self.offsets[-1]
+    offsets: Sequence[int] | None
+    append_time_ms: int
 
     def offset(self, row: int) -> int:
-        """Return the offset of the record in this row."""
-        return self.base_offset + row if self.offsets is None else self.offsets[row]
+        return self.document.base_offset + row if self.offsets is None else self.offsets[row]
 
-    @property
-    def last_sequence(self) -> int:
-        return UNKNOWN if self.base_sequence < 0 else last_sequence(self.base_sequence, self.count)
+    def timestamp_ms(self, timestamp_us: int) -> int:
+        """Return a record's timestamp: the commit's time with LogAppendTime."""
+        return self.append_time_ms if self.append_time_ms >= 0 else timestamp_us // 1000
 
-    @property
-    def timestamp(self) -> tuple[TimestampKind, int]:
-        """The type and the largest of the timestamps, in milliseconds."""
-        return self.stamp(self.max_timestamp_us)
-
-    def stamp(self, timestamp_us: int) -> tuple[TimestampKind, int]:
-        """Return a record's timestamp in milliseconds and its type: the commit's time with LogAppendTime."""
-        if self.append_time_ms >= 0:
-            return "LogAppendTime", self.append_time_ms
-        return "CreateTime" if self.append_time_ms == NO_APPEND_TIME else "LogAppendTime", timestamp_us // 1000
-
-    def sequence(self, row: int) -> int:
-        return UNKNOWN if self.base_sequence < 0 else last_sequence(self.base_sequence, row + 1)
-
-
-class Mismatch(NamedTuple):
-    """A difference between an index and its log in one batch."""
-
-    batch: int
-    what: MismatchKind
-    indexed: int
-    actual: int
-
-    def values(self, segment: SegmentFile) -> tuple[int | None, int | None]:
-        """Return the values of the index and the log, None for a missing one. Offsets start at the file's base
-        offset."""
-        if self.what != "offset":
-            return self.indexed, self.actual
-        indexed, actual = (None if row < 0 else segment.offset(self.batch, row) for row in (self.indexed, self.actual))
-        return indexed, actual
+    def sequence(self, row: int) -> int | None:
+        base = self.document.base_sequence
+        return None if base is None else last_sequence(base, row + 1)
 
 
 class SegmentFile:
@@ -156,7 +111,6 @@ class SegmentFile:
 
     @property
     def folder(self) -> str:
-        """The folder of the file, as a path or URL."""
         return self._store.root
 
     # -- runs in the commit log
@@ -203,7 +157,6 @@ class SegmentFile:
         return self.base_offset + row if run is None else run.base_offset + (row - run.first_row)
 
     def first_offset(self, batch: int, entry: BatchEntry) -> int:
-        """Return the offset of a batch's first record."""
         if self.index is None or not self.index.summary.has_offsets:
             return self.offset(batch, entry.first_row)
         return self._base_of_run(batch) + entry.first_offset
@@ -220,7 +173,7 @@ class SegmentFile:
         for number, message in enumerate(self._scan.messages):
             indexed = entry_at(self.index, message.position)
             batch = self._unindexed(number, row, message) if indexed is None else self._indexed(*indexed, message)
-            row += max(batch.count, 0)
+            row += batch.document.count or 0
             yield batch
 
     def _indexed(self, number: int, entry: BatchEntry, message: ScannedMessage) -> Batch:
@@ -232,25 +185,57 @@ class SegmentFile:
                 offsets = self._absolute(number, self._reader.read(number, [OFFSET]).column(0))
         except SparklogError as error:
             fault = str(error)
-        run = self._run(number)
-        return Batch(
-            base_offset=self.first_offset(number, entry),
-            count=entry.count,
-            base_sequence=entry.base_sequence,
-            producer_id=entry.producer_id,
-            producer_epoch=entry.producer_epoch,
-            leader_epoch=0 if run is None else run.leader_epoch,
-            position=message.position,
-            size=message.length,
-            max_timestamp_us=entry.max_timestamp_us,
-            append_time_ms=self._append_time_ms(number),
+        base_sequence = _none_if_negative(entry.base_sequence)
+        document = self._document(number, message, self.first_offset(number, entry), entry.count, offsets, fault)
+        document = replace(
+            document,
+            base_sequence=base_sequence,
+            last_sequence=None if base_sequence is None else last_sequence(base_sequence, entry.count),
+            producer_id=_none_if_negative(entry.producer_id),
+            producer_epoch=_none_if_negative(entry.producer_epoch),
+            max_timestamp_ms=self._timestamp_ms(number, entry.max_timestamp_us),
             codec=entry.codec,
             crc=entry.crc32c,
-            fault=fault,
-            records=records,
-            offsets=offsets,
-            delete_horizon_ms=NO_HORIZON if run is None else run.delete_horizon_ms,
         )
+        return Batch(document, records, offsets, self._append_time_ms(number))
+
+    def _document(
+        self,
+        number: int,
+        message: ScannedMessage,
+        base_offset: int,
+        count: int,
+        offsets: Sequence[int] | None,
+        fault: str,
+    ) -> DumpedBatch:
+        """Describe a batch by its message and the commit log, without what only its index knows."""
+        run, append_time_ms = self._run(number), self._append_time_ms(number)
+        last_offset = base_offset + count - 1 if offsets is None else offsets[-1]
+        return DumpedBatch(
+            base_offset=base_offset,
+            last_offset=None if count < 0 else last_offset,
+            count=_none_if_negative(count),
+            base_sequence=None,
+            last_sequence=None,
+            producer_id=None,
+            producer_epoch=None,
+            leader_epoch=0 if run is None else run.leader_epoch,
+            delete_horizon_ms=None if run is None else _none_if_negative(run.delete_horizon_ms),
+            position=message.position,
+            size_bytes=message.length,
+            timestamp_type="CreateTime" if append_time_ms == NO_APPEND_TIME else "LogAppendTime",
+            max_timestamp_ms=None,
+            magic=FORMAT_VERSION,
+            codec="none",
+            crc=message.crc32c,
+            fault=fault or None,
+            records=None,
+        )
+
+    def _timestamp_ms(self, batch: int, timestamp_us: int) -> int | None:
+        append_time_ms = self._append_time_ms(batch)
+        timestamp_ms = append_time_ms if append_time_ms >= 0 else timestamp_us // 1000
+        return None if timestamp_ms == UNKNOWN else timestamp_ms
 
     def _absolute(self, batch: int, relative: pa.Array) -> list[int]:
         base = self._base_of_run(batch)
@@ -270,23 +255,14 @@ class SegmentFile:
             except (pa.ArrowException, ValueError) as error:
                 fault = f"{self.name}: the batch at position {message.position} cannot be decoded: {error}"
         largest = pc.max(records.column("timestamp").view("int64")).as_py() if records is not None else None
-        return Batch(
-            base_offset=self.offset(number, row) if offsets is None else offsets[0],
-            count=UNKNOWN if envelope else message.rows,
-            base_sequence=UNKNOWN,
-            producer_id=UNKNOWN,
-            producer_epoch=UNKNOWN,
-            leader_epoch=0,
-            position=message.position,
-            size=message.length,
-            max_timestamp_us=-1000 if largest is None else largest,
-            append_time_ms=self._append_time_ms(number),
+        base_offset = self.offset(number, row) if offsets is None else offsets[0]
+        count = UNKNOWN if envelope else message.rows
+        document = replace(
+            self._document(number, message, base_offset, count, offsets, fault),
+            max_timestamp_ms=self._timestamp_ms(number, -1000 if largest is None else largest),
             codec=codec,
-            crc=message.crc32c,
-            fault=fault,
-            records=records,
-            offsets=offsets,
         )
+        return Batch(document, records, offsets, self._append_time_ms(number))
 
     @cached_property
     def _file_schema(self) -> pa.Schema:
@@ -322,42 +298,53 @@ class SegmentFile:
             return str(error), max(self.size - self.index.summary.log_length, 0)
         return "", 0
 
-    def mismatches(self) -> Iterator[Mismatch]:
-        """Yield the differences between the index and the log."""
+    def mismatches(self) -> Iterator[DumpedMismatch]:
         if self.index is None:
             return
         messages = self._scan.messages
         row = 0
         for number, entry in enumerate(self.index.entries):
             if number >= len(messages):
-                yield Mismatch(number, "offset", entry.first_row, UNKNOWN)
+                yield self._offset_mismatch(number, entry.first_row, None)
                 continue
             yield from self._differences(number, entry, messages[number], row)
             rows = messages[number].rows
             row += entry.count if rows < 0 or codecs.is_envelope(entry.codec) else rows
         for number in range(len(self.index), len(messages)):
-            yield Mismatch(number, "offset", UNKNOWN, row)
+            yield self._offset_mismatch(number, None, row)
             row += max(messages[number].rows, 0)
 
-    def _differences(self, number: int, entry: BatchEntry, message: ScannedMessage, row: int) -> Iterator[Mismatch]:
-        values: tuple[tuple[MismatchKind, int, int], ...] = (
-            ("offset", entry.first_row, row),
+    def _offset_mismatch(self, batch: int, indexed: int | None, actual: int | None) -> DumpedMismatch:
+        """Describe a difference between rows as one between offsets, which start at the file's base offset."""
+        index, log = (None if row is None else self.offset(batch, row) for row in (indexed, actual))
+        return DumpedMismatch(batch=batch, what="offset", index=index, log=log)
+
+    def _differences(
+        self, number: int, entry: BatchEntry, message: ScannedMessage, row: int
+    ) -> Iterator[DumpedMismatch]:
+        if entry.first_row != row:
+            yield self._offset_mismatch(number, entry.first_row, row)
+        values: tuple[tuple[Literal["position", "size", "crc"], int, int], ...] = (
             ("position", entry.position, message.position),
             ("size", entry.length, message.length),
             ("crc", entry.crc32c, message.crc32c),
         )
         for what, indexed, actual in values:
             if indexed != actual:
-                yield Mismatch(number, what, indexed, actual)
+                yield DumpedMismatch(batch=number, what=what, index=indexed, log=actual)
         if entry.crc32c != message.crc32c or self._reader is None:
             return
         with contextlib.suppress(SparklogError):  # reported by the dump of the .log
             column = self._reader.read(number, ["timestamp"]).column(0).view("int64")
             smallest, largest = (value.as_py() for value in pc.min_max(column).values())
-            if entry.max_timestamp_us != largest:
-                yield Mismatch(number, "timestamp", entry.max_timestamp_us // 1000, largest // 1000)
-            if entry.min_timestamp_us != smallest:
-                yield Mismatch(number, "timestamp", entry.min_timestamp_us // 1000, smallest // 1000)
+            for indexed, actual in ((entry.max_timestamp_us, largest), (entry.min_timestamp_us, smallest)):
+                if indexed != actual:
+                    yield DumpedMismatch(batch=number, what="timestamp", index=indexed // 1000, log=actual // 1000)
+
+
+def _none_if_negative(number: int) -> int | None:
+    """Return the number, None for a negative one, which means unknown."""
+    return None if number < 0 else number
 
 
 def _run_of(runs: Sequence[RunInLog], batch: int) -> Segment | None:

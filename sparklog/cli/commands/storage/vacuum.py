@@ -7,7 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect
+from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect, plural_s, refuse_together
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import printable
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from sparklog.maintenance.gc.orphans import GarbageFile, OrphanReport
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code reports the result even if the output is a closed pipe."""
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,9})([smhd])")
 
@@ -33,21 +32,22 @@ def parser() -> CommandParser:
         "sparklog vacuum --bootstrap-server /data/log --older-than 7d --execute",
     )
     options.add_connection()
-    options.add_argument("--execute", action="store_true", help="delete the files (default: only list them)")
-    options.add_argument("--dry-run", action="store_true", help="only list the files (the default)")
-    options.add_argument(
-        "--older-than", metavar="TIME", default="7d",
-        help="only files begun longer ago than this, such as 36h or 7d (7d); units are s, m, h and d",
-    )  # fmt: skip
-    options.add_argument("--force", action="store_true", help="allow less than a day for --older-than")
-    options.add_argument("--verbose", action="store_true", help=f"list every file, not only {MAX_LISTED} of them")
+    options.add_switch("--execute", "delete the files (default: only list them)")
+    options.add_switch("--dry-run", "only list the files (the default)")
+    options.add_value(
+        "--older-than",
+        "TIME",
+        "only files begun longer ago than this, such as 36h or 7d (7d); units are s, m, h and d",
+        default="7d",
+    )
+    options.add_switch("--force", "allow less than a day for --older-than")
+    options.add_switch("--verbose", f"list every file, not only {MAX_LISTED} of them")
     add_json(options)
     return options
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.execute and options.dry_run:
-        raise UsageError('Option "[execute]" can\'t be used with option "[dry-run]"')
+    refuse_together(options, "execute", ["dry-run"])
     older_than_ms = milliseconds(options.older_than)
     coordinator = connect(options)
     from sparklog.maintenance.gc.orphans import vacuum
@@ -83,39 +83,32 @@ def milliseconds(text: str) -> int:
 def _document(result: OrphanReport) -> VacuumResult:
     from sparklog.cli.output.documents import VacuumResult
 
-    return VacuumResult(
-        dry_run=result.dry_run,
-        fence=result.fence,
+    return VacuumResult.of(
+        result,
         files=_in_order(result.files),
         superseded=_in_order(result.superseded),
         left_alone=_in_order(result.left_alone),
-        younger=result.younger,
-        unfinished=result.unfinished,
-        size_bytes=result.size_bytes,
-        problems=result.problems,
     )
 
 
 def _in_order(files: list[GarbageFile]) -> list[VacuumFile]:
-    """Sort files, the largest first."""
     from sparklog.cli.output.documents import VacuumFile
 
     return [
-        VacuumFile(broker=file.broker, path=file.path, size_bytes=file.size, why=file.why)
+        VacuumFile.of(file, size_bytes=file.size)
         for file in sorted(files, key=lambda file: (-file.size, file.broker, file.path))
     ]
 
 
 def _print(result: VacuumResult, verbose: bool) -> None:
-    if result.files:
-        print(f"Orphans, begun at version {result.fence} or before:")
-        _print_files(result.files, verbose)
-    if result.superseded:
-        print("No longer part of the log:")
-        _print_files(result.superseded, verbose)
-    if result.left_alone:
-        print("Not deleted by vacuum:")
-        _print_files(result.left_alone, verbose)
+    for title, files in (
+        (f"Orphans, begun at version {result.fence} or before:", result.files),
+        ("No longer part of the log:", result.superseded),
+        ("Not deleted by vacuum:", result.left_alone),
+    ):
+        if files:
+            print(title)
+            _print_files(files, verbose)
     if result.younger:
         print(f"{_files(result.younger)} begun later may still become part of the log; a later vacuum checks them.")
     size = f"{_files(len(result.files) + len(result.superseded))}, {result.size_bytes:,} bytes"
@@ -128,7 +121,6 @@ def _print(result: VacuumResult, verbose: bool) -> None:
 
 
 def _print_files(files: list[VacuumFile], verbose: bool) -> None:
-    """Print broker, size, path and reason of each file."""
     listed = files if verbose else files[:MAX_LISTED]
     for file in listed:
         print(f"  broker {file.broker}\t{file.size_bytes:,} bytes\t{printable(file.path)}\t{printable(file.why)}")
@@ -138,4 +130,4 @@ def _print_files(files: list[VacuumFile], verbose: bool) -> None:
 
 
 def _files(number: int) -> str:
-    return f"{number:,} file{'' if number == 1 else 's'}"
+    return f"{number:,} file{plural_s(number)}"

@@ -1,16 +1,27 @@
-"""Renders the definitions of settings as documents: ``conf/sparklog.properties``, the end of ``docs/configuration.md``,
+"""Write the definitions of settings as documents: ``conf/sparklog.properties``, the end of ``docs/configuration.md``,
 and the list of settings without effect in ``docs/limits-and-guarantees.md``.
 
-All are generated, and a test fails where they differ. Not for: reading properties files (``properties``).
+    python scripts/config_reference.py
+
+A test fails where they differ. Not for: reading properties files (``sparklog.config.properties``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS
 from sparklog.config.definitions import ConfigDef
 from sparklog.config.topic_configs import TOPIC_CONFIGS
+
+ROOT = Path(__file__).resolve().parents[1]
+PROPERTIES = ROOT / "conf" / "sparklog.properties"
+DOCUMENT = ROOT / "docs" / "configuration.md"
+LIMITS = ROOT / "docs" / "limits-and-guarantees.md"
+TABLES = "## Topic configs\n"
+SETTINGS = re.compile(r"(?<=\n)\| setting \|.*?\n(?=\n)", re.DOTALL)
 
 _HEADER = """\
 # Every setting at its default. Set them for a whole cluster with
@@ -125,3 +136,16 @@ def _render_reason(definition: ConfigDef) -> str:
 def _render_table(header: list[str], rows: Iterable[list[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def tables() -> str:
+    """Return the end of ``docs/configuration.md``."""
+    return f"{TABLES}\n{render_topic_table()}\n## Cluster configs\n\n{render_cluster_table()}"
+
+
+if __name__ == "__main__":
+    PROPERTIES.write_text(render_properties(), encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(document.split(TABLES)[0] + tables(), encoding="utf-8")
+    limits = LIMITS.read_text(encoding="utf-8")
+    LIMITS.write_text(SETTINGS.sub(lambda _: render_without_effect(), limits), encoding="utf-8")

@@ -21,7 +21,7 @@ under test are run in the actor's (``SideBySide``).
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the seed decides everything here
+import random
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
