@@ -132,7 +132,7 @@ def compaction(sizes: Sizes) -> list[Figure]:
                 took: list[float] = []
                 found: list[Counts] = []
                 act = lambda: took.append(timed(lambda: found.append(compact(open_cluster(str(root)), tasks))))  # noqa: E731
-                peaks.append(memory._peak_of(act))
+                peaks.append(memory.peak_of(act))
                 left = sizes.compaction_rows - found[0].records_removed
                 assert left == _distinct(sizes.compaction_keys, sizes.compaction_rows, file_rows), left
             return took[0]

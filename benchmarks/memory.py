@@ -43,8 +43,8 @@ def run(settings: Settings) -> list[Figure]:
 def _measure(spark: SparkSession, folder: Path, rows: int) -> dict[str, tuple[int, Peak]]:
     create_cluster(str(folder)).create_topic("bench", 1, configs={"segment.bytes": str(2**31 - 1)})
     frame = spark_session.rows(spark, rows, partitions=1)
-    writing = _peak_of(lambda: spark_session.write(frame, folder, "bench"))
-    reading = _peak_of(lambda: spark_session.drain(spark_session.read(spark, folder, "bench")))
+    writing = peak_of(lambda: spark_session.write(frame, folder, "bench"))
+    reading = peak_of(lambda: spark_session.drain(spark_session.read(spark, folder, "bench")))
     segments = open_cluster(str(folder)).segments("bench").partition(0)
     size = max(segment.size_bytes for segment in segments)
     assert len(segments) == 1 or size > 1024 * MIB
@@ -66,7 +66,7 @@ class Peak:
                 self.anonymous = max(self.anonymous, _mebibytes(status, "RssAnon:"))
 
 
-def _peak_of(action: Callable[[], object]) -> Peak:
+def peak_of(action: Callable[[], object]) -> Peak:
     with _sampling() as peak:
         action()
     return peak

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -135,14 +136,14 @@ def _counted(cluster: Coordinator, batches: int) -> list[Figure]:
 def _encodings() -> Iterator[list[int]]:
     """The rows of each batch that is encoded in this process until the block ends."""
     count: list[int] = []
-    encode = SegmentWriter._encode
+    encode = SegmentWriter.write
 
-    def counted(self: SegmentWriter, batch: pa.RecordBatch) -> int:
+    def counted(self: SegmentWriter, batch: pa.RecordBatch, **more: Any) -> Any:
         count.append(batch.num_rows)
-        return encode(self, batch)
+        return encode(self, batch, **more)
 
-    SegmentWriter._encode = counted  # type: ignore[method-assign]
+    SegmentWriter.write = counted  # type: ignore[method-assign]
     try:
         yield count
     finally:
-        SegmentWriter._encode = encode  # type: ignore[method-assign]
+        SegmentWriter.write = encode  # type: ignore[method-assign]

@@ -3,9 +3,10 @@
 Only tracked files are checked. Each rule is a function of one file, so that the tests can show that it works
 (tests/unit/test_project_layout.py).
 
-Rules: no path of a developer's machine and no address of a package registry in any file; no leftovers of editing;
-code files have at most 1000 lines and functions at most 70; modules of the package open with a docstring; shell
-scripts stop at errors and parse; files with a shebang are executable.
+Rules: tests neither import nor patch private names of the package, except to seed a bug; no path of a developer's
+machine and no address of a package registry in any file; no leftovers of editing; code files have at most 1000 lines
+and functions at most 70; modules of the package open with a docstring; shell scripts stop at errors and parse; files
+with a shebang are executable.
 
 Not for: anything that ruff, mypy or import-linter can state.
 """
@@ -29,6 +30,12 @@ MACHINE_PATH = re.compile(r"/(?:w[o]rk|r[o]ot|f[a]rm)/|[.]l[i]brary\b|/(?:h[o]me
 REGISTRY = re.compile(r"https?://[a-z0-9.-]*(?:p[y]pi|p[y]thonhosted|m[a]ven|n[p]mjs|cr[a]tes[.]|pr[o]xy[.])", re.I)
 LEFTOVER = re.compile(r"\b(?:T[O]DO|F[I]XME|X{3}|H[A]CK)\b|^(?:<{7}|>{7}|={7}$)|\bbreakp[o]int\(\)|\bp[d]b[.]set_trace")
 PICTURE = re.compile(r'"image/png": "[^"]*"')
+PRIVATE_NAME = re.compile(
+    r"^ *from sparklog[.\w]* import (?:[\w, ]*\b)?_[a-z]\w*"
+    r"|setattr\([^\"']*,\s*[\"']_[a-z]\w*|[\"']sparklog[.\w]*[.]_[a-z]\w*",
+    re.I,
+)
+SEEDED_BUGS = re.compile(r"tests/(?:simulation/test_seeded_\w+|crash/test_every_outcome)[.]py")
 BINARY = {".log", ".index", ".png", ".gz", ".zip", ".snappy"}
 
 
@@ -54,6 +61,12 @@ def _matching(pattern: re.Pattern[str], what: str) -> Callable[[str, str], Itera
 machine_paths = _matching(MACHINE_PATH, "path of a machine")
 registry_addresses = _matching(REGISTRY, "address of a package registry")
 leftovers = _matching(LEFTOVER, "left over from editing")
+
+
+def private_names(path: str, text: str) -> Iterator[Breach]:
+    """Besides this, ruff reports access to private attributes (SLF001)."""
+    if path.startswith(("tests/", "benchmarks/")) and path.endswith(".py") and not SEEDED_BUGS.fullmatch(path):
+        yield from _matching(PRIVATE_NAME, "private name of the package")(path, text)
 
 
 def long_files(path: str, text: str) -> Iterator[Breach]:
@@ -106,6 +119,7 @@ TEXT_RULES: tuple[Callable[[str, str], Iterable[Breach]], ...] = (
     machine_paths,
     registry_addresses,
     leftovers,
+    private_names,
     long_files,
     long_functions,
     modules_without_docstring,

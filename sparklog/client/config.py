@@ -258,7 +258,7 @@ def _open_cluster(root: str, options: Mapping[str, object] | None, seconds: floa
     )
 
 
-_root_for_brokers: list[str | None] = []
+root_for_brokers: list[str | None] = []
 """Empty: addresses of brokers are refused. Otherwise they stand for this root; None is the root of the environment."""
 
 
@@ -270,7 +270,7 @@ def answer_brokers_with(root: str | None) -> None:
     """
     if _are_brokers(root):
         raise _not_a_root("install", "root", root)
-    _root_for_brokers[:] = [root]
+    root_for_brokers[:] = [root]
 
 
 def root_of(client: str, servers: object, address: str = "bootstrap_servers") -> str:
@@ -279,7 +279,7 @@ def root_of(client: str, servers: object, address: str = "bootstrap_servers") ->
     None means the root given to ``answer_brokers_with``, or that of SPARKLOG_BOOTSTRAP_SERVER. Raises
     InvalidClientConfigurationError for anything else.
     """
-    installed = _root_for_brokers[0] if _root_for_brokers else None
+    installed = root_for_brokers[0] if root_for_brokers else None
     if servers is None:
         servers = installed or default_root()
     root = servers
@@ -288,7 +288,7 @@ def root_of(client: str, servers: object, address: str = "bootstrap_servers") ->
     if isinstance(root, os.PathLike):
         root = os.fspath(root)
     if _are_brokers(servers):
-        root = (installed or default_root()) if _root_for_brokers else None
+        root = (installed or default_root()) if root_for_brokers else None
         if root is not None and not _are_brokers(root):
             logger.info("%s(%s=%r): using the cluster at %s", client, address, servers, root)
     if not isinstance(root, str) or not root.strip() or _are_brokers(root):

@@ -76,7 +76,7 @@ class Coordinator:
     def __init__(self, log: CommitLog, storage_options: Mapping[str, object] | None = None) -> None:
         self.log = log
         self.brokers = BrokerStores(log.store, log.clock, storage_options)
-        self._waiting: list[_Request[object]] = []
+        self.pending: list[_Request[object]] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
         self._process = os.getpid()
@@ -168,7 +168,7 @@ class Coordinator:
         self._check_process()
         request = _Request(decide)
         with self._waiting_lock:
-            self._waiting.append(request)
+            self.pending.append(request)
         with self._committing:
             if not request.answered:
                 self._gather(1 + others)
@@ -186,7 +186,7 @@ class Coordinator:
         """Wait briefly until ``expected`` requests are pending."""
         clock = self.log.clock
         deadline = clock.monotonic() + GATHER_SECONDS
-        while len(self._waiting) < expected and clock.monotonic() < deadline:
+        while len(self.pending) < expected and clock.monotonic() < deadline:
             clock.sleep(_GATHER_POLL_SECONDS)
 
     def _commit_waiting(self) -> None:
@@ -194,7 +194,7 @@ class Coordinator:
         requests: list[_Request[object]] = []
         try:
             with self._waiting_lock:
-                requests, self._waiting = self._waiting, []
+                requests, self.pending = self.pending, []
             self._commit(requests)
         except BaseException as error:
             self._answer_interrupted(requests, error)

@@ -98,7 +98,7 @@ class HdfsStore(Store):
         self._options = {name: str(value) for name, value in options.items()}
         self._ids = ids or RandomIds()
         self.root = (self._service + self._base).rstrip("/")
-        self._client: ProcessLocal[Any] = ProcessLocal(self._connect)
+        self.client: ProcessLocal[Any] = ProcessLocal(self._connect)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (HdfsStore, (self._service + self._base, self._options, self._ids))
@@ -106,7 +106,7 @@ class HdfsStore(Store):
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
         with _translating("read", self._shown(key)):
-            reader = self._client.get().read(path)
+            reader = self.client.get().read(path)
             size = reader.inner.file_length()
             check_size(self._shown(key), size, max_bytes)
             return _read_range(reader, 0, size)
@@ -115,7 +115,7 @@ class HdfsStore(Store):
         check_range(key, position, length)
         path = self._path(key)
         with _translating("read", self._shown(key)):
-            return _read_range(self._client.get().read(path), position, length)
+            return _read_range(self.client.get().read(path), position, length)
 
     def put(self, key: str, data: BytesLike) -> None:
         with self.open_output(key) as file:
@@ -137,7 +137,7 @@ class HdfsStore(Store):
     def delete(self, key: str) -> None:
         path = self._path(key)
         with suppress(ObjectNotFoundError), _translating("delete", self._shown(key)):
-            self._client.get().delete(path, False)
+            self.client.get().delete(path, False)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         validate_prefix(prefix)
@@ -146,14 +146,14 @@ class HdfsStore(Store):
     def info(self, key: str) -> ObjectInfo:
         path = self._path(key)
         with _translating("read", self._shown(key)):
-            status = self._client.get().get_file_info(path)
+            status = self.client.get().get_file_info(path)
         if status.isdir:
             raise ObjectNotFoundError(f"{self._shown(key)} does not exist: it is a folder", path=self._shown(key))
         return ObjectInfo(key, status.length, status.modification_time)
 
     def open_input(self, key: str) -> ReadAheadFile:
         path, shown = self._path(key), self._shown(key)
-        reader: ProcessLocal[Any] = ProcessLocal(lambda: self._client.get().read(path))
+        reader: ProcessLocal[Any] = ProcessLocal(lambda: self.client.get().read(path))
 
         def fetch(position: int, length: int) -> bytes:
             with _translating("read", shown):
@@ -174,7 +174,7 @@ class HdfsStore(Store):
         for status in self._list_statuses(""):
             if status.path.rpartition("/")[2].startswith(TEMPORARY_PREFIX) and status.modification_time < before_ms:
                 with _translating("delete", status.path):
-                    removed += bool(self._client.get().delete(status.path, False))
+                    removed += bool(self.client.get().delete(status.path, False))
         return removed
 
     def _connect(self) -> Any:
@@ -220,11 +220,11 @@ class HdfsStore(Store):
         folder = f"{self._base.rstrip('/')}/{prefix}".rstrip("/") or "/"
         for _ in range(LIST_ATTEMPTS):
             with suppress(ObjectNotFoundError), _translating("list", f"{self.root}/{prefix}"):
-                files = [s for s in self._client.get().list_status(folder, True) if not s.isdir and s.path != folder]
+                files = [s for s in self.client.get().list_status(folder, True) if not s.isdir and s.path != folder]
                 return sorted(files, key=lambda status: str(status.path))
             try:
                 with _translating("read", folder):
-                    self._client.get().get_file_info(folder)
+                    self.client.get().get_file_info(folder)
             except ObjectNotFoundError:
                 return []
         raise StorageUnavailableError(
@@ -295,7 +295,7 @@ class HdfsOutputFile(OutputFile):
     def _create(self) -> Any:
         from hdfs_native import WriteOptions
 
-        return self._store._client.get().create(self._temporary, WriteOptions(overwrite=False))
+        return self._store.client.get().create(self._temporary, WriteOptions(overwrite=False))
 
     def _flush(self) -> None:
         if self._buffer:
@@ -312,7 +312,7 @@ class HdfsOutputFile(OutputFile):
 
     def _rename(self) -> None:
         with _translating("write", self._shown):
-            client = self._store._client.get()
+            client = self._store.client.get()
         self.rename_sent = True
         try:
             client.rename(self._temporary, self._path, self._overwrite)
@@ -329,7 +329,7 @@ class HdfsOutputFile(OutputFile):
 
     def _delete_temporary(self) -> None:
         with suppress(Exception):
-            self._store._client.get().delete(self._temporary, False)
+            self._store.client.get().delete(self._temporary, False)
 
 
 @contextmanager

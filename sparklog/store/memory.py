@@ -61,7 +61,7 @@ class MemoryStore(Store):
         self.root = f"memory://{name.strip('/')}"
         self._clock = clock or SystemClock()
         self.has_own_clock = clock is not None
-        self._space = _spaces.setdefault(space, _Space())
+        self.space = _spaces.setdefault(space, _Space())
         self._folder = f"{folder}/" if folder else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -79,30 +79,30 @@ class MemoryStore(Store):
     def put(self, key: str, data: BytesLike) -> None:
         name = self._folder + validate_key(key)
         body = bytes(data)
-        with self._space.lock:
-            self._space.objects[name] = (body, self._clock.now_ms())
+        with self.space.lock:
+            self.space.objects[name] = (body, self._clock.now_ms())
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = bytes(data)
         check_create(key, len(body))
         name = self._folder + key
-        with self._space.lock:
-            if name in self._space.objects:
+        with self.space.lock:
+            if name in self.space.objects:
                 raise ObjectExistsError(f"{self.root}/{key} exists", path=f"{self.root}/{key}")
-            self._space.objects[name] = (body, self._clock.now_ms())
+            self.space.objects[name] = (body, self._clock.now_ms())
 
     def delete(self, key: str) -> None:
         name = self._folder + validate_key(key)
-        with self._space.lock:
-            self._space.objects.pop(name, None)
+        with self.space.lock:
+            self.space.objects.pop(name, None)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         start = self._folder + validate_prefix(prefix)
         skip = len(self._folder)
-        with self._space.lock:
+        with self.space.lock:
             infos = [
                 ObjectInfo(name[skip:], len(data), modified_ms)
-                for name, (data, modified_ms) in self._space.objects.items()
+                for name, (data, modified_ms) in self.space.objects.items()
                 if name.startswith(start)
             ]
         return iter(sorted(infos))
@@ -123,8 +123,8 @@ class MemoryStore(Store):
 
     def _object(self, key: str) -> tuple[bytes, int]:
         name = self._folder + validate_key(key)
-        with self._space.lock:
-            stored = self._space.objects.get(name)
+        with self.space.lock:
+            stored = self.space.objects.get(name)
         if stored is None:
             raise ObjectNotFoundError(f"{self.root}/{key} does not exist", path=f"{self.root}/{key}")
         return stored

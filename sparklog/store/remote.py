@@ -72,7 +72,7 @@ class FsspecStore(Store):
         self.root = self._url
         if not rest.strip("/"):
             raise UnsupportedStoreError(f"{url} does not name a bucket: write {scheme}://bucket/folder", path=url)
-        self._client: ProcessLocal[Any] = ProcessLocal(self._connect)
+        self.client: ProcessLocal[Any] = ProcessLocal(self._connect)
         self._folder: ProcessLocal[str] = ProcessLocal(self._find_folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -95,7 +95,7 @@ class FsspecStore(Store):
     def put(self, key: str, data: BytesLike) -> None:
         path = self._path(key)
         try:
-            self._client.get().pipe_file(path, as_bytes(data))
+            self.client.get().pipe_file(path, as_bytes(data))
         except Exception as error:
             raise self._translate(error, "write", key) from error
 
@@ -114,7 +114,7 @@ class FsspecStore(Store):
         path = self._path(key)
         with suppress(ObjectNotFoundError):
             try:
-                self._client.get().rm_file(path)
+                self.client.get().rm_file(path)
             except Exception as error:
                 raise self._translate(error, "delete", key) from error
 
@@ -124,7 +124,7 @@ class FsspecStore(Store):
     def info(self, key: str) -> ObjectInfo:
         path = self._path(key)
         try:
-            details = self._client.get().info(path)
+            details = self.client.get().info(path)
         except Exception as error:
             raise self._translate(error, "read", key) from error
         if details["type"] != "file":
@@ -140,7 +140,7 @@ class FsspecStore(Store):
     def open_output(self, key: str) -> OutputFile:
         path = self._path(key)
         try:
-            file = self._client.get().open(path, "wb")
+            file = self.client.get().open(path, "wb")
         except Exception as error:
             raise self._translate(error, "write", key) from error
         return FsspecOutputFile(self, key, file)
@@ -171,7 +171,7 @@ class FsspecStore(Store):
 
     def _find_folder(self) -> str:
         """Return the root as the client writes it: container/folder, without the account that the URL may name."""
-        return str(self._client.get()._strip_protocol(self._url)).strip("/")
+        return str(self.client.get()._strip_protocol(self._url)).strip("/")
 
     def _path(self, key: str) -> str:
         return f"{self._folder.get()}/{validate_key(key)}"
@@ -182,13 +182,13 @@ class FsspecStore(Store):
     def _client_for_create(self, key: str) -> tuple[Any, str]:
         """Return the client and the object's path. Errors say that nothing was written: nothing was sent yet."""
         try:
-            return self._client.get(), self._path(key)
+            return self.client.get(), self._path(key)
         except Exception as error:
             raise not_written(self._translate(error, "write", key)) from error
 
     def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
         try:
-            return bytes(self._client.get().cat_file(path, start=start, end=end))
+            return bytes(self.client.get().cat_file(path, start=start, end=end))
         except Exception as error:
             if is_past_the_end(error):
                 return b""
@@ -197,7 +197,7 @@ class FsspecStore(Store):
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         folder = self._folder.get()
         try:
-            entries = self._client.get().find(f"{folder}/{prefix}".rstrip("/"), detail=True)
+            entries = self.client.get().find(f"{folder}/{prefix}".rstrip("/"), detail=True)
         except FileNotFoundError:
             return
         except Exception as error:

@@ -95,7 +95,7 @@ class S3Store(FsspecStore):
     def endpoint_to_probe(self) -> str:
         if not self._endpoint:
             try:
-                parts = urlsplit(self._client.get().s3.meta.endpoint_url)
+                parts = urlsplit(self.client.get().s3.meta.endpoint_url)
             except Exception as error:
                 raise self._translate(error, "write", "") from error
             self._endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
@@ -156,7 +156,7 @@ class S3Store(FsspecStore):
         """Send one request for one object, and translate its errors."""
         validate_key(key)
         try:
-            return self._send(self._client.get(), method, key, **arguments)
+            return self._send(self.client.get(), method, key, **arguments)
         except Exception as error:
             raise self._translate(error, operation, key) from error
 
@@ -167,7 +167,7 @@ class S3Store(FsspecStore):
     def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
         bounds = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end is not None else {}
         try:
-            client = self._client.get()
+            client = self.client.get()
             fetch = partial(sync, client.loop, self._fetch, client, key, bounds)
             return bytes(retry(fetch, self._clock, [0.0] * (READ_ATTEMPTS - 1), _is_body_error))
         except Exception as error:
@@ -223,7 +223,7 @@ class S3Store(FsspecStore):
 
     def _page(self, method: str, **arguments: Any) -> Any:
         """Return a page of a listing, which says whether it is the last."""
-        page = _check_response(method, self._client.get().call_s3(method, **arguments), self.root)
+        page = _check_response(method, self.client.get().call_s3(method, **arguments), self.root)
         following = "NextContinuationToken" if method == "list_objects_v2" else "NextKeyMarker"
         if page["IsTruncated"] and following not in page:
             raise _not_from_s3(method, f"{following} is missing", self.root)

@@ -52,7 +52,7 @@ class World:
         self.paths = [self._append(coordinator) for _ in range(3)]
         coordinator.log.write_checkpoint()
         assert coordinator.log.attempt([ForgetRemovedFiles(listings=[])]) is Outcome.WON
-        self.sound = self.contents()
+        self.sound, self.sound_state = self.contents(), open_cluster(self.stores[0]).state
         for key, data in self.sound[0].items():
             if key.startswith("meta/"):
                 self.mirror.put(key, data)
@@ -181,7 +181,7 @@ def test_a_fault_at_any_step_causes_no_further_damage_and_a_retry_repairs_everyt
             assert not lost, f"{fault}: {lost} are missing"
         assert check_and_repair(world.stores[0], world).clean, f"{fault}: not repaired by a rerun"
         assert is_repaired(world, world.contents()), f"{fault}: contents differ from the sound ones"
-        assert open_cluster(world.stores[0]).state == open_sound(world), f"{fault}"
+        assert open_cluster(world.stores[0]).state == world.sound_state, f"{fault}"
 
 
 def is_repaired(world: World, contents: list[Contents]) -> bool:
@@ -192,12 +192,3 @@ def is_repaired(world: World, contents: list[Contents]) -> bool:
         for key, data in world.sound[number].items()
         if is_data(key) or key.startswith("meta/commits/") or key == "cluster.json"
     )
-
-
-def open_sound(world: World) -> object:
-    """Return the state of the undamaged cluster."""
-    now = world.contents()
-    world.reset_to(world.sound)
-    state = open_cluster(world.stores[0]).state
-    world.reset_to(now)
-    return state

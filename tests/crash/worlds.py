@@ -113,7 +113,7 @@ class World:
         self._name = uuid.uuid4().hex
         self.clock = ManualClock(NOW_MS)
         self.main = ROOT
-        self._space = self.store(ROOT)._space
+        self._space = self.store(ROOT).space
         with self.process() as process:
             operation.prepare(process)
         self._objects = dict(self._space.objects)
@@ -132,7 +132,7 @@ class World:
     def reset(self) -> None:
         self._space.objects.clear()
         self._space.objects.update(self._objects)
-        self.clock._elapsed = 0.0
+        self.clock.advance(-self.clock.monotonic())
         self.clock.set_ms(self._prepared_ms)
         self.main = ROOT
 

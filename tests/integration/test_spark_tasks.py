@@ -15,7 +15,7 @@ from pyspark.accumulators import _accumulatorRegistry
 from pyspark.sql import SparkSession
 
 from sparklog.errors import CorruptRecordError, SparklogError
-from sparklog.spark.jobs.runner import SparkTasks, _dumps, run_in_arrow
+from sparklog.spark.jobs.runner import SparkTasks, dumps, run_in_arrow
 from tests.integration.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -104,8 +104,8 @@ def test_a_killed_worker_is_reported_in_one_line(spark: SparkSession) -> None:
 
 
 def test_tasks_run_through_dataframes_alone_as_in_spark_connect(spark: SparkSession) -> None:
-    payloads = [_dumps(number) for number in range(3)]
-    results = list(run_in_arrow(spark, _dumps(lambda number: 6 // number), payloads, "divide"))
+    payloads = [dumps(number) for number in range(3)]
+    results = list(run_in_arrow(spark, dumps(lambda number: 6 // number), payloads, "divide"))
     assert sorted((result.number, result.succeeded) for result in results) == [(0, False), (1, True), (2, True)]
 
 

@@ -64,6 +64,13 @@ class RestoredWorld(World):
                 kept.append(operation)
         return History(kept)
 
+    def _read_all(self) -> None:
+        try:
+            super()._read_all()
+        except CorruptMetadataError as error:  # left by a client that was killed after all others had ended
+            self.end_log(error)
+            super()._read_all()
+
     def end_log(self, error: CorruptMetadataError) -> None:
         """End the log before an unlinked commit; raise the error if no client was killed that could have left one."""
         version = commit_version(error.path or "")
@@ -161,7 +168,7 @@ class Operator:
 
     def work(self) -> None:
         chance, simulation = self.world.random, self.world.simulation
-        space = self.world.store._space
+        space = self.world.store.space
         simulation.sleep(chance.uniform(0, 3))
         simulation.step("take a snapshot")
         kept = dict(space.objects)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 import pytest
 
+from sparklog.clock import ManualClock
 from sparklog.store.memory import MemoryStore
 from sparklog.store.process_local import ProcessTable, start_over
 from sparklog.store.read_ahead import ReadAheadFile
@@ -53,22 +54,36 @@ def test_child_forked_while_a_store_is_opened_can_open_one(reached: str) -> None
 
 
 @contextmanager
-def held_by_another_thread(lock: AbstractContextManager[Any]) -> Iterator[None]:
-    locked, done = threading.Event(), threading.Event()
+def within_another_thread(call: Callable[[Callable[[], object]], object]) -> Iterator[None]:
+    """Another thread is within ``call``, at the place where that calls its argument."""
+    reached, done = threading.Event(), threading.Event()
 
-    def hold() -> None:
-        with lock:
-            locked.set()
+    def pause() -> None:
+        if threading.current_thread() is holder and os.getpid() == process:
+            reached.set()
             done.wait(60)
 
-    holder = threading.Thread(target=hold)
+    process = os.getpid()
+    holder = threading.Thread(target=call, args=(pause,))
     holder.start()
-    locked.wait(60)
+    reached.wait(60)
     try:
         yield
     finally:
         done.set()
         holder.join()
+
+
+class PausingClock(ManualClock):
+    """Its ``now_ms`` calls ``pause`` first: a store asks for the time of an object under its lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pause: Callable[[], object] = lambda: None
+
+    def now_ms(self) -> int:
+        self.pause()
+        return super().now_ms()
 
 
 def in_bounded_child(action: Callable[[], object]) -> None:
@@ -80,15 +95,33 @@ def in_bounded_child(action: Callable[[], object]) -> None:
 
 
 def test_memory_store_survives_a_fork_during_a_call() -> None:
-    store = MemoryStore("forked")
+    clock = PausingClock()
+    store = MemoryStore("forked", clock)
     store.put("a", b"1")
-    with held_by_another_thread(store._space.lock):
+
+    def put(pause: Callable[[], object]) -> None:
+        clock.pause = pause
+        store.put("c", b"3")
+
+    with within_another_thread(put):
         in_bounded_child(lambda: store.put("b", store.get("a")))
 
 
 def test_open_remote_file_survives_a_fork_during_a_read() -> None:
-    file = ReadAheadFile("a", lambda position, length: b"0123456789"[position : position + length], lambda: 10)
-    with held_by_another_thread(file._lock._lock):
+    pauses: list[Callable[[], object]] = []
+
+    def fetch(position: int, length: int) -> bytes:
+        for pause in pauses:
+            pause()
+        return b"0123456789"[position : position + length]
+
+    file = ReadAheadFile("a", fetch, lambda: 10)
+
+    def read(pause: Callable[[], object]) -> None:
+        pauses.append(pause)
+        file.read_at(0, 1)
+
+    with within_another_thread(read):
         in_bounded_child(lambda: file.read_at(2, 3))
 
 
@@ -102,7 +135,11 @@ def test_a_table_is_empty_and_unlocked_in_a_child_forked_during_its_use() -> Non
             assert entries == {}
             entries["of the child"] = 2
 
-    with held_by_another_thread(table._lock):
+    def hold(pause: Callable[[], object]) -> None:
+        with table:
+            pause()
+
+    with within_another_thread(hold):
         in_bounded_child(use)
     with table as entries:
         assert entries == {"of the parent": 1}

@@ -164,7 +164,7 @@ def outcomes(
 
     def play(name: str, steps: tuple[Step, ...]) -> BaseException | None:
         store = open_store(stub, f"generated/{name}")
-        store._client = client._client  # one connection pool for all
+        store.client = client.client  # one connection pool for all
         before = [Step(YES, Answer(HONEST))] * number
         stub.script("put", f"generated/{name}/{PROBED}trial-{SeededIds(1).write_id()}", [*before, *steps])
         try:

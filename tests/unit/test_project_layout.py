@@ -28,20 +28,8 @@ def run_python(code: str) -> str:
 
 
 def test_all_names_what_the_package_exports_and_nothing_else() -> None:
-    assert sorted(sparklog.__all__) == sorted([*sparklog._LAZY, "__version__"])
     assert set(sparklog.__all__) <= set(dir(sparklog))
-
-
-@pytest.mark.parametrize("name", sorted(sparklog._LAZY))
-def test_exported_name_is_defined_where_the_package_looks_for_it(name: str) -> None:
-    module, attribute = sparklog._LAZY[name]
-    folder = ROOT / Path(*module.split("."))
-    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-    body = ast.parse(source.read_text()).body
-    defined = {getattr(node, "name", None) for node in body}
-    if folder.is_dir():  # a package may import it from one of its modules
-        defined |= {alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert attribute is None or attribute in defined, f"{source} does not define {attribute}"
+    assert all(hasattr(sparklog, name) for name in sparklog.__all__)
 
 
 def test_the_attribute_error_for_an_unknown_name_names_it() -> None:
@@ -85,6 +73,9 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
         (check_project.registry_addresses, "a.xml", "<url>https://repo1.m" + "aven.org/m2</url>\n"),
         (check_project.leftovers, "a.py", "# TO" + "DO: later\n"),
         (check_project.leftovers, "a.py", "<<<<" + "<<< HEAD\n"),
+        (check_project.private_names, "tests/test_a.py", "from spark" + "log.log import layout, _key\n"),
+        (check_project.private_names, "tests/test_a.py", "monkeypatch.set" + 'attr(layout, "_key", None)\n'),
+        (check_project.private_names, "tests/test_a.py", 'monkeypatch.setattr("spark' + 'log.layout._key", None)\n'),
         (check_project.long_files, "a.py", "x = 1\n" * 1001),
         (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 70),
         (check_project.modules_without_docstring, "sparklog/a.py", "x = 1\n"),
@@ -104,6 +95,8 @@ def test_check_reports_the_breach(
     [
         (check_project.machine_paths, "a.md", "networking, framework/, roots/ and ./work\n"),
         (check_project.registry_addresses, "a.md", "https://spark.apache.org/docs\n"),
+        (check_project.private_names, "tests/test_a.py", "from sparklog.log import layout, key_of\n"),
+        (check_project.private_names, "tests/simulation/test_seeded_bugs.py", "set" + 'attr(log, "_key", None)\n'),
         (check_project.long_files, "a.py", "x = 1\n" * 1000),
         (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 69),
         (check_project.modules_without_docstring, "sparklog/a/__init__.py", ""),

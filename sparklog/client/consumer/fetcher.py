@@ -118,9 +118,9 @@ class ReadAhead:
         self._backoff = backoff
         self._backoff_max = backoff_max
         self._changed = threading.Condition()
-        self._streams: OrderedDict[TopicPartition, Stream] = OrderedDict()
+        self.streams: OrderedDict[TopicPartition, Stream] = OrderedDict()
         self._turns: deque[Stream] = deque()
-        self._size = 0
+        self.buffered_bytes = 0
         self._woken = False
         self._check_requested = False
         self._closed = False
@@ -139,7 +139,7 @@ class ReadAhead:
         """Read this partition from ``offset`` on; its buffered records are dropped."""
         with self._changed:
             self._remove_stream(partition)
-            self._streams[partition] = Stream(partition, offset, paused)
+            self.streams[partition] = Stream(partition, offset, paused)
             self._wake_thread()
 
     def forget(self, partition: TopicPartition) -> None:
@@ -150,13 +150,13 @@ class ReadAhead:
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         """Pause a partition: keep its buffered records, but neither return them nor read more. Or resume it."""
         with self._changed:
-            if partition in self._streams:
-                self._streams[partition].paused = paused
+            if partition in self.streams:
+                self.streams[partition].paused = paused
                 self._wake_thread()
 
     def is_reading(self, partition: TopicPartition) -> bool:
         """Return whether this partition is being read."""
-        return partition in self._streams
+        return partition in self.streams
 
     def start(self) -> None:
         """Start the thread if it is not running yet."""
@@ -170,9 +170,9 @@ class ReadAhead:
         self._changed.notify_all()
 
     def _remove_stream(self, partition: TopicPartition) -> None:
-        stream = self._streams.pop(partition, None)
+        stream = self.streams.pop(partition, None)
         if stream is not None:
-            self._size -= stream.size
+            self.buffered_bytes -= stream.size
 
     # -- taking records
 
@@ -186,7 +186,7 @@ class ReadAhead:
         with self._changed:
             if self._failure is not None:
                 raise self._failure
-            for stream in list(self._streams.values()):
+            for stream in list(self.streams.values()):
                 if left <= 0:
                     break
                 if stream.paused or not stream.chunks:
@@ -194,7 +194,7 @@ class ReadAhead:
                 while stream.chunks and left > 0:
                     chunks.append(self._pop(stream, left))
                     left -= chunks[-1].batches.batch.num_rows
-                self._streams.move_to_end(stream.topic_partition)
+                self.streams.move_to_end(stream.topic_partition)
             if not chunks:
                 self._raise_error()
             elif self._idle:
@@ -204,10 +204,10 @@ class ReadAhead:
         return chunks
 
     def _raise_error(self) -> None:
-        for stream in self._streams.values():
+        for stream in self.streams.values():
             if stream.error is not None and not stream.paused and not stream.chunks:
                 error, stream.error = stream.error, None
-                self._streams.move_to_end(stream.topic_partition)
+                self.streams.move_to_end(stream.topic_partition)
                 self._wake_thread()
                 raise error
 
@@ -222,18 +222,18 @@ class ReadAhead:
 
     def _add_size(self, stream: Stream, size: int) -> None:
         stream.size += size
-        self._size += size
+        self.buffered_bytes += size
 
     def give_back(self, chunk: Chunk, offset: int) -> None:
         """Return the unused records of a chunk, from ``offset`` on, to the front of the buffer."""
         stream, used = chunk.stream, chunk.batches.rows_before(offset)
         with self._changed:
-            if self._streams.get(stream.topic_partition) is not stream or 0 < chunk.batches.batch.num_rows <= used:
+            if self.streams.get(stream.topic_partition) is not stream or 0 < chunk.batches.batch.num_rows <= used:
                 return
             rest = chunk.split(used)[1] if used else chunk
             stream.chunks.appendleft(rest)
             self._add_size(stream, rest.size)
-            self._streams.move_to_end(stream.topic_partition, last=False)
+            self.streams.move_to_end(stream.topic_partition, last=False)
 
     def wait(self, seen: State, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for records, a newer state than ``seen``, or ``wake``; return whether ``wake``
@@ -263,7 +263,7 @@ class ReadAhead:
                 self._wake_thread()
             while not (self._woken or self._failure or self._closed or self._count_rows(rows) >= rows):
                 left = deadline - self._clock.monotonic()
-                caught_up = self._exhausted or self._size >= self._total_bytes
+                caught_up = self._exhausted or self.buffered_bytes >= self._total_bytes
                 if left <= 0 or (caught_up and not self._check_requested):
                     break
                 self._changed.wait(min(left, 3600.0))
@@ -271,7 +271,7 @@ class ReadAhead:
     def _count_rows(self, enough: int) -> int:
         """Return how many records can be taken; stops counting at ``enough``."""
         rows: int = 0
-        for stream in self._streams.values():
+        for stream in self.streams.values():
             if stream.paused:
                 continue
             for chunk in stream.chunks:
@@ -281,7 +281,7 @@ class ReadAhead:
         return rows
 
     def _ready(self) -> bool:
-        return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())
+        return any((stream.chunks or stream.error) and not stream.paused for stream in self.streams.values())
 
     def has_caught_up(self) -> bool:
         """Return whether nothing is left to read or to take, as of the last check for commits."""
@@ -311,7 +311,7 @@ class ReadAhead:
         storage ends once that answers."""
         with self._changed:
             self._closed = True
-            self._streams.clear()
+            self.streams.clear()
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(clamp_timeout(seconds))
@@ -421,7 +421,7 @@ class ReadAhead:
             if self._reader.bounds(*stream.topic_partition) is not None:  # else its topic was deleted during the read
                 failure = error
         with self._changed:
-            if self._streams.get(stream.topic_partition) is stream:
+            if self.streams.get(stream.topic_partition) is stream:
                 self._store(stream, chunk, failure)
         return True
 
@@ -438,14 +438,14 @@ class ReadAhead:
 
     def _next_stream(self) -> Stream | None:
         """Return the stream to read next. Every stream with room gets a turn, those with the least buffered first."""
-        if self._exhausted or self._size >= self._total_bytes:
+        if self._exhausted or self.buffered_bytes >= self._total_bytes:
             return None
         while self._turns:
             stream = self._turns[0]
-            if self._streams.get(stream.topic_partition) is stream and self._wants_more(stream):
+            if self.streams.get(stream.topic_partition) is stream and self._wants_more(stream):
                 return stream
             self._turns.popleft()
-        wanting = [stream for stream in self._streams.values() if self._wants_more(stream)]
+        wanting = [stream for stream in self.streams.values() if self._wants_more(stream)]
         self._turns.extend(sorted(wanting, key=lambda stream: stream.size))
         self._exhausted = not wanting
         if self._exhausted:

@@ -117,7 +117,7 @@ def mirror(
     present = _mirrored_version(root, target, state.cluster_id)
     check_apart(state, target.root, root.root)
     _check_same_history(root, target, present, state.version)
-    copier = _Copier(root, target)
+    copier = Copier(root, target)
     first = present + 1
     newest = checkpoint.read_newest_listed(root)
     if newest is not None and newest.version > present:
@@ -210,7 +210,7 @@ def _open_at_new_root(target: Store, old: Store, clock: Clock, ids: Ids) -> int:
     return open_root(target, old.root, clock, ids)
 
 
-class _Copier:
+class Copier:
     """Copies metadata objects and checks each. Not thread-safe; lives for one run."""
 
     def __init__(self, root: Store, target: Store) -> None:

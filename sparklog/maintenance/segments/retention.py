@@ -39,8 +39,8 @@ from sparklog.protocol.plan.retention import Deletable, Retention, deletable, ma
 from sparklog.protocol.plan.rolling import groups, rules_of
 from sparklog.protocol.state import State, TopicState
 
-_COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
-_DELETION_BYTES = 300
+COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
+DELETION_BYTES = 300
 """Maximum bytes of a commit for one partition, besides the name of its topic."""
 
 
@@ -98,7 +98,7 @@ def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, res
     retention = retention_of(state, topic)
     planned = list(_plan(coordinator, state, topic, retention))
     result.topics += bool(planned)
-    partitions_per_commit = _COMMIT_BYTES // (_DELETION_BYTES + len(topic.name))
+    partitions_per_commit = COMMIT_BYTES // (DELETION_BYTES + len(topic.name))
     for start in range(0, len(planned), partitions_per_commit):
         _commit(coordinator, state, retention, planned[start : start + partitions_per_commit], result)
 

@@ -19,7 +19,7 @@ Kafka's mistakes are corrected:
   topic, or fails. Here, if a member would keep such a partition, the assignment is repeated without such claims.
 
 There is no proof that Kafka's way of moving partitions terminates, and this runs wherever the state of a group is read:
-it stops after ``_MOVES_PER_PARTITION`` times as many moves as there are partitions. Thousands of random groups needed
+it stops after ``MOVES_PER_PARTITION`` times as many moves as there are partitions. Thousands of random groups needed
 at most one per partition.
 
 Rules: pure. Not for: when to rebalance, or waiting until a partition is released (``membership``).
@@ -38,7 +38,7 @@ from sparklog.types import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
 
-_MOVES_PER_PARTITION = 20
+MOVES_PER_PARTITION = 20
 
 
 class Claims(NamedTuple):
@@ -256,7 +256,7 @@ class _Balancer:
         self._queue = sorted((len(mine), number) for number, mine in enumerate(self._assigned))
         self._held: list[Counter[str]] = []
         self._moves = _Moves()
-        self._moves_left = _MOVES_PER_PARTITION * sum(topics.values())
+        self._moves_left = MOVES_PER_PARTITION * sum(topics.values())
         self._fewest: dict[str, tuple[int, int]] = {}
         self._balanced: bool | None = None
 

@@ -86,7 +86,7 @@ def consume(
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     _check(group, names, process, records, auto_offset_reset, assignor, max_records, members)
     coordinator = shared_cluster(_find_root(spark, root), storage_options or {})
-    ends = _prepare(coordinator, group, names, auto_offset_reset)
+    ends = prepare(coordinator, group, names, auto_offset_reset)
     if not forever and not ends:
         return []
     key = f"{STOP_PREFIX}{coordinator.log.ids.write_id()}"
@@ -171,7 +171,7 @@ def _find_root(spark: SparkSession, root: str | None) -> str:
     return root
 
 
-def _prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: str) -> dict[TopicPartition, int]:
+def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: str) -> dict[TopicPartition, int]:
     """Return the ends of the partitions that have unread records. If the group has no members and ``reset`` is
     ``latest``, commit its starts.
 

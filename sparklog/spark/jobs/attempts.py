@@ -13,16 +13,17 @@ Not for: attempts of tasks, which are not visible outside a job.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from pyspark.sql import SparkSession
+
+from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
 
 Settings = Callable[[str, str], str]
 
-_warned = threading.Event()
+_warned: ProcessTable[str, bool] = ProcessTable()
 
 
 def settings_of(spark: SparkSession) -> Settings:
@@ -52,9 +53,11 @@ def shared_application(setting: Settings) -> str:
 
 def warn_of_second_attempt(setting: Settings) -> None:
     """Warn once in this process that an unnumbered write may happen twice, if the program may be rerun."""
-    rerunner = "" if _warned.is_set() else find_rerunner(setting)
+    with _warned as warned:
+        rerunner = "" if warned else find_rerunner(setting)
+        if rerunner:
+            warned["second attempt"] = True
     if rerunner:
-        _warned.set()
         logger.warning(
             "this write is not numbered: if the driver is killed after its commit and the program is rerun (by %s), it "
             "writes a second time; pass txn_app_id and txn_version to sparklog.write (options txnAppId and txnVersion)",

@@ -84,11 +84,11 @@ class SparkTasks:
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield the results of all items. Raises the error of a task, or SparklogError with Spark's reason if the job
         failed."""
-        payloads = [_dumps(item) for item in items]
+        payloads = [dumps(item) for item in items]
         if not payloads:
             return
-        description = f"{self._description or _name(function)}: {len(payloads)} tasks"
-        code = _dumps(function)
+        description = f"{self._description or function_name(function)}: {len(payloads)} tasks"
+        code = dumps(function)
         if _is_connect(self._spark):
             outcomes = run_in_arrow(self._spark, code, payloads, description)
         else:
@@ -199,7 +199,7 @@ class Task(Picklable):
     """The function that an executor calls with the one item of its partition; reports through an accumulator."""
 
     def __init__(self, code: bytes, reports: Accumulator[list[Outcome]], failures: int) -> None:
-        self._state = _dumps((code, reports, failures))
+        self._state = dumps((code, reports, failures))
 
     def __call__(self, items: Iterable[tuple[int, bytes]]) -> None:
         code, reports, failures = pickle.loads(self._state)
@@ -213,7 +213,7 @@ def run_task(code: bytes, number: int, payload: bytes, is_last: bool = True) -> 
     """Run a task and return its outcome. An error is an outcome on the last attempt, or if it is deterministic; else it
     is raised, so that Spark retries the task."""
     try:
-        body = _dumps(pickle.loads(code)(pickle.loads(payload)))
+        body = dumps(pickle.loads(code)(pickle.loads(payload)))
     except Exception as error:
         if not is_last and (isinstance(error, StorageError) or not isinstance(error, SparklogError)):
             raise
@@ -257,7 +257,7 @@ class ArrowTask(Picklable):
                 yield pa.RecordBatch.from_pylist([outcome._asdict()], schema=_ARROW_SCHEMA)
 
 
-def _dumps(value: object) -> bytes:
+def dumps(value: object) -> bytes:
     return bytes(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
 
@@ -275,10 +275,10 @@ def _pickle_error(error: Exception) -> bytes:
     """Pickle an error and its traceback; an error that cannot be pickled becomes a SparklogError with its text."""
     trace = traceback.format_exc()
     try:
-        pickled = _dumps((error, trace))
+        pickled = dumps((error, trace))
         pickle.loads(pickled)
     except Exception:
-        pickled = _dumps((SparklogError(f"{type(error).__name__}: {error}"), trace))
+        pickled = dumps((SparklogError(f"{type(error).__name__}: {error}"), trace))
     return pickled
 
 
@@ -298,7 +298,7 @@ def _job_error(description: str, error: BaseException) -> SparklogError:
     return failed
 
 
-def _name(function: Callable[..., object]) -> str:
+def function_name(function: Callable[..., object]) -> str:
     """Return a function's name for messages, also for a functools.partial."""
     inner = getattr(function, "func", function)
     return str(getattr(inner, "__qualname__", type(inner).__qualname__))

@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 from sparklog import limits
 from sparklog.cli.arguments.line_reader import Line, LineReader
 from sparklog.cli.arguments.parser import UsageError
-from sparklog.cli.commands.clients import console_producer
-from sparklog.cli.commands.clients.throughput import StopRequest
 from sparklog.cli.main import main
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import Coordinator
-from sparklog.errors import RefusedRecordError
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
 from tests.replicated import brokers
@@ -265,15 +262,6 @@ def test_slow_input_is_sent_after_the_linger_time(cluster: Coordinator) -> None:
         process.stdin.close()
         assert process.wait(timeout=30) == 0
     assert values(cluster) == [b"first", b"second", b"thi"]
-
-
-def test_the_length_of_a_line_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_RECORD_BYTES", 1000)
-    reader, writer = os.pipe()
-    os.write(writer, b"x" * 5000)
-    with open(reader) as stream, pytest.raises(RefusedRecordError, match=r"line number 1: .* over 1,000 bytes"):
-        console_producer._Input(stream, StopRequest()).next_line(None)
-    os.close(writer)
 
 
 def test_a_line_over_the_record_limit_is_reported_and_the_lines_before_it_are_sent(

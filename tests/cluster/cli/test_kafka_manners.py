@@ -30,16 +30,19 @@ def parser_of(command: str) -> CommandParser:
     return parser
 
 
+REPEATABLE = type(argparse.ArgumentParser().add_argument("--option", action="append"))
+
+
 def single_valued(command: str) -> list[argparse.Action]:
     actions = parser_of(command).optional_actions()
-    return [action for action in actions if action.nargs != 0 and not isinstance(action, argparse._AppendAction)]
+    return [action for action in actions if action.nargs != 0 and not isinstance(action, REPEATABLE)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_marks_repeatable_options(command: str) -> None:
     parser = parser_of(command)
     help_text = " ".join(parser.format_help().split())
-    repeatable = [action for action in parser.optional_actions() if isinstance(action, argparse._AppendAction)]
+    repeatable = [action for action in parser.optional_actions() if isinstance(action, REPEATABLE)]
     assert len(re.findall(r"[;,] (?:repeatable|may be repeated)", help_text)) == len(repeatable)
 
 

@@ -221,7 +221,7 @@ BROKERS = [
 
 @pytest.mark.parametrize("servers", BROKERS)
 def test_broker_addresses_are_refused_unless_mapped_to_a_root(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.client.config._root_for_brokers", [])
+    monkeypatch.setattr("sparklog.client.config.root_for_brokers", [])
     monkeypatch.setenv(ROOT_VARIABLE, "/environment")
     with pytest.raises(InvalidConfigurationError, match="there is no server with a port"):
         root_of("Producer", servers)
@@ -237,7 +237,7 @@ def test_broker_addresses_are_refused_unless_mapped_to_a_root(servers: Any, monk
 
 @pytest.mark.parametrize("servers", ["/data/log", "s3://bucket/log", "data:9092/log", "C:\\log"])
 def test_an_address_that_is_not_a_brokers_is_used_unchanged(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.client.config._root_for_brokers", ["/other"])
+    monkeypatch.setattr("sparklog.client.config.root_for_brokers", ["/other"])
     assert root_of("Producer", servers) == servers
 
 

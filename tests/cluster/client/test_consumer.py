@@ -120,12 +120,13 @@ def _poll_at_most(consumer: Consumer, count: int) -> None:
 
 def test_partitions_take_turns(cluster: Cluster) -> None:
     for partition in (0, 1):
-        cluster.write(partition, *[b"x"] * 100)
+        cluster.write(partition, *[b"x"] * 1000)
     with cluster.consumer("orders", max_poll_records=10) as consumer:
-        consumer.poll(max_records=1, update_offsets=False)
-        until(lambda: all(stream.chunks for stream in consumer._read_ahead._streams.values()))
-        read(consumer, 20)
-        assert [consumer.position(at(0)), consumer.position(at(1))] == [10, 10]
+        until(consumer.assignment, lambda: consumer.poll(0))
+        until(lambda: consumer.position(at(0)) and consumer.position(at(1)), lambda: consumer.poll(50))
+        before = consumer.position(at(0)), consumer.position(at(1))
+        assert len(read(consumer, 20)) == 20
+        assert (consumer.position(at(0)), consumer.position(at(1))) == (before[0] + 10, before[1] + 10)
 
 
 def test_poll_without_update_offsets_returns_the_same_records_again(cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
+from sparklog.coordinator import open_cluster
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -22,7 +23,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faulty_store import FULL, UNAVAILABLE, Fault, FaultyStore
+from sparklog.testing.faulty_store import FULL, UNAVAILABLE, Call, Fault, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import WAIT_SECONDS, Cluster, at, read, together, until, values
 
@@ -257,14 +258,20 @@ def test_a_long_poll_does_not_exceed_max_poll_interval_ms(cluster: Cluster) -> N
 def test_a_dead_member_is_removed_and_its_partitions_are_reassigned(cluster: Cluster) -> None:
     cluster.admin.submit(partial(alter_configs, topic="", changes={"group.min.session.timeout.ms": "100"}))
     configs: dict[str, Any] = {"group_id": "g", "session_timeout_ms": 500, "heartbeat_interval_ms": 50}
-    with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as dead:
+    silent = threading.Event()
+
+    def fail(step: int, call: Call) -> None:
+        if silent.is_set() and call.operation == "put":
+            raise StorageUnavailableError("no heartbeat arrives")
+
+    cut_off = open_cluster(FaultyStore(cluster.store, before=fail))
+    with cluster.consumer("orders", **configs) as first, Consumer("orders", cluster=cut_off, **configs) as dead:
         until(lambda: shared(first, dead), together(first, dead))
-        assert dead._group is not None
-        dead._group._stop_heartbeats()
+        silent.set()
         until(lambda: len(first.assignment()) == 4, together(first))
         with pytest.raises(CommitFailedError):
             dead.commit({at(0): OffsetAndMetadata(1)})
-        dead._group._start_heartbeats()
+        silent.clear()
         until(lambda: shared(first, dead), together(first, dead))
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.offsets_topic import ConsumerReader
+from sparklog.coordinator import open_cluster
 from sparklog.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faulty_store import FaultyStore
+from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.client.consumers import Cluster, at, read, until, values
 
 
@@ -34,7 +37,7 @@ def reading(cluster: Cluster, **more: Any) -> Iterator[ReadAhead]:
 
 def buffered(ahead: ReadAhead) -> list[int]:
     """The number of buffered batches of each partition."""
-    return [len(stream.chunks) for stream in ahead._streams.values()]
+    return [len(stream.chunks) for stream in ahead.streams.values()]
 
 
 def test_read_ahead_stays_within_its_bounds(cluster: Cluster) -> None:
@@ -45,12 +48,12 @@ def test_read_ahead_stays_within_its_bounds(cluster: Cluster) -> None:
         ahead.read_from(at(0), 0)
         ahead.read_from(at(1), 0)
         ahead.start()
-        until(lambda: ahead._size >= 5000)
-        assert ahead._size < 5000 + 1100
+        until(lambda: ahead.buffered_bytes >= 5000)
+        assert ahead.buffered_bytes < 5000 + 1100
         assert max(buffered(ahead)) <= 3
         taken = ahead.take(None)
         assert len(taken) == sum(1 for _ in taken) >= 5
-        until(lambda: ahead._size >= 5000)
+        until(lambda: ahead.buffered_bytes >= 5000)
 
 
 def test_records_given_back_are_taken_first(cluster: Cluster) -> None:
@@ -63,7 +66,7 @@ def test_records_given_back_are_taken_first(cluster: Cluster) -> None:
         assert taken.batches.end_offset == 2
         ahead.give_back(taken, 1)
         assert [chunk.batches.base_offset for chunk in ahead.take(None)] == [1, 2]
-        assert ahead._size == 0
+        assert ahead.buffered_bytes == 0
         ahead.read_from(at(0), 3)
         ahead.give_back(taken, 0)
         assert ahead.take(None) == []
@@ -80,7 +83,7 @@ def test_paused_and_forgotten_partitions_are_not_handed_out(cluster: Cluster) ->
         ahead.forget(at(0))
         ahead.pause(at(0), False)
         assert ahead.take(None) == []
-        assert ahead._size == 0
+        assert ahead.buffered_bytes == 0
 
 
 def test_an_offset_out_of_range_is_raised_and_other_partitions_continue(cluster: Cluster) -> None:
@@ -151,12 +154,12 @@ def test_consumers_that_share_a_coordinator_share_its_checks(cluster: Cluster) -
 
 
 def test_an_unexpected_error_in_the_fetch_thread_is_raised_by_poll(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("in the thread")
+    def fail(step: int, call: Call) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise ZeroDivisionError("in the thread")
 
-    with cluster.consumer("orders") as consumer:
-        monkeypatch.setattr(consumer._read_ahead, "_check_for_commits", broken)
-        with pytest.raises(ZeroDivisionError):
-            until(lambda: False, lambda: consumer.poll(1000))
+    coordinator = open_cluster(FaultyStore(cluster.store, before=fail))
+    with Consumer("orders", cluster=coordinator) as consumer, pytest.raises(ZeroDivisionError):
+        until(lambda: False, lambda: consumer.poll(1000))

@@ -249,13 +249,18 @@ def test_metric_group_prefix_names_the_groups(cluster: Cluster) -> None:
 
 
 def test_metrics_can_be_read_while_another_thread_polls(cluster: Cluster) -> None:
-    with cluster.consumer("orders") as consumer:
-        stats: list[dict[Any, Any]] = []
+    stats: list[dict[Any, Any]] = []
+
+    def deserialize(value: bytes | None) -> bytes | None:  # within a poll
         thread = threading.Thread(target=lambda: stats.append(consumer.metrics()))
-        with consumer._thread_guard:  # as if in a poll
-            thread.start()
-            thread.join(30)
-        assert stats
+        thread.start()
+        thread.join(30)
+        return value
+
+    cluster.write(0, b"a")
+    with cluster.consumer("orders", value_deserializer=deserialize) as consumer:
+        read(consumer, 1)
+    assert stats
 
 
 # -- requests, with a clock that stands still

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.client.producer.futures import FutureRecordMetadata
@@ -25,6 +27,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.commits import Append
 from sparklog.protocol.decide import expiry as decide_expiry
+from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.testing.faulty_store import CRASH_BEFORE, ERROR, LOST_ANSWER, PERMISSION, UNAVAILABLE, Fault
 from tests.cluster.client.flaky_store import FlakyStore
@@ -166,13 +169,26 @@ def test_a_permanent_error_is_raised_immediately(cluster: Coordinator, store: Fl
         assert send(producer, b"3").get().offset == 1
 
 
-def test_a_producer_with_out_of_order_sequences_continues_with_a_new_id(cluster: Coordinator) -> None:
+def test_a_producer_with_out_of_order_sequences_continues_with_a_new_id(
+    cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = cluster.append
+    sequences: list[int] = []
+
+    def append_with_wrong_sequences(request: AppendRequest) -> AppendResult:
+        if sequences:
+            sequence = sequences.pop()
+            renumbered = [replace(item, base_sequence=sequence) for item in request.appends]
+            request = replace(request, appends=renumbered)
+        return append(request)
+
+    monkeypatch.setattr(cluster, "append", append_with_wrong_sequences)
     with new_producer(cluster) as producer:
         send(producer, b"0")
-        producer._sender._sequences.clear()
+        sequences.append(0)
         lost = send(producer, b"1")
         assert isinstance(lost.exception, OutOfOrderSequenceNumberError) or lost.get().offset == 0
-        producer._sender._sequences = dict.fromkeys(producer._sender._sequences, 17)
+        sequences.append(17)
         assert isinstance(send(producer, b"2").exception, OutOfOrderSequenceNumberError)
         assert send(producer, b"3").get().offset == 1
     assert values(cluster) == [b"0", b"3"]
@@ -215,15 +231,15 @@ def test_send_waits_for_memory_no_longer_than_max_block_ms(cluster: Coordinator,
 
 
 def test_closing_with_timeout_0_fails_uncommitted_records(cluster: Coordinator, store: FlakyStore) -> None:
+    before = set(threading.enumerate())
     producer = new_producer(cluster, delivery_timeout_ms=10**9)
     send(producer, b"0")
+    (thread,) = set(threading.enumerate()) - before
     store.down = True
     future = producer.send("t", b"1", partition=0)
     producer.close(timeout=0)
     assert isinstance(future.exception, KafkaTimeoutError)
     store.down = False
-    thread = producer._sender.thread
-    assert thread is not None
     thread.join(WAIT)
     assert values(cluster) in ([b"0"], [b"0", b"1"])
 

@@ -11,10 +11,16 @@ from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.errors import InvalidTxnStateError, ProducerFencedError, SparklogError
+from sparklog.errors import (
+    IndeterminateCommitError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    SparklogError,
+)
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faulty_store import LOST_ANSWER, FaultyStore
+from sparklog.testing.faulty_store import LOST_ANSWER, UNAVAILABLE, FaultyStore
 from tests.cluster.client.flaky_store import FlakyStore
 
 
@@ -112,13 +118,14 @@ def test_resolving_an_unknown_outcome_does_not_fence_a_newer_instance() -> None:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("orders", b"a")
-        transactions = producer._transactions
-        assert transactions is not None
-        transactions._outcome_unknown = True
+        store.commits, store.silent = [UNAVAILABLE] * 100, True
+        with pytest.raises((IndeterminateCommitError, KafkaTimeoutError)):
+            producer.commit_transaction()
+        store.commits, store.silent = [], False
         newer.append(Producer(cluster=open_cluster(store, clock=clock), transactional_id="tx"))
         newer[0].init_transactions()
         with pytest.raises(ProducerFencedError):
-            transactions._settle("commit_transaction()")
+            producer.abort_transaction()
         with pytest.raises(SparklogError):
             producer.commit_transaction()
     with newer[0] as other:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,28 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.state import State
+
+
+@contextmanager
+def commits_held(coordinator: Coordinator) -> Iterator[None]:
+    """Requests submitted inside the block wait; they are committed together when it ends."""
+    deciding, released = threading.Event(), threading.Event()
+
+    def wait(_: State) -> Decision[None]:
+        deciding.set()
+        released.wait()
+        return Decision([], None)
+
+    holder = threading.Thread(target=coordinator.submit, args=(wait,))
+    holder.start()
+    deciding.wait()
+    try:
+        yield
+    finally:
+        released.set()
+        holder.join()
 
 
 def write_values(

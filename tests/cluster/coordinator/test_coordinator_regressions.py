@@ -10,6 +10,7 @@ from sparklog.errors import IndeterminateCommitError
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
+from tests.cluster.coordinator.helpers import commits_held
 
 
 class InterruptedStore(FaultyStore):
@@ -34,10 +35,10 @@ def test_an_interrupted_thread_leaves_the_others_with_an_unknown_outcome() -> No
             outcomes[topic] = error
 
     threads = [threading.Thread(target=create, args=(name,)) for name in "abc"]
-    with coordinator._committing:  # until all of them wait
+    with commits_held(coordinator):
         for number, thread in enumerate(threads):
             thread.start()
-            while len(coordinator._waiting) <= number:
+            while len(coordinator.pending) <= number:
                 pass
         store.armed = True
     for thread in threads:

@@ -83,13 +83,13 @@ def test_a_replica_costs_one_more_write_of_the_bytes_and_no_second_encoding(
 ) -> None:
     """Count the bytes and calls of each store, and the rows encoded."""
     encoded: list[int] = []
-    encode = segment_writer.SegmentWriter._encode
+    encode = segment_writer.SegmentWriter.write
 
-    def counted(self: segment_writer.SegmentWriter, rows: pa.RecordBatch) -> int:
+    def counted(self: segment_writer.SegmentWriter, rows: pa.RecordBatch, **more: Any) -> object:
         encoded.append(rows.num_rows)
-        return encode(self, rows)
+        return encode(self, rows, **more)
 
-    monkeypatch.setattr(segment_writer.SegmentWriter, "_encode", counted)
+    monkeypatch.setattr(segment_writer.SegmentWriter, "write", counted)
     (alone,) = stores(tmp_path / "alone", 1)
     write(alone, rows=2000, size=200)
     first, second = stores(tmp_path / "both")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 import msgspec
@@ -22,6 +23,7 @@ from sparklog.protocol.fold import Draft
 from sparklog.protocol.log_time import decide_reset
 from sparklog.store.base import BytesLike, Store
 from sparklog.store.memory import MemoryStore
+from tests.cluster.coordinator.helpers import commits_held
 
 
 class Folds:
@@ -109,21 +111,22 @@ def test_a_commit_that_wins_without_a_race_is_folded_once(folds: Folds) -> None:
 def test_requests_that_share_a_commit_share_its_fold(folds: Folds) -> None:
     store = memory()
     coordinator = create_cluster(store)
-    lock = threading.Lock()
-    coordinator._committing = lock
     threads = [threading.Thread(target=coordinator.create_topic, args=(name,)) for name in "abcd"]
 
-    def commit_together() -> None:
-        with lock:
-            for thread in threads:
-                thread.start()
-            while len(coordinator._waiting) < len(threads):
-                pass
-        for thread in threads:
-            thread.join()
-
     version = coordinator.state.version
-    assert folds.of(commit_together) == (1, 4)
+    with ExitStack() as held:
+        held.enter_context(commits_held(coordinator))
+        for thread in threads:
+            thread.start()
+        while len(coordinator.pending) < len(threads):
+            pass
+
+        def commit_together() -> None:
+            held.close()
+            for thread in threads:
+                thread.join()
+
+        assert folds.of(commit_together) == (1, 4)
     assert coordinator.state.version == version + 1
     assert_all_read_the_same(coordinator, store)
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from sparklog.coordinator import open_cluster
 from sparklog.errors import CorruptRecordError, DataLossError
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -58,9 +59,7 @@ def test_files_are_fetched_in_parallel_with_one_request_each() -> None:
                 together.wait()
 
         store = FaultyStore(c.coordinator.store, before=meet)
-        c.coordinator.log.store = store
-        c.coordinator.brokers._root = store
-        roll(c.coordinator, InProcess())
+        roll(open_cluster(store), InProcess())
         assert store.counts["get_range"] == 40
         assert store.counts["open_input"] == 0
 

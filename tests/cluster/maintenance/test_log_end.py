@@ -17,6 +17,7 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import SparklogError, StorageUnavailableError, UnsupportedVersionError
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import Boundary, read_boundary, write_boundary
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
@@ -79,7 +80,7 @@ def kept_commits(cluster: DamagedCluster) -> list[bytes]:
 
 
 def test_a_commit_after_a_gap_is_reported_with_its_content(cluster: DamagedCluster) -> None:
-    cluster.coordinator.log._writer = "host-7/4711\n\x1b[2J"
+    cluster.coordinator = Coordinator(CommitLog.open(cluster.store, writer="host-7/4711\n\x1b[2J"))
     beyond = with_gap(cluster)
     report = cluster.report()
     assert kinds(report) == ["missing-commit", "commits-beyond-the-end"]

@@ -23,7 +23,7 @@ from sparklog.errors import (
     InvalidRequestError,
 )
 from sparklog.log.layout import COMMITS, Boundary, write_boundary
-from sparklog.maintenance.replicas.mirror import _Copier, mirror, mirror_cluster, promote, read_mirror_file
+from sparklog.maintenance.replicas.mirror import Copier, mirror, mirror_cluster, promote, read_mirror_file
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store
@@ -200,7 +200,7 @@ def test_a_late_mirror_run_does_not_overwrite_commits_of_the_promoted_cluster(tm
     promote(target.root, root_of(replicas), force=True)
     (tmp_path / "away").rename(tmp_path / "root")
     cluster = open_cluster(target.root)
-    late = _Copier(open_store(root_of(replicas)), target)
+    late = Copier(open_store(root_of(replicas)), target)
     with pytest.raises(CorruptMetadataError, match="not the same commit"):
         late.commit(cluster.state.version, "")
     assert open_cluster(target.root).state.version == cluster.state.version

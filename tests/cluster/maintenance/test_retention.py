@@ -94,7 +94,7 @@ def test_more_partitions_than_fit_one_commit_are_deleted_in_several(monkeypatch:
     for partition in (0, 1):
         fill(coordinator, 3, partition)
     advance_to_minute(clock, 100)
-    monkeypatch.setattr(retention, "_COMMIT_BYTES", retention._DELETION_BYTES + len("orders"))
+    monkeypatch.setattr(retention, "COMMIT_BYTES", retention.DELETION_BYTES + len("orders"))
     result = retain(coordinator)
     assert (result.partitions, result.segments, result.commits) == (2, 6, 2)
     assert len(coordinator.refresh().removed_files) == 2

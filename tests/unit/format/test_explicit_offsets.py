@@ -14,6 +14,7 @@ from sparklog.errors import CorruptIndexError, CorruptRecordError, InvalidRecord
 from sparklog.format import schema
 from sparklog.format.codecs import CODECS, is_envelope
 from sparklog.format.index import decode_index, encode_index
+from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter
 
 from .segments import ROWS, Reads, Segment, forge, gapped_batch, rows_of, section_range, write_gapped, write_segment
@@ -45,8 +46,7 @@ def test_a_read_without_columns_returns_those_of_a_record(codec: str) -> None:
 def test_offsets_alone_are_read_without_touching_the_records() -> None:
     segment = write_gapped(OFFSETS)
     reads, entry = Reads(segment.log), segment.decode().entry(1)
-    reader = segment.reader()
-    reader._read_at = reads
+    reader = SegmentReader(reads, segment.decode(), "t-0/0.log")
     assert reader.read(1, ["offset"]).column(0).to_pylist() == OFFSETS[1]
     for column in schema.COLUMNS:
         assert not reads.touched(*section_range(entry, column))

@@ -31,12 +31,16 @@ class SmallLog:
         self.expiry_clock = self.clock
         self.state = State(cluster_id="c")
         self.avoided: list[str] = []
-        settings = LogSettings()
         cache = ListCache(self.store)
         self.lists = SegmentLists(self.store, cache, None)
-        elapsed = ElapsedTime(self.clock, settings.away_seconds)
-        self.checkpointer = Checkpointer(self, self.clock, SeededIds(1), settings, elapsed, cache)
+        self.checkpointer = self.new_checkpointer(1, cache)
         self.commit(RegisterBroker(broker=0), CreateTopic(topic="orders", topic_id=TOPIC_ID, replicas=[[0]]))
+
+    def new_checkpointer(self, seed: int, cache: ListCache) -> Checkpointer:
+        """A checkpointer that has written nothing yet, as of another process."""
+        settings = LogSettings()
+        elapsed = ElapsedTime(self.clock, settings.away_seconds)
+        return Checkpointer(self, self.clock, SeededIds(seed), settings, elapsed, cache)
 
     def commit(self, *actions: Action) -> State:
         prepared = prepare_commit(Draft(self.state, self.clock.now_ms() + self.state.version, actions), "w", "")

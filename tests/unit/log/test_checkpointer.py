@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.errors import CorruptMetadataError, RootReplacedError, StorageError
 from sparklog.log.checkpoints import checkpoint, lists
+from sparklog.log.checkpoints.lists import ListCache
 from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -45,10 +46,9 @@ def test_a_checkpoint_avoids_a_base_with_missing_files() -> None:
     log.append("orders-0/a.log")
     first = log.checkpointer.write()
     log.append("orders-0/b.log")
-    log.checkpointer._complete_heads = ""  # as in a process that did not write the first one
     for part in first.lists:
         log.store.delete(part.key)
-    second = log.checkpointer.write()
+    second = log.new_checkpointer(2, ListCache(log.store)).write()
     assert log.avoided == [first.heads.key]
     assert stored_paths(log, second) == ["orders-0/a.log", "orders-0/b.log"]
 
@@ -58,11 +58,10 @@ def test_files_that_remain_missing_are_an_error() -> None:
     first = log.checkpointer.write()
     log.avoided.append(first.heads.key)
     log.take_snapshot = lambda newest, take=log.take_snapshot: take(newest)._replace(base=first)  # type: ignore[method-assign, misc]
-    log.checkpointer._complete_heads = ""
     log.store.delete(first.heads.key)
     log.append("orders-0/a.log")
     with pytest.raises(CorruptMetadataError, match="missing"):
-        log.checkpointer.write()
+        log.new_checkpointer(2, ListCache(log.store)).write()
 
 
 def test_a_checkpoint_is_withdrawn_if_the_root_was_replaced_during_its_write() -> None:

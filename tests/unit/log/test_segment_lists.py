@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.errors import CorruptMetadataError, UnknownTopicOrPartitionError
 from sparklog.log.checkpoints.lists import ListCache
+from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.protocol.commits import DeleteTopic
 from tests.unit.log.small_log import TOPIC_ID, SmallLog
 
@@ -43,10 +44,9 @@ def test_missing_files_of_a_base_are_a_distinct_error() -> None:
     log = SmallLog()
     log.append("a")
     manifest = log.checkpointer.write()
-    log.lists.rebase(manifest, log.state)
     for part in manifest.lists:
         log.store.delete(part.key)
-    log.lists._list_cache = ListCache(log.store)  # as in a process that did not write it
+    log.lists = SegmentLists(log.store, ListCache(log.store), manifest)  # as in a process that did not write it
     with pytest.raises(CorruptMetadataError) as raised:
         log.paths(log.state)
     assert raised.value.missing

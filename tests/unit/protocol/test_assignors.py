@@ -315,7 +315,7 @@ def test_partitions_do_not_return_to_a_member_that_unsubscribed(assignor: str) -
 def test_balancing_that_stops_at_its_limit_still_assigns_every_partition(group: Group) -> None:
     partitions, members = group
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sticky, "_MOVES_PER_PARTITION", 0)
+        patch.setattr(sticky, "MOVES_PER_PARTITION", 0)
         assigned = assign("sticky", partitions, members)
     assert {one for mine in assigned.values() for one in mine} == wanted_partitions(partitions, members)
 

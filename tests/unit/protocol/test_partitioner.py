@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidRecordError
-from sparklog.protocol.plan import partitioner
 from sparklog.protocol.plan.partitioner import (
     StickyPartitions,
     murmur2,
@@ -47,7 +48,7 @@ def test_bulk_partitioning_of_keys_matches_single_keys(items: list[bytes | None]
 def test_partitions_are_the_same_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     array = pa.array([b"a", None, b"", b"longer key", b"12", b"-7"], pa.binary())
     bulk = partition_keys(array, 7), partition_integer_keys(array, 7)
-    monkeypatch.setattr(partitioner, "_numpy", lambda: None)
+    monkeypatch.setitem(sys.modules, "numpy", None)
     assert (partition_keys(array, 7), partition_integer_keys(array, 7)) == bulk
 
 
@@ -133,7 +134,7 @@ def test_an_empty_array_yields_no_partitions() -> None:
 def test_splitting_keeps_the_order_of_rows_within_a_partition(numpy: bool, chosen: list[int], more: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if not numpy:
-            patch.setattr(partitioner, "_numpy", lambda: None)
+            patch.setitem(sys.modules, "numpy", None)
         order, counts = split_by_partition(pa.array(chosen, pa.int32()), 300 + more)
     assert order.to_pylist() == sorted(range(len(chosen)), key=chosen.__getitem__)
     assert counts == [chosen.count(partition) for partition in range(300)] + [0] * more

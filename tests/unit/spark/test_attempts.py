@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-import threading
 
 import pytest
 
-from sparklog.spark.jobs import attempts
 from sparklog.spark.jobs.attempts import Settings, find_rerunner, shared_application, warn_of_second_attempt
 from sparklog.spark.jobs.batch import add_number_arguments, check_number_arguments, write_number
+from sparklog.store.process_local import start_over
 
 YARN = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
 KUBERNETES = {"spark.master": "k8s://https://k:6443", "spark.submit.deployMode": "cluster", "spark.app.id": "spark-ab"}
@@ -102,7 +101,7 @@ def test_an_application_without_a_version_is_a_usage_error(arguments: list[str])
 def test_an_unnumbered_write_is_warned_about_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "_warned", threading.Event())
+    start_over()
     caplog.set_level(logging.WARNING)
     warn_of_second_attempt(setting(LOCAL))
     assert caplog.text == ""

@@ -14,7 +14,7 @@ from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.coordinator.reader_leases import read_reader_lease, read_reader_leases
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError, StorageUnavailableError
-from sparklog.spark.group.consume import _prepare
+from sparklog.spark.group.consume import prepare
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
 from sparklog.spark.source import range_reader
 from sparklog.spark.source.range_reader import RangeReader
@@ -194,7 +194,7 @@ def test_a_task_without_its_planned_replicas_looks_up_the_current_ones(tmp_path:
 
 
 def consume(folder: Path, log: Coordinator, process: Any, **more: Any) -> None:
-    ends = _prepare(log, "g", ["t"], "earliest")
+    ends = prepare(log, "g", ["t"], "earliest")
     settings = ConsumeSettings(root=str(folder), group="g", topics=("t",), ends=ends, **more)
     ConsumeTask(settings, process, 0).run()
 

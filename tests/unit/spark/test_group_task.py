@@ -16,7 +16,7 @@ from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
-from sparklog.spark.group.consume import _prepare
+from sparklog.spark.group.consume import prepare
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask, MemberReport, Process
 from sparklog.store.open import open_store
 from sparklog.types import TopicPartition
@@ -36,7 +36,7 @@ def filled(folder: Path, records: int = 20) -> Coordinator:
 
 
 def settings(folder: Path, log: Coordinator, **more: Any) -> ConsumeSettings:
-    ends = _prepare(log, "g", ["orders"], "earliest")
+    ends = prepare(log, "g", ["orders"], "earliest")
     return ConsumeSettings(**{"root": str(folder), "group": "g", "topics": ("orders",), "ends": ends, **more})
 
 
@@ -152,8 +152,8 @@ def test_a_group_resumes_at_its_offsets_or_else_by_its_reset_policy(tmp_path: Pa
     log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("orders", 0): 8})))
     assert run(tmp_path, log, copy).records == 2 + 10
     with pytest.raises(NoOffsetForPartitionError, match="auto_offset_reset is none"):
-        _prepare(log, "other", ["orders"], "none")
-    assert _prepare(log, "other", ["orders"], "latest") == {}
+        prepare(log, "other", ["orders"], "none")
+    assert prepare(log, "other", ["orders"], "latest") == {}
     assert {one.offset for one in log.state.groups["other"].offsets.values()} == {10}
 
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from sparklog.clock import ManualClock
+from sparklog.coordinator import shared_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
@@ -19,6 +20,7 @@ from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
+from sparklog.store.local import LocalStore
 from tests.unit.spark.helpers import across, cluster, write_rows
 
 ALL = ReadAllAvailable()
@@ -309,7 +311,7 @@ def test_finished_batches_are_committed_to_the_group_once(tmp_path: Path) -> Non
     job.commit(end)
     assert log.refresh().version == version, "unchanged offsets need no commit"
     delete_topic(log, "orders")
-    job.planner._coordinator.refresh()
+    shared_cluster(str(tmp_path)).refresh()
     job.commit(end)  # the failure never stops a query
 
 
@@ -355,13 +357,12 @@ def test_polling_for_new_records_costs_two_small_reads(tmp_path: Path, monkeypat
     job = reader(tmp_path)
     start = job.latestOffset(job.initialOffset(), ALL)
     reads: list[str] = []
-    store = job.planner._coordinator.store
-    get = type(store).get
+    get = LocalStore.get
 
-    def counting(self: Any, key: str, max_bytes: int | None = None) -> bytes:
+    def counting(self: LocalStore, key: str, max_bytes: int | None = None) -> bytes:
         reads.append(key)
         return get(self, key, max_bytes)
 
-    monkeypatch.setattr(type(store), "get", counting)
+    monkeypatch.setattr(LocalStore, "get", counting)
     assert job.latestOffset(start, ALL) == start
     assert len(reads) == 2

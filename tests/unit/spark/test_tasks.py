@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 from sparklog.errors import CorruptRecordError, StorageUnavailableError
-from sparklog.spark.jobs.runner import Arrivals, Outcome, _name, max_failures, run_task
+from sparklog.spark.jobs.runner import Arrivals, Outcome, function_name, max_failures, run_task
 
 
 def code(function: object) -> bytes:
@@ -82,4 +82,4 @@ def test_outcomes_are_passed_between_executors_as_a_list() -> None:
 def test_a_job_is_named_after_its_function() -> None:
     from functools import partial
 
-    assert _name(partial(run_task, b"")) == "run_task"
+    assert function_name(partial(run_task, b"")) == "run_task"

@@ -21,6 +21,7 @@ from sparklog.errors import (
 )
 from sparklog.store.hdfs import translate_hdfs_error
 from sparklog.store.os_errors import translate_os_error
+from sparklog.store.process_local import ProcessLocal
 from sparklog.store.remote import is_about_the_object, is_past_the_end, translate_client_error
 from sparklog.store.s3 import CONFLICT_PAUSES_SECONDS, S3Store
 
@@ -115,7 +116,7 @@ class Client:
 def create(*answers: Exception | None) -> Client:
     client = Client(list(answers))
     store = S3Store("s3://bucket/a", {}, clock=ManualClock())
-    store._client._value = client
+    store.client = ProcessLocal(lambda: client)
     store.put_if_absent("meta/1", b"1")
     return client
 

@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.errors import ObjectExistsError, StorageError, StorageUnavailableError
 from sparklog.store.hdfs import HdfsStore
+from sparklog.store.process_local import ProcessLocal
 
 PANIC = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
 STEPS = ("create", "write", "close", "rename")
@@ -79,7 +80,7 @@ class Writer:
 
 def store_of(client: Client) -> HdfsStore:
     store = HdfsStore("hdfs://namenode/log", {})
-    store._client._value = client
+    store.client = ProcessLocal(lambda: client)
     return store
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog.store import local
+from sparklog.store.base import TEMPORARY_PREFIX
 from sparklog.store.location import IDENTITY_KEY, may_contact, open_location
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
@@ -55,7 +55,14 @@ def test_a_folder_removed_right_before_a_file_is_created_is_not_recreated(
     disk = tmp_path / "disk"
     open_store(str(disk)).put(IDENTITY_KEY, b"{}")
     store = open_location(str(disk))
-    monkeypatch.setattr(local, "_check_required", lambda *_: disk.rename(tmp_path / "away"))
+    create = os.open
+
+    def remove_and_create(path: str, *rest: int) -> int:
+        if TEMPORARY_PREFIX in path and disk.exists():
+            disk.rename(tmp_path / "away")
+        return create(path, *rest)
+
+    monkeypatch.setattr(os, "open", remove_and_create)
     with pytest.raises(StorageError):
         store.put(key, b"1")
     assert not disk.exists()

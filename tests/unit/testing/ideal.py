@@ -1,7 +1,7 @@
 """A minimal cluster without faults: its histories have no finding, for any of its random choices.
 
 Every operation takes effect at one moment between its beginning and its end, concurrently with others; answers get
-lost; members join, leave and stall. With ``Ideal.broken`` it makes exactly one kind of mistake.
+lost; members join, leave and stall.
 """
 
 from __future__ import annotations
