@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from sparklog.client.cluster import Cluster
 from sparklog.client.consumer.assignors import AbstractPartitionAssignor
-from sparklog.client.producer.partitioners import Partitioner
+from sparklog.client.producer.custom_partitioners import Partitioner
 from sparklog.client.serializers import Deserializer, Serializer
 from sparklog.coordinator import Coordinator
 from sparklog.types import OffsetAndMetadata, TopicPartition

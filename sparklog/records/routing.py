@@ -3,7 +3,7 @@
 A partition that the row names comes first, then the partitioner's choice for its key. Rows with neither go to one
 partition, ``STICKY_ROWS`` at a time, then to the partition that got the fewest of them so far.
 
-Not for: single records (``client.producer.topic_metadata``), checking that a named partition exists (``row_checks``).
+Not for: single records (``client.producer.topic_routing``), checking that a named partition exists (``row_checks``).
 """
 
 from __future__ import annotations

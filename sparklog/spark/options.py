@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.errors import InvalidOptionError
 from sparklog.errors.suggestions import did_you_mean
-from sparklog.spark.sink.batch_mismatch import ON_MISMATCH
+from sparklog.spark.sink.repeated_batches import ON_MISMATCH
 from sparklog.spark.source.offsets import (
     EveryPartition,
     EveryTimestamp,
@@ -153,7 +153,7 @@ class SinkOptions:
     Without ``include_timestamp`` a column ``timestamp`` is ignored like any other column.
 
     ``on_mismatch`` decides what happens to a write that differs from the one recorded under its number
-    (``batch_mismatch``); empty if the option is not set.
+    (``sink.repeated_batches``); empty if the option is not set.
 
     ``group`` and ``checkpoint`` are the consumer group to which a streaming query commits offsets with its output, and
     the checkpoint that holds them; both are empty if it commits none.

@@ -307,7 +307,14 @@ class LocalOutputFile(OutputFile):
             self.abort()
             raise
         except OSError as error:
+            was_deleted = not os.path.lexists(self._temporary)
             self.abort()
+            if isinstance(error, FileNotFoundError) and was_deleted:
+                raise StorageError(
+                    f"{self._temporary} was deleted while it was written: by hand, or by a vacuum whose age limit is "
+                    "shorter than the write took; write it again",
+                    path=self._path,
+                ) from error
             raise translate_os_error(error, "write", self._path) from error
         os.close(self._file)
         self._file = None

@@ -21,7 +21,7 @@ from sparklog.log import broker_files as locations
 from sparklog.log import layout, segments
 from sparklog.log.checkpoints import checkpoint, heads, lists
 from sparklog.log.checkpoints import files as checkpoint_files
-from sparklog.log.checkpoints import format_v1 as checkpoint_v1
+from sparklog.log.checkpoints import read_v1 as checkpoint_v1
 from sparklog.log.commits import retired_files as removals
 from sparklog.maintenance.replicas import mirror
 from sparklog.protocol import commits, state

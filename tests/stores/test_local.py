@@ -313,6 +313,17 @@ def test_folder_is_created_on_the_first_write(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_a_file_that_a_vacuum_deleted_while_it_was_written_is_an_error_that_says_so(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    output = store.open_output("t-0/1.log")
+    output.write(b"records")
+    assert store.remove_unfinished(before_ms=2**52) == 1
+    with pytest.raises(StorageError, match=rf"{TEMPORARY_PREFIX}\S+ was deleted while it was written"):
+        output.close()
+    with pytest.raises(ObjectNotFoundError):
+        store.get("t-0/1.log")
+
+
 def test_create_that_cannot_write_its_temporary_file_has_certainly_written_nothing(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=2m"):
         with pytest.raises(StorageFullError) as full:

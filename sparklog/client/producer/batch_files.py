@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog.client.producer.record_accumulator import PendingBatch
-from sparklog.client.producer.topic_metadata import TopicMetadata
+from sparklog.client.producer.topic_routing import TopicMetadata
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError, SparklogError
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array

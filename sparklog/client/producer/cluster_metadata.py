@@ -3,7 +3,7 @@
     cluster.partitions_for_topic("orders")      # {0, 1, 2}, or None for a topic that does not exist
 
 Rules: the interface is the part of kafka-python's ``ClusterMetadata`` that is meant for callers. Every call answers
-from the newest state that the client has read. Thread-safe. Not for: looking up topics (``topic_metadata``).
+from the newest state that the client has read. Thread-safe. Not for: looking up topics (``topic_routing``).
 """
 
 from __future__ import annotations

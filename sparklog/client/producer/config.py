@@ -24,7 +24,7 @@ from sparklog.client.config import (
     takes,
     whole_number,
 )
-from sparklog.client.producer.partitioners import ChoosePartition, RotatePartition, resolve_partitioner
+from sparklog.client.producer.custom_partitioners import ChoosePartition, RotatePartition, resolve_partitioner
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     InvalidAcksError,

@@ -10,7 +10,7 @@ from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator
-from sparklog.client.producer.topic_metadata import Topics
+from sparklog.client.producer.topic_routing import Topics
 from sparklog.coordinator import Coordinator
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.records.replicated_file import discard

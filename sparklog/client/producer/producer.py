@@ -30,13 +30,13 @@ from sparklog.client.deadlines import call_within
 from sparklog.client.metrics import metric_settings
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
 from sparklog.client.producer.config import DEFAULT_CONFIG, producer_config
+from sparklog.client.producer.custom_partitioners import ChoosePartition
 from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, clamp_timeout
 from sparklog.client.producer.metrics import ProducerMetrics
-from sparklog.client.producer.partitioners import ChoosePartition
 from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, Accumulator, PartitionQueue
 from sparklog.client.producer.sender import Sender
 from sparklog.client.producer.table_batches import check_table, split_table
-from sparklog.client.producer.topic_metadata import TopicMetadata, Topics
+from sparklog.client.producer.topic_routing import TopicMetadata, Topics
 from sparklog.client.producer.transactions import Transactions
 from sparklog.client.representation import Facts, Shown
 from sparklog.client.user_code import add_note

@@ -21,7 +21,7 @@ from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator
 from sparklog.client.producer.sender import Sender, mark_outcome_unknown
 from sparklog.client.producer.table_batches import check_batch, split_table
-from sparklog.client.producer.topic_metadata import TopicMetadata, Topics
+from sparklog.client.producer.topic_routing import TopicMetadata, Topics
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,

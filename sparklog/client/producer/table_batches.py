@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.client.producer.topic_metadata import TopicMetadata
+from sparklog.client.producer.topic_routing import TopicMetadata
 from sparklog.errors import InvalidRecordError, SerializationError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema

@@ -1,3 +1,3 @@
 """The base class of partitioners: ``kafka.partitioner.abc``."""
 
-from sparklog.client.producer.partitioners import Partitioner as Partitioner
+from sparklog.client.producer.custom_partitioners import Partitioner as Partitioner

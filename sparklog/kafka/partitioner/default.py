@@ -1,4 +1,4 @@
 """The default partitioner: ``kafka.partitioner.default``."""
 
-from sparklog.client.producer.partitioners import DefaultPartitioner as DefaultPartitioner
-from sparklog.client.producer.partitioners import murmur2 as murmur2
+from sparklog.client.producer.custom_partitioners import DefaultPartitioner as DefaultPartitioner
+from sparklog.client.producer.custom_partitioners import murmur2 as murmur2

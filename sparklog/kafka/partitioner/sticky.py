@@ -1,3 +1,3 @@
 """The sticky partitioner: ``kafka.partitioner.sticky``."""
 
-from sparklog.client.producer.partitioners import StickyPartitioner as StickyPartitioner
+from sparklog.client.producer.custom_partitioners import StickyPartitioner as StickyPartitioner

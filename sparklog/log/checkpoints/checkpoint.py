@@ -37,8 +37,7 @@ from sparklog.errors import (
 )
 from sparklog.format.checksum import crc32c
 from sparklog.ids import Ids
-from sparklog.log.checkpoints import format_v1 as format_v1
-from sparklog.log.checkpoints import heads, lists
+from sparklog.log.checkpoints import heads, lists, read_v1
 from sparklog.log.checkpoints.files import (
     AnyReference,
     FileReference,
@@ -215,7 +214,7 @@ def read_heads(store: Store, manifest: Manifest) -> State:
     """Read the state of a checkpoint. Raises CorruptMetadataError."""
     with translate_damage(store, manifest.heads.key):
         if manifest.format == 1:
-            return format_v1.read_state(store, manifest.heads)
+            return read_v1.read_state(store, manifest.heads)
         parts = map_parallel(partial(read_file, store), manifest.head_parts, store.parallel_requests)
         return heads.assemble(_drain(parts))
 

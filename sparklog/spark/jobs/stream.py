@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from sparklog.spark.jobs import batch as job
 from sparklog.spark.options import STORAGE_PREFIX
-from sparklog.spark.stream.skipped_batches import is_repetition
+from sparklog.spark.stream.skipped_batch_report import is_repetition
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether to stop."""

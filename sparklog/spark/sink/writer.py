@@ -3,7 +3,7 @@
 Tasks write files that are not visible yet; Spark passes the messages of the successful attempts (not those of failed,
 retried or speculative ones) to ``commit`` in a process beside the driver, which publishes all files of all topics in
 one commit. With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing; with ``onBatchMismatch`` its
-rows are compared with those of the first run (``batch_mismatch``). Batch and streaming writers share ``RowWriter``.
+rows are compared with those of the first run (``repeated_batches``). Batch and streaming writers share ``RowWriter``.
 
 Rules: ``abort`` deletes only files that were certainly not committed. Spark also calls it after a failed ``commit``,
 whose outcome may be unknown, and then all tasks have a message; before a commit some task has none.
@@ -36,9 +36,9 @@ from sparklog.protocol.state import State
 from sparklog.spark.broker_stores import broker_stores
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.picklable import Picklable
-from sparklog.spark.sink.batch_mismatch import APPEND, FAIL, REMEDIES, SKIP, describe_mismatch, find_difference
 from sparklog.spark.sink.conversion import Converter
 from sparklog.spark.sink.output import TaskOutput
+from sparklog.spark.sink.repeated_batches import APPEND, FAIL, REMEDIES, SKIP, describe_mismatch, find_difference
 from sparklog.spark.sink.routing import Router, check_has_key, partitioner
 from sparklog.spark.sink.topic_targets import TopicTarget, target_of
 from sparklog.spark.source.rows import check_write_schema

@@ -7,7 +7,7 @@
 
 Each call is one commit, recorded under the query's id, a name, the topic and the number of the batch; a batch that is
 run again adds nothing, and a different batch under a used number is an error, unless ``on_batch_mismatch`` says
-otherwise (``sink.batch_mismatch``). A batch that writes several times gives each write a name, which must not change
+otherwise (``sink.repeated_batches``). A batch that writes several times gives each write a name, which must not change
 from run to run.
 
 Rules: runs in the user's process; builds options and calls Spark's batch writer.
@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.api import write
-from sparklog.spark.sink.batch_mismatch import FAIL, application_of, numbered_as
+from sparklog.spark.sink.repeated_batches import FAIL, application_of, numbered_as
 from sparklog.spark.stream.writer import QUERY_ID
 from sparklog.store.process_local import ProcessTable
 

@@ -32,7 +32,7 @@ from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import SparklogError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse, uncommitted_offsets
-from sparklog.spark.stream.skipped_batches import is_repetition
+from sparklog.spark.stream.skipped_batch_report import is_repetition
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)

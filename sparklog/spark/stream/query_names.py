@@ -29,7 +29,7 @@ from pyspark.sql.streaming.listener import (
 from sparklog.coordinator import shared_cluster
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import Address, Options, address
-from sparklog.spark.stream import skipped_batches as stream_repetitions
+from sparklog.spark.stream import skipped_batch_report as stream_repetitions
 from sparklog.spark.stream.lag_listener import commit_progress
 from sparklog.store.process_local import ProcessTable
 
@@ -42,7 +42,7 @@ _listening: ProcessTable[str, bool] = ProcessTable()
 
 class QueryNameListener(StreamingQueryListener):
     """Commits the offsets that named queries of one session have read, and logs batches that added nothing
-    (``stream.skipped_batches``). Spark calls its methods in one thread."""
+    (``stream.skipped_batch_report``). Spark calls its methods in one thread."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session

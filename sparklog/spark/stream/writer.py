@@ -3,7 +3,7 @@
 The commit is recorded under the id of the query, which its checkpoint keeps for good, the topic of option ``topic``,
 and the number of the batch. A batch that is run again after a crash, or by a second instance of the query, gets the
 result of the first commit, and its files are orphans. A different batch under a used number is an error, unless option
-``onBatchMismatch`` says otherwise (``sink.batch_mismatch``).
+``onBatchMismatch`` says otherwise (``sink.repeated_batches``).
 
 The planner does not get the query id from Spark. Tasks do, and send it with their output.
 
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.sink.batch_mismatch import FAIL, application_of, numbered_as
+from sparklog.spark.sink.repeated_batches import FAIL, application_of, numbered_as
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage
 from sparklog.spark.stream.checkpoint import batch_digest, batch_offsets
 from sparklog.spark.stream.process import set_aside_loaded_objects

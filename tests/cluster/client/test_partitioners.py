@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparklog.client.producer.cluster_metadata import BrokerMetadata, ClusterMetadata
-from sparklog.client.producer.partitioners import DefaultPartitioner, Partitioner, StickyPartitioner, murmur2
+from sparklog.client.producer.custom_partitioners import DefaultPartitioner, Partitioner, StickyPartitioner, murmur2
 from sparklog.client.producer.producer import Producer
 from sparklog.client.serializers import JsonSerializer
 from sparklog.coordinator import Coordinator, create_cluster

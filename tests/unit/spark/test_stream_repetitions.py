@@ -10,7 +10,7 @@ from immutables import Map
 from sparklog.protocol.commits import WrittenRange
 from sparklog.protocol.state import ApplicationState, State
 from sparklog.spark.stream.lag_listener import find_lag
-from sparklog.spark.stream.skipped_batches import (
+from sparklog.spark.stream.skipped_batch_report import (
     MAX_RUNS,
     WrittenBefore,
     find_last_batch,

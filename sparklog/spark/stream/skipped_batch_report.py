@@ -5,7 +5,7 @@ last batch in the log when a query starts, while Spark waits; a batch up to that
 It is logged, and shown by ``LagListener`` and the programs of ``jobs/``.
 
 Rules: runs in the user's process. With ``onBatchMismatch=append`` such a batch may have been written, so it is not
-reported. Not for: deciding what the sink does (``sink.batch_mismatch``).
+reported. Not for: deciding what the sink does (``sink.repeated_batches``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from sparklog.coordinator import shared_cluster
 from sparklog.protocol.state import State
 from sparklog.spark.options import sink_options
-from sparklog.spark.sink.batch_mismatch import APPEND, application_of, numbered_as
+from sparklog.spark.sink.repeated_batches import APPEND, application_of, numbered_as
 from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ and the producer (``allow_auto_create_topics``) allow that, as Kafka's metadata 
 chosen by murmur2. Records without a key go to one partition until its batch has ``batch_size`` bytes or is sent, then
 to another one, pseudo-random but even, so that also records sent one at a time reach every partition.
 
-Not for: partitioners that the program gives (``partitioners``), what partitioners see (``cluster_metadata``).
+Not for: partitioners that the program gives (``custom_partitioners``), what partitioners see (``cluster_metadata``).
 """
 
 from __future__ import annotations
