@@ -455,6 +455,8 @@ class CommitLog:
             if newest is None or newest.version < self._base.version:
                 return self._start_over_from(-1 if newest is None else newest.version)
             if newest.version <= self._state.version:  # else other processes have committed and written one since
+                if not self._is_of_this_history():
+                    return self._start_over_from(newest.version)
                 self._rebase(newest)
                 return True
         return False
@@ -574,8 +576,14 @@ class CommitLog:
     def _find_newer_base(self) -> checkpoint.Manifest | None:
         """Return another process's checkpoint between this log's base and its state, if there is one."""
         newest = checkpoint.read_newest(self.store)
-        is_newer = newest is not None and self._may_build_on(newest)
-        return newest if newest is not None and is_newer and is_of_log(self.store, newest) else None
+        if newest is None or not self._may_build_on(newest) or not is_of_log(self.store, newest):
+            return None
+        return newest if self._is_of_this_history() else None
+
+    def _is_of_this_history(self) -> bool:
+        """Return whether a checkpoint that was just read is of the history of this log's state, not of a root that has
+        replaced it: its commit is still stored. Raises StorageError."""
+        return holds_commit(self.store, self._state.version, self._state.digest)
 
     def _may_build_on(self, manifest: checkpoint.Manifest) -> bool:
         if manifest.version > self._state.version or manifest.heads.key in self._incomplete:

@@ -28,6 +28,7 @@ from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.records import Record, append_records
 
 Snapshot = dict[str, bytes]
 
@@ -91,6 +92,22 @@ def test_a_recreated_cluster_is_not_taken_for_the_previous_one() -> None:
         client.create_topic("lost")
     second.create_topic("new")
     assert list(open_cluster(store).state.topics) == ["new"]
+
+
+def test_the_checkpoint_of_a_recreated_cluster_is_not_built_on() -> None:
+    """Its lists are of other segments, although its version lies between those that the client has read."""
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    client.create_topic("t")
+    for number in range(5):
+        append_records(client, "t", [Record(b"%d" % number)])
+    restore(store, {})
+    second = create_cluster(store)
+    for name in ("t", "u", "v"):
+        second.create_topic(name)
+    second.log.write_checkpoint()
+    client.log.rebase_quietly()
+    assert len(client.segments("t").partition(0)) == 5
 
 
 def _calls_of_one_commit(store: MemoryStore) -> int:
