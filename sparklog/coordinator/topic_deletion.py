@@ -46,7 +46,7 @@ def prepare_deletion(coordinator: Coordinator, topics: Iterable[str]) -> Iterato
     listings = {
         state.topics[name].topic_id: _write_listing(coordinator, state, name) for name in _find_deletable(state, topics)
     }
-    with delete_unnamed(coordinator.store, lambda: coordinator.state, listings.values()):
+    with delete_unnamed(coordinator.log, listings.values()):
         yield lambda newest, name: _decide_with_listing(newest, name, listings, state.version)
 
 

@@ -90,10 +90,11 @@ class BufferFile:
         self._data: pa.Buffer | None = data
 
     def read_at(self, position: int, length: int) -> pa.Buffer:
-        if self._data is None:
+        whole = self._data  # read once: another thread may close the file
+        if whole is None:
             raise StorageError(f"{self._path} was closed before this read", path=self._path)
         check_range(self.key, position, length)
-        data = self._data.slice(min(position, self.size), min(length, max(0, self.size - position)))
+        data = whole.slice(min(position, self.size), min(length, max(0, self.size - position)))
         self.bytes_read += data.size
         return data
 

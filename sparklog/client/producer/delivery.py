@@ -63,15 +63,19 @@ class Delivery:
         for entry, append in zip(ordered, written, strict=True):
             entry.append = append
 
-    def forget_files(self, refused: Sequence[PartitionBatches], others: Sequence[PartitionBatches] = ()) -> None:
-        """Let the next attempt write other files for what was refused. Deletes those that certainly no commit names, or
-        ever will: their outcome is known, and no run of ``others`` is in them."""
-        kept = {entry.append.run.path for entry in others if entry.append is not None}
-        kept |= {entry.append.run.path for entry in refused if entry.append is not None and entry.outcome_unknown}
+    def discard_files(self, refused: Sequence[PartitionBatches]) -> None:
+        """Delete the files of what was refused, except those that a commit may name yet. Best effort, and only for one
+        call's records: a producer's thread leaves them to the vacuum, so that no slow broker delays other records."""
+        kept = {entry.append.run.path for entry in refused if entry.append is not None and entry.outcome_unknown}
         runs = [entry.append.run for entry in refused if entry.append is not None]
         discard((run for run in runs if run.path not in kept), self._coordinator.store_of)
-        for entry in refused:
-            entry.append = None
+        forget_files(refused)
+
+
+def forget_files(entries: Sequence[PartitionBatches]) -> None:
+    """Let the next attempt write other files."""
+    for entry in entries:
+        entry.append = None
 
 
 def unwritten_by_topic(in_flight: Sequence[PartitionBatches]) -> Mapping[str, Sequence[PartitionBatches]]:

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
+from sparklog.client.producer.delivery import SEQUENCES, Delivery, forget_files, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue
 from sparklog.client.producer.record_accumulator import Drained, PendingBatch
 from sparklog.errors import (
@@ -142,7 +142,7 @@ class Sender(Delivery):
         refused = [entry for entry in in_flight if _is_about(error, entry.topic_partition)] or list(in_flight)
         logger.info("writing records of %d partitions again after: %s", len(refused), error)
         others = [entry for entry in in_flight if entry not in refused]
-        self.forget_files(refused, others)
+        forget_files(refused)
         for entry in refused:
             entry.refusal = error
             entry.refusals += 1
@@ -271,7 +271,7 @@ class Sender(Delivery):
         )
         rest = [entry for entry in in_flight if not entry.outcome_unknown]
         unknown = [entry for entry in in_flight if entry.outcome_unknown]
-        self.forget_files(rest, unknown)
+        forget_files(rest)
         for entry in rest:
             self._metrics.retried(entry.batches)
         if unknown:

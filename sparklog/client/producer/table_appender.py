@@ -93,10 +93,10 @@ class TableAppender:
             mark_outcome_unknown(staged)
             raise
         except WriteRefusedError:
-            self._sender.forget_files(staged)
+            self._sender.discard_files(staged)
             raise
         except (UnknownProducerIdError, UnlinkedHistoryError):
             if not any(entry.outcome_unknown for entry in staged):
                 self._sender.renew()
-                self._sender.forget_files(staged)
+                self._sender.discard_files(staged)
             raise

@@ -1,6 +1,10 @@
 """Partitioners as objects: ``kafka.partitioner``."""
 
-from sparklog.client.producer.custom_partitioners import DefaultPartitioner as DefaultPartitioner
-from sparklog.client.producer.custom_partitioners import Partitioner as Partitioner
-from sparklog.client.producer.custom_partitioners import StickyPartitioner as StickyPartitioner
-from sparklog.client.producer.custom_partitioners import murmur2 as murmur2
+from sparklog.client.producer.custom_partitioners import DefaultPartitioner, Partitioner, StickyPartitioner, murmur2
+
+__all__ = [
+    "DefaultPartitioner",
+    "Partitioner",
+    "StickyPartitioner",
+    "murmur2",
+]

@@ -1,3 +1,7 @@
 """The package of record types: ``kafka.record``."""
 
-from sparklog.client.consumer.records import ConsumerRecord as ConsumerRecord
+from sparklog.client.consumer.records import ConsumerRecord
+
+__all__ = [
+    "ConsumerRecord",
+]

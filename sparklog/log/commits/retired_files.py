@@ -9,22 +9,25 @@ listing decides nothing: before deleting a file, a sweep checks that it is not p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, SparklogError, StorageError
+from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, SparklogError
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.plain_arrays import plain_batch
 from sparklog.ids import Ids
 from sparklog.protocol import levels
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.segments import Segment
-from sparklog.protocol.state import PartitionState, State
+from sparklog.protocol.state import PartitionState
 from sparklog.store.base import Store
+
+if TYPE_CHECKING:
+    from sparklog.log.commits.commit_log import CommitLog
 
 REMOVED = "meta/removed/"
 SCHEMA = pa.schema(
@@ -73,26 +76,26 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
 
 
 @contextmanager
-def delete_unnamed(store: Store, state: Callable[[], State], listings: Iterable[RemoveFiles]) -> Iterator[None]:
-    """Delete the listings that ``state`` does not name after the block, which commits them or fails. Best effort.
+def delete_unnamed(log: CommitLog, listings: Iterable[RemoveFiles]) -> Iterator[None]:
+    """Delete the listings that ``log`` does not name after the block, which commits them or fails. Best effort.
 
-    If the outcome of a commit is unknown, all of them stay.
+    If the outcome of a commit is unknown, or the newest state cannot be read, all of them stay.
     """
     try:
         yield
     except IndeterminateCommitError:
         raise
     except SparklogError:
-        _delete_unnamed(store, state(), listings)
+        _delete_unnamed(log, listings)
         raise
-    _delete_unnamed(store, state(), listings)
+    _delete_unnamed(log, listings)
 
 
-def _delete_unnamed(store: Store, state: State, listings: Iterable[RemoveFiles]) -> None:
-    for listing in listings:
-        if listing.listing not in state.removed_files:
-            with suppress(StorageError):
-                store.delete(listing.listing)
+def _delete_unnamed(log: CommitLog, listings: Iterable[RemoveFiles]) -> None:
+    with suppress(SparklogError):
+        for listing in listings:
+            if listing.listing not in log.state.removed_files and listing.listing not in log.refresh().removed_files:
+                log.store.delete(listing.listing)
 
 
 def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:

@@ -178,7 +178,7 @@ class SegmentReplacement:
         listing = write_removed(coordinator.store, coordinator.log.ids, version, retired, delay_ms)
         changes = [replacement.change for replacement in replacements]
         request = SegmentsRequest(version=version, changes=changes, files=listing)
-        with delete_unnamed(coordinator.store, lambda: coordinator.state, [listing]):
+        with delete_unnamed(coordinator.log, [listing]):
             result = coordinator.submit(partial(change_segments, request=request))
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"

@@ -143,7 +143,7 @@ def _commit(
     listing = write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
     changes = [deletion.change for deletion in deletions]
     request = SegmentsRequest(version=state.version, changes=changes, files=listing)
-    with delete_unnamed(coordinator.store, lambda: coordinator.state, [listing]):
+    with delete_unnamed(coordinator.log, [listing]):
         answer = coordinator.submit(lambda newest: _decide(newest, retention, topic, request))
     result.commits += bool(answer.done)
     done = {change.partition for change in answer.done}

@@ -42,6 +42,21 @@ def filled(cluster: Coordinator) -> Coordinator:
     return cluster
 
 
+@pytest.mark.usefixtures("filled")
+def test_a_log_that_cannot_be_read_at_the_timeout_is_an_error_and_not_its_end(run: Run, root: str) -> None:
+    gone = threading.Timer(0.5, lambda: os.rename(root, root + "-away"))
+    gone.start()
+    result = run("console-consumer", "--topic", "t", "--from-beginning", "--timeout-ms", "3000")
+    gone.join()
+    assert result.code == 1, result
+
+
+@pytest.mark.usefixtures("filled")
+def test_settings_of_group_members_are_ignored_without_a_group(run: Run) -> None:
+    result = run("console-consumer", "--topic", "t", *ALL, "--command-property", "group.instance.id=x")
+    assert (result.code, len(result.lines)) == (0, 4)
+
+
 def test_values_are_printed_and_counted(run: Run, filled: Coordinator) -> None:
     result = run("console-consumer", "--topic", "t", *ALL)
     assert (result.code, result.err) == (0, "Processed a total of 4 messages\n")

@@ -248,6 +248,9 @@ def _consume_and_print(
     coordinator = connect(options)
     arguments: dict[str, Any] = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
     arguments.update(cluster=coordinator, group_id=group or None, auto_offset_reset=reset if group else "none")
+    if not group:
+        for name in GROUP_SETTINGS & arguments.keys():  # of a file that members of groups use too
+            del arguments[name]
     consumer = Consumer(**arguments)
     limit = -1 if options.max_messages is None else options.max_messages
     source, printed = GroupSource(consumer, coordinator, limit), False
@@ -315,6 +318,16 @@ def _consume(options: argparse.Namespace, source: GroupSource, stop: StopRequest
         if now >= deadline and source.has_caught_up(now - deadline):
             return
         seconds = max(min(deadline - now, POLL_SECONDS), CATCH_UP_SECONDS)
+
+
+GROUP_SETTINGS = {
+    "group_instance_id",
+    "heartbeat_interval_ms",
+    "max_poll_interval_ms",
+    "partition_assignment_strategy",
+    "session_timeout_ms",
+}
+"""Arguments of a consumer that mean nothing without a group."""
 
 
 class _Printer:

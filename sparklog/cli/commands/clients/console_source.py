@@ -69,6 +69,7 @@ class LogSource(GroupSource):
         self._selection = selection
         self._reset = reset
         self._topic_ids: dict[TopicPartition, str] = {}
+        self._ends: dict[TopicPartition, int] | None = None
         self._follow(start)
         if not self._topic_ids:
             complain(f"{self._missing()} yet; waiting for it (Ctrl-C stops)")
@@ -100,8 +101,14 @@ class LogSource(GroupSource):
             return []
 
     def has_caught_up(self, overdue_seconds: float) -> bool:
-        """Return whether all records that exist were read. Raises KafkaTimeoutError if that takes too long."""
-        if not self._topic_ids or self._consumer.has_caught_up():
+        """Return whether all records that existed at the first call were read. Raises KafkaTimeoutError if that takes
+        too long, StorageError."""
+        if self._ends is None:
+            self._coordinator.refresh()  # a storage that does not answer is an error here, and not the end of the log
+            self._follow(EARLIEST)
+            self._ends = self._consumer.end_offsets(list(self._topic_ids))
+        current = self._topic_ids.keys() & self._ends.keys()
+        if all((self._consumer.position(partition) or 0) >= self._ends[partition] for partition in current):
             return True
         if overdue_seconds > UNREADABLE_SECONDS:
             raise KafkaTimeoutError(
