@@ -174,14 +174,14 @@ class CommitLog:
         Completes a creation that was interrupted after cluster.json: the first commit registers broker 0.
         """
         log = cls(store, clock or SystemClock(), ids or RandomIds(), writer, settings=settings)
-        log._catch_up()
+        log.catch_up()
         if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)]) is Outcome.LOST:
             log.refresh()
         return log
 
-    def _catch_up(self) -> None:
-        """Read all commits, with retries: commits read before a failure are kept, so only consecutive failures count,
-        and a flaky storage does not make opening a matter of luck."""
+    def catch_up(self) -> None:
+        """Read many commits, with retries: those read before a failure are kept, so only consecutive failures count,
+        and a flaky storage does not make it a matter of luck. Errors as ``refresh``."""
         failures = 0
         while True:
             reached = self._state.version

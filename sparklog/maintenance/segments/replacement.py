@@ -63,6 +63,10 @@ class Counts:
     left_out: list[str] = field(default_factory=list)
 
 
+COMMIT_AFTER_SECONDS = 10.0
+"""A pass that takes longer than this commits what it has: little is lost if it is killed, or if a commit fails."""
+
+
 class ConflictError(Exception):
     """A file that a task was to read was deleted, since another job has changed the same segments."""
 
@@ -76,6 +80,8 @@ class SegmentReplacement:
         self._state = state
         self._pending: list[PreparedReplacement] = []
         self._pending_segments = self._pending_bytes = 0
+        self._clock = coordinator.log.clock
+        self._committed_at = self._clock.monotonic()
         self._errors: list[Exception] = []
 
     def run(
@@ -136,10 +142,11 @@ class SegmentReplacement:
             yield PreparedReplacement(change, old, task.replicas)
 
     def add(self, *replacements: PreparedReplacement) -> None:
-        """Add replacements that are committed together; first commit the pending ones if they are many. Errors as
-        ``finish``."""
+        """Add replacements that are committed together; first commit the pending ones if they are many, or if the last
+        commit was long ago. Errors as ``finish``."""
         added = [live for replacement in replacements for live in replacement.change.added]
-        if self._pending_segments + len(added) > SEGMENTS_PER_COMMIT or self._pending_bytes > BYTES_PER_COMMIT:
+        are_many = self._pending_segments + len(added) > SEGMENTS_PER_COMMIT or self._pending_bytes > BYTES_PER_COMMIT
+        if are_many or self._is_late():
             self.finish()
         self._pending += replacements
         self._pending_segments += len(added)
@@ -147,13 +154,19 @@ class SegmentReplacement:
 
     def finish(self) -> None:
         """Commit the pending replacements. Raises StorageError, IndeterminateCommitError, CommitConflictError."""
+        if self._pending and self._is_late():
+            self._coordinator.log.catch_up()  # others may have made hundreds of commits meanwhile
         pending, self._pending = self._pending, []
         self._pending_segments = self._pending_bytes = 0
+        self._committed_at = self._clock.monotonic()
         by_delay: dict[int, list[PreparedReplacement]] = {}
         for replacement in _join_adjacent(pending):
             by_delay.setdefault(self._delay_ms(replacement.change.topic), []).append(replacement)
         for delay_ms, replacements in by_delay.items():
             self._commit(replacements, delay_ms)
+
+    def _is_late(self) -> bool:
+        return self._clock.monotonic() - self._committed_at > COMMIT_AFTER_SECONDS
 
     def _commit(self, replacements: Sequence[PreparedReplacement], delay_ms: int) -> None:
         try:

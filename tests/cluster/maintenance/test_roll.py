@@ -82,6 +82,23 @@ def test_many_files_are_merged_although_one_read_in_seven_fails() -> None:
         assert records(c.coordinator, "t") == before
 
 
+def test_a_long_roll_that_is_killed_keeps_what_it_has_done_until_then() -> None:
+    clock, tasks = ManualClock(), itertools.count(1)
+
+    def take_long() -> None:
+        clock.sleep(6)
+        if next(tasks) == 6:
+            raise KeyboardInterrupt
+
+    with cluster(clock=clock) as c:
+        c.create_topic("t", partitions=8)
+        for partition in range(8):
+            small_files(c.coordinator, 20, partition=partition)
+        with pytest.raises(KeyboardInterrupt):
+            roll(c.coordinator, InProcess(take_long))
+        assert [len(live(c.coordinator, "t", partition)) for partition in range(8)] == [1] * 3 + [20] * 5
+
+
 def test_the_new_file_is_named_by_its_base_offset_and_the_planned_version() -> None:
     with cluster() as c:
         c.create_topic("t", configs={"segment.ms": str(HOUR_MS)})
