@@ -289,6 +289,11 @@ class Consumer(Shown, PositionCalls):
                 self._advance(chunk, chunk.batches.end_offset, True)
             return [chunk.batches for chunk in chunks if chunk.batches.batch.num_rows]
 
+    def has_caught_up(self) -> bool:
+        """Return whether all records of the assigned partitions were returned, as of the last check for commits."""
+        with self._thread_guard:
+            return not (self._undelivered or self._positions.stale) and self._read_ahead.has_caught_up()
+
     def _poll(self, timeout: float, limit: int | None, gather: float = 0.0) -> list[Chunk]:
         """Return chunks as soon as there are any, after waiting up to ``gather`` seconds more for further ones."""
         self._put_back()

@@ -283,6 +283,11 @@ class ReadAhead:
     def _ready(self) -> bool:
         return any((stream.chunks or stream.error) and not stream.paused for stream in self.streams.values())
 
+    def has_caught_up(self) -> bool:
+        """Return whether nothing is left to read or to take, as of the last check for commits."""
+        with self._changed:
+            return self._exhausted and not self._ready()
+
     def log_retry(self, error: Exception) -> None:
         """Log that an error is retried; for timeouts, at most once in ``WARNING_SECONDS``, that the storage is slow."""
         if not isinstance(error, KafkaTimeoutError):

@@ -335,7 +335,8 @@ def test_a_terminated_member_commits_and_leaves_its_group(filled: Coordinator, r
         assert sorted(process.stdout.readline() for _ in range(4)) == [b"v0\n", b"v1\n", b"v2\n", b"v3\n"]
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
-        assert (process.returncode, err) == (code, b"Processed a total of 4 messages\n")
+        # on a slow machine the consumer says before that joining takes long
+        assert (process.returncode, err.splitlines()[-1]) == (code, b"Processed a total of 4 messages")
         assert committed(filled) == {0: 3, 1: 1}
         assert filled.refresh().groups["g"].members == {}
 

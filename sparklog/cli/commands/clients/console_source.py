@@ -106,9 +106,16 @@ class LogSource(GroupSource):
         if self._ends is None:
             self._coordinator.refresh()  # a storage that does not answer is an error here, and not the end of the log
             self._follow(EARLIEST)
-            self._ends = self._consumer.end_offsets(list(self._topic_ids))
-        current = self._topic_ids.keys() & self._ends.keys()
-        if all((self._consumer.position(partition) or 0) >= self._ends[partition] for partition in current):
+            self._ends = self._consumer.end_offsets(
+                [partition for partition in self._topic_ids if partition.topic != CONSUMER_OFFSETS_TOPIC]
+            )
+        is_derived = len(self._ends) < len(self._topic_ids)  # its offsets have gaps: no position reaches its end
+        behind = [
+            partition
+            for partition in self._topic_ids.keys() & self._ends.keys()
+            if (self._consumer.position(partition) or 0) < self._ends[partition]
+        ]
+        if not behind and (not is_derived or self._consumer.has_caught_up()):
             return True
         if overdue_seconds > UNREADABLE_SECONDS:
             raise KafkaTimeoutError(
