@@ -28,6 +28,7 @@ ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.05
 """Doubled after each failure: 0.75 s in all."""
 READ_PAUSES = tuple(FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
+"""seconds between the attempts of a read"""
 
 FIRST_BACKOFF_SECONDS = 0.002
 LAST_BACKOFF_SECONDS = 0.5

@@ -1,6 +1,6 @@
 """Read and write a cluster from plain Python, without Spark: ``Producer``, ``Consumer`` and ``AdminClient``.
 
-    producer       config, topic_routing  ->   record_accumulator  ->  sender, transactions
+    producer       config, topic_routing  ->  record_accumulator  ->  sender, transactions
                    table_batches (Arrow tables), batch_files (segment files), futures (what ``send`` returns)
     consumer       config, subscription_state, positions  ->  fetcher  ->  records
                    group_session (membership, heartbeats, commits), offsets_topic (``__consumer_offsets``)

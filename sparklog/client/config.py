@@ -31,7 +31,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.errors.suggestions import did_you_mean
-from sparklog.retry import pauses_until, retry
+from sparklog.retry import is_a, pauses_until, retry
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ def _open_cluster(root: str, options: Mapping[str, object] | None, seconds: floa
         lambda: shared_cluster(root, options),
         clock,
         pauses_until(clock.monotonic() + seconds, OPEN_PAUSE_SECONDS, clock),
-        lambda error: isinstance(error, StorageUnavailableError),
+        is_a(StorageUnavailableError),
         note=lambda error: logger.info("retrying to open %s after: %s", root, error),
     )
 

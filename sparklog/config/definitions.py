@@ -138,7 +138,7 @@ class ConfigDef:
 
     def parse(self, value: object) -> ConfigValue:
         """Return the typed value of text, or of a value of the right type. Raises InvalidConfigurationError for a wrong
-        type, and for a value out of bounds or that is not one of the choices."""
+        type, a value out of bounds, or one that is not among the choices."""
         if value is None:
             raise self.error(value, "it has no value (to restore the default, delete the setting)")
         if self.kind == "boolean":

@@ -37,7 +37,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedStoreError,
 )
-from sparklog.retry import retry
+from sparklog.retry import is_a, retry
 from sparklog.store.base import BytesLike, ObjectInfo, OutputFile, check_create, is_hidden, not_written, validate_key
 from sparklog.store.remote import FsspecStore, as_bytes, error_code
 
@@ -169,7 +169,7 @@ class S3Store(FsspecStore):
         try:
             client = self.client.get()
             fetch = partial(sync, client.loop, self._fetch, client, key, bounds)
-            return bytes(retry(fetch, self._clock, [0.0] * (READ_ATTEMPTS - 1), _is_body_error))
+            return bytes(retry(fetch, self._clock, [0.0] * (READ_ATTEMPTS - 1), is_a(_BodyError)))
         except Exception as error:
             if error_code(error) == "InvalidRange":
                 return b""
@@ -245,10 +245,6 @@ class S3Store(FsspecStore):
 
 class _BodyError(OSError):
     """A truncated response body; a retry may help."""
-
-
-def _is_body_error(error: Exception) -> bool:
-    return isinstance(error, _BodyError)
 
 
 def _check_response(method: str, answer: Any, path: str) -> Any:

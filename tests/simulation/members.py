@@ -148,7 +148,7 @@ class Life:
         except (IndeterminateCommitError, *NOTHING_WRITTEN, IllegalGenerationError):
             self.rewind()
         except UnknownMemberIdError:
-            self.out()
+            self.rejoin()
         except (FencedInstanceIdError, ProducerFencedError):
             self.lose()
             return False
@@ -242,8 +242,8 @@ class Life:
             reset="earliest",
         )
 
-    def out(self) -> None:
-        """Rejoin after a request was refused because the member is no longer in the group."""
+    def rejoin(self) -> None:
+        """Join again after a request was refused because the member is no longer in the group."""
         self.lose()
         self.join()
 

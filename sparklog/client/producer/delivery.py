@@ -64,8 +64,11 @@ class Delivery:
             entry.append = append
 
     def discard_files(self, refused: Sequence[PartitionBatches]) -> None:
-        """Delete the files of what was refused, except those that a commit may name yet. Best effort, and only for one
-        call's records: a producer's thread leaves them to the vacuum, so that no slow broker delays other records."""
+        """Delete the files of refused records that no commit can name, as far as the storage allows.
+
+        For the thread of one call only. A producer's own thread leaves such files to the vacuum: a slow broker would
+        delay the records of other partitions.
+        """
         kept = {entry.append.run.path for entry in refused if entry.append is not None and entry.outcome_unknown}
         runs = [entry.append.run for entry in refused if entry.append is not None]
         discard((run for run in runs if run.path not in kept), self._coordinator.store_of)

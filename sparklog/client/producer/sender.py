@@ -141,7 +141,6 @@ class Sender(Delivery):
         """Hold back the entries whose partition now has other brokers, or too few, for a retry; return the others."""
         refused = [entry for entry in in_flight if _is_about(error, entry.topic_partition)] or list(in_flight)
         logger.info("writing records of %d partitions again after: %s", len(refused), error)
-        others = [entry for entry in in_flight if entry not in refused]
         forget_files(refused)
         for entry in refused:
             entry.refusal = error
@@ -151,7 +150,7 @@ class Sender(Delivery):
             else:
                 self._held.hold(entry)
                 self._metrics.retried(entry.batches)
-        return others
+        return [entry for entry in in_flight if entry not in refused]
 
     def _retry_held(self) -> None:
         """Retry what is held, if it is due, with the brokers that the newest state names."""
@@ -270,11 +269,10 @@ class Sender(Delivery):
             "writing records of %d partitions again under a new producer id, or failing them: %s", len(in_flight), error
         )
         rest = [entry for entry in in_flight if not entry.outcome_unknown]
-        unknown = [entry for entry in in_flight if entry.outcome_unknown]
         forget_files(rest)
         for entry in rest:
             self._metrics.retried(entry.batches)
-        if unknown:
+        if unknown := [entry for entry in in_flight if entry.outcome_unknown]:
             self._fail(unknown, _producer_expired(error))
         return rest
 

@@ -280,9 +280,8 @@ class CommitAttempt:
         error of the create, or else of the last read.
         """
         try:
-            return retry(
-                read, self._clock, READ_PAUSES, is_a(SparklogError)
-            )  # even if absent: it may still be in flight
+            # retried even if the object is absent: a create may still be in flight
+            return retry(read, self._clock, READ_PAUSES, is_a(SparklogError))
         except SparklogError as failure:
             raise self._indeterminate(failure) from (cause or failure)
 

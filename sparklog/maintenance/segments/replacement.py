@@ -41,6 +41,9 @@ SEGMENTS_PER_COMMIT = 4000
 BYTES_PER_COMMIT = 4 * 1024**3
 """Bytes of new segments after which a running job commits, so that not all its work is lost if it is killed."""
 
+COMMIT_AFTER_SECONDS = 10.0
+"""A pass that takes longer than this commits what it has: little is lost if it is killed, or if a commit fails."""
+
 
 class PreparedReplacement(NamedTuple):
     """A replacement with the segments that it removes from the log, and the stores of its files."""
@@ -61,10 +64,6 @@ class Counts:
     records_removed: int = 0
     commits: int = 0
     left_out: list[str] = field(default_factory=list)
-
-
-COMMIT_AFTER_SECONDS = 10.0
-"""A pass that takes longer than this commits what it has: little is lost if it is killed, or if a commit fails."""
 
 
 class ConflictError(Exception):

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.listener import (
 from sparklog.coordinator import shared_cluster
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import Address, Options, address
-from sparklog.spark.stream import skipped_batch_report as stream_repetitions
+from sparklog.spark.stream import skipped_batch_report
 from sparklog.spark.stream.lag_listener import commit_progress
 from sparklog.store.process_local import ProcessTable
 
@@ -51,7 +51,7 @@ class QueryNameListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Look up the query's sources and sink. Spark waits for this call, so the query still exists."""
         try:
-            stream_repetitions.look_up(self._session, str(event.id), str(event.runId))
+            skipped_batch_report.look_up(self._session, str(event.id), str(event.runId))
         except Exception as error:
             logger.debug("could not look up which batches of query %s are in the log: %s", event.id, error)
         if event.name:
@@ -65,7 +65,7 @@ class QueryNameListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Commit the offsets of a finished batch."""
         run = str(event.progress.runId)
-        stream_repetitions.report(run, event.progress.batchId)
+        skipped_batch_report.report(run, event.progress.batchId)
         group = self._groups.get(run)
         if group is not None:
             try:

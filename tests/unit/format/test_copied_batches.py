@@ -35,7 +35,7 @@ def batch_of(rows: int) -> pa.RecordBatch:
 
 
 def mixed(source: Segment, codec: str, copied: list[bool]) -> Segment:
-    """Batches of a file, each copied in stored form or written anew."""
+    """Batches of a file, each copied in stored form or encoded again."""
     sink = io.BytesIO()
     writer = SegmentWriter(sink, codec=codec, has_headers=True)
     index, reader = source.decode(), source.reader()

@@ -40,6 +40,14 @@ POLL_SECONDS = 0.2
 CATCH_UP_SECONDS = 0.01
 """Longest poll after the timeout, while existing records are still being read."""
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+GROUP_SETTINGS = {
+    "group_instance_id",
+    "heartbeat_interval_ms",
+    "max_poll_interval_ms",
+    "partition_assignment_strategy",
+    "session_timeout_ms",
+}
+"""Arguments of a consumer that mean nothing without a group."""
 
 
 def parser() -> CommandParser:
@@ -318,16 +326,6 @@ def _consume(options: argparse.Namespace, source: GroupSource, stop: StopRequest
         if now >= deadline and source.has_caught_up(now - deadline):
             return
         seconds = max(min(deadline - now, POLL_SECONDS), CATCH_UP_SECONDS)
-
-
-GROUP_SETTINGS = {
-    "group_instance_id",
-    "heartbeat_interval_ms",
-    "max_poll_interval_ms",
-    "partition_assignment_strategy",
-    "session_timeout_ms",
-}
-"""Arguments of a consumer that mean nothing without a group."""
 
 
 class _Printer:
