@@ -12,6 +12,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from sparklog.cli.arguments.client_properties import client_arguments, read_properties
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -108,7 +109,7 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    properties = _properties(options)
+    properties = read_properties(options)
     _check_isolation(options, properties)
     group = _group(options, properties)
     _refuse_offsets_topic_in_group(options, group)
@@ -143,12 +144,6 @@ def _check_isolation(options: argparse.Namespace, properties: dict[str, str]) ->
     for name, level in levels.items():
         if level is not None and level not in ISOLATION_LEVELS:
             raise UsageError(f"Invalid value {level} for {name}: choose {' or '.join(ISOLATION_LEVELS)}")
-
-
-def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """Return the properties; --command-property overrides --command-config."""
-    properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
-    return {**properties, **parse_pairs(options.command_property, "--command-property")}
 
 
 def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
@@ -246,7 +241,6 @@ def _consume_and_print(
 
     In a group, offsets are committed as enable.auto.commit says.
     """
-    from sparklog.cli.arguments.client_properties import client_arguments
     from sparklog.cli.commands.clients.console_source import GroupSource, LogSource
     from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.client.consumer.config import DEFAULTS

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog import limits
+from sparklog.cli.arguments.client_properties import read_properties
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -22,7 +23,6 @@ from sparklog.cli.arguments.parser import (
     connect,
     logger,
     parse_pairs,
-    read_command_config,
     read_properties_file,
     require,
 )
@@ -144,8 +144,7 @@ class _Settings(NamedTuple):
 
 def _settings(options: argparse.Namespace) -> _Settings:
     """Resolve settings: from flags, else --command-property, else --command-config, else Kafka's defaults."""
-    properties = read_command_config(options)
-    properties.update(parse_pairs(options.command_property, "--command-property"))
+    properties = read_properties(options)
     for name in properties.keys() - PROPERTIES:
         logger.debug("producer setting %s has no effect here", name)
     codec = options.compression_codec or properties.get("compression.type", "none")

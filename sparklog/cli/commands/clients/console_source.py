@@ -17,6 +17,8 @@ from sparklog.types import TopicPartition
 
 UNREADABLE_SECONDS = 60.0
 """Time after which existing records that still cannot be read are an error."""
+REFRESH_SECONDS = 1.0
+"""Interval of the checks whether a missing topic exists now."""
 
 
 class Selection(NamedTuple):
@@ -70,6 +72,7 @@ class LogSource(GroupSource):
         self._reset = reset
         self._topic_ids: dict[TopicPartition, str] = {}
         self._ends: dict[TopicPartition, int] | None = None
+        self._refresh_at = 0.0
         self._follow(start)
         if not self._topic_ids:
             complain(f"{self._missing()} yet; waiting for it (Ctrl-C stops)")
@@ -85,7 +88,9 @@ class LogSource(GroupSource):
     def poll(self, seconds: float) -> list[ConsumerRecord]:
         if not self._topic_ids:  # a consumer without partitions would warn of that
             self.clock.sleep(seconds)
-            self._coordinator.refresh()
+            if self.clock.monotonic() >= self._refresh_at:
+                self._refresh_at = self.clock.monotonic() + REFRESH_SECONDS
+                self._coordinator.refresh()
         if self._coordinator.state is not self._state:
             self._follow(EARLIEST)
         if not self._topic_ids:
