@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.measure import Figure, Settings, median, milliseconds, percentile, scratch
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend

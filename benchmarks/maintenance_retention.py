@@ -14,7 +14,7 @@ from benchmarks.measure import Figure, Settings, median, scratch, timed
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import segment_key
-from sparklog.maintenance.gc.retired_files import SweepResult, sweep
+from sparklog.maintenance.gc.sweep import SweepResult, sweep
 from sparklog.maintenance.segments.retention import RetentionResult, retain
 from sparklog.protocol.commits import Run, commit_key
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend

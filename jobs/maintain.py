@@ -18,8 +18,8 @@ from contextlib import closing
 try:
     from sparklog.coordinator import open_cluster
     from sparklog.errors import InvalidOptionError, SparklogError
-    from sparklog.maintenance.jobs import STEPS, MaintenanceContext, steps
     from sparklog.maintenance.loop import Loop, Stop, problems, repeats_logged_once, stopped_by_signals
+    from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
     from sparklog.spark.jobs import batch as job
     from sparklog.spark.jobs.runner import SparkTasks
 except ImportError as error:

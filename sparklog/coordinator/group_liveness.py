@@ -1,6 +1,6 @@
 """Finds dead members of consumer groups from outside the groups.
 
-Members watch each other (``membership``), but after the last one dies no member is left to do so. The storage tells
+Members watch each other (``group_member``), but after the last one dies no member is left to do so. The storage tells
 when a lease was written, so its age is the difference of two times of the storage's clock: a member whose lease is
 older than its session timeout is dead. No machine's clock is involved, and no waiting.
 
@@ -10,7 +10,7 @@ older than its session timeout is dead. No machine's clock is involved, and no w
 Rules: removing members is a commit that is valid only in the generation it was decided in. A member whose state is
 unknown, since it has no lease yet or the storage does not report times, counts as alive; ``DeadMembers`` watches it by
 its own elapsed time, as members do.
-Not for: how members watch each other (``membership``).
+Not for: how members watch each other (``group_member``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.group_member import expire
 from sparklog.coordinator.leases import LEASES, MemberWatch, group_prefix, lease_key
-from sparklog.coordinator.membership import expire
 from sparklog.errors import NonEmptyGroupError, StorageError, UnknownMemberIdError
 from sparklog.log.parallel import map_parallel
 from sparklog.protocol.decide.decision import Decision

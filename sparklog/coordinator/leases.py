@@ -10,7 +10,7 @@ reader's own monotonic clock, belongs to a dead member: clocks of different mach
 Rules: a lease decides nothing. Removing a silent member is a commit, which the log arbitrates; a lease that is lost,
 damaged or left behind costs a member its membership at worst, and never a record. No threads, no waiting.
 
-Not for: membership and assignment (``protocol.group.membership``).
+Not for: membership and assignment (``protocol.group.rebalance``).
 """
 
 from __future__ import annotations

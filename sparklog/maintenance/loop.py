@@ -3,9 +3,9 @@
     report = Loop(steps, clock).once()          # every step once, as cron would
     Loop(steps, clock, check=stop.check).forever()
 
-A step is one kind of work on the whole cluster (see ``jobs``). An error in a step is reported with the topic, partition
-or broker that it concerns, and the other steps run all the same. Several loops may run at the same time, on any
-machines: conflicts between them are resolved by the commit log.
+A step is one kind of work on the whole cluster (see ``steps``). An error in a step is reported with the topic,
+partition or broker that it concerns, and the other steps run all the same. Several loops may run at the same time, on
+any machines: conflicts between them are resolved by the commit log.
 
 Rules: nothing here decides what to change in a log. Stopping is always safe: a step has either made its commit or
 changed nothing.

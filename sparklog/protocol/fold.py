@@ -51,7 +51,7 @@ from sparklog.protocol.commits import (
     UnregisterBroker,
     commit_key,
 )
-from sparklog.protocol.group import membership
+from sparklog.protocol.group import rebalance
 from sparklog.protocol.state import (
     EMPTY,
     ApplicationState,
@@ -519,18 +519,18 @@ class Draft:
 
     def _join_group(self, action: JoinGroup) -> None:
         group = self._field("groups").get(action.group) or GroupState()
-        self._change_group(action.group, membership.with_member(group, action, self._partition_counts()))
+        self._change_group(action.group, rebalance.with_member(group, action, self._partition_counts()))
 
     def _leave_group(self, action: LeaveGroup) -> None:
         group = self._group(action.group)
-        left = membership.without_members(group, action.members, self._partition_counts(), self.timestamp_ms)
+        left = rebalance.without_members(group, action.members, self._partition_counts(), self.timestamp_ms)
         self._change_group(action.group, left)
 
     def _acknowledge_revocation(self, action: AcknowledgeRevocation) -> None:
         group = self._group(action.group)
         if action.member not in group.members:
             raise self._refuse(f"member {action.member} is not in group {action.group!r}")
-        self._change_group(action.group, membership.acknowledge(group, action.member))
+        self._change_group(action.group, rebalance.acknowledge(group, action.member))
 
     def _delete_group(self, action: DeleteGroup) -> None:
         group = self._group(action.group)
@@ -557,7 +557,7 @@ class Draft:
     def _rebalance_subscribers(self, topic: str) -> None:
         """Begin a generation of the groups that subscribe to a topic that was created, extended or deleted."""
         for name in self._indexes.subscribers.get(topic, EMPTY):
-            self._change_group(name, membership.rebalance(self._group(name), self._partition_counts()))
+            self._change_group(name, rebalance.rebalance(self._group(name), self._partition_counts()))
 
     def _forget_offsets_of(self, topic_id: str, partitions: int) -> None:
         for name in self._indexes.offsets.get(topic_id, EMPTY):

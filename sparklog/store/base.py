@@ -188,7 +188,8 @@ class Store(Protocol):
     @property
     def endpoint_to_probe(self) -> str:
         """Address of a server that might ignore the condition of ``put_if_absent`` and therefore has to be probed once
-        (see ``probe.py``); empty where that is impossible. May read the client's settings, but sends no request."""
+        (see ``conditional_writes``); empty where that is impossible. May read the client's settings, but sends no
+        request."""
         return ""
 
     def guarded_by(self, key: str) -> Store:

@@ -14,7 +14,7 @@ from sparklog import limits
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     AlreadyExistsError,
@@ -30,7 +30,7 @@ from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.replicas.mirror import mirror, promote, read_mirror_file
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.errors import SparklogError
 from sparklog.ids import SeededIds
-from sparklog.protocol.group.membership import held_partitions, list_partitions
+from sparklog.protocol.group.rebalance import held_partitions, list_partitions
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (

@@ -11,7 +11,7 @@ import pytest
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.errors import SparklogError, StorageError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, OUTAGE, UNAVAILABLE, Call, Fault, FaultyStore

@@ -23,7 +23,7 @@ from sparklog.errors import (
     SparklogError,
     StoragePermissionError,
 )
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.replicas.mirror import mirror
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact

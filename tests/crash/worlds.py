@@ -24,7 +24,7 @@ from sparklog.errors import ClusterMovedError, CorruptionError, SparklogError
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.spark.sink import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space

@@ -43,7 +43,7 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sparklog.coordinator.membership import Change, GroupMember
+from sparklog.coordinator.group_member import Change, GroupMember
 from sparklog.errors import CommitFailedError, SparklogError, UnknownMemberIdError
 from sparklog.protocol.state import GroupState
 from sparklog.testing.history import ASSIGN, READ, REVOKE, Pending, Position

@@ -17,7 +17,7 @@ from sparklog.errors import (
 )
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain

@@ -22,7 +22,7 @@ from sparklog.protocol.decide.groups import (
     join_group,
     leave_group,
 )
-from sparklog.protocol.group.membership import list_partitions
+from sparklog.protocol.group.rebalance import list_partitions
 from sparklog.protocol.state import GroupState, MemberState, State
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.history import (

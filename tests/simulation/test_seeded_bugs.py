@@ -18,7 +18,7 @@ from sparklog.protocol.decide import groups as decide_groups
 from sparklog.protocol.decide import producers as decide_producers
 from sparklog.protocol.decide.append import Appended, AppendRequest, AppendResult, _Cursor
 from sparklog.protocol.decide.producers import ProducerIdentity
-from sparklog.protocol.group import membership as groups
+from sparklog.protocol.group import rebalance as groups
 from sparklog.protocol.state import GroupState, MemberState, State
 from sparklog.testing.checks import check
 from sparklog.testing.findings import (

@@ -8,13 +8,13 @@ from contextlib import suppress
 import pytest
 
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.errors import CorruptMetadataError, ObjectExistsError, StorageError
-from sparklog.log.checkpoints import guard as checkpoint_guard
+from sparklog.log.checkpoints import usable_checkpoints as checkpoint_guard
 from sparklog.log.commits import commit_attempt, commit_log
 from sparklog.log.commits.commit_attempt import CommitAttempt
-from sparklog.log.commits.commit_files import LogEnd
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.commits.replaced_root import LogEnd
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import read_boundary

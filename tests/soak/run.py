@@ -31,7 +31,7 @@ from sparklog.errors import OffsetOutOfRangeError
 from sparklog.log.layout import CHECKPOINTS
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.protocol.commits import CommitOffsets
 from sparklog.protocol.state import State
 from sparklog.testing.checks import check

@@ -7,7 +7,7 @@ from sparklog.log.commits import cleanup
 from sparklog.log.layout import COMMITS
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.segments.retention import retain
 from sparklog.store.base import Store
 from tests.cluster.maintenance.logs import Written, append, log_files, records

@@ -18,8 +18,8 @@ import pytest
 import sparklog
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.brokers import add_broker
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.leases import lease_key
-from sparklog.coordinator.membership import GroupMember
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.producers import init_producer
 from sparklog.testing.records import Record, append_records

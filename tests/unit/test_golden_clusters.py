@@ -22,9 +22,9 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.fsck.check import check_cluster
-from sparklog.maintenance.jobs import STEPS, MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop, problems
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.producers import init_producer
 from sparklog.store.local import LocalStore

@@ -25,9 +25,9 @@ from sparklog.coordinator.reader_leases import take_reader_lease
 from sparklog.errors import StoragePermissionError
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore

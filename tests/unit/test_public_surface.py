@@ -35,7 +35,7 @@ which are kafka-python's. Everything else is private, whatever its name."""
 WHOLE = ("sparklog.errors", "sparklog.kafka")
 """Public with all that is in them."""
 
-FOR_JOBS = ("sparklog.spark.jobs", "sparklog.maintenance.jobs", "sparklog.maintenance.loop", "sparklog.coordinator")
+FOR_JOBS = ("sparklog.spark.jobs", "sparklog.maintenance.steps", "sparklog.maintenance.loop", "sparklog.coordinator")
 """What the programs of jobs/, which are part of the package, use besides."""
 
 

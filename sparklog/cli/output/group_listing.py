@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.output.documents import ConsumerGroupDetails, MemberDetails, OffsetDetails, PartitionName
-from sparklog.protocol.group.membership import held_partitions, list_partitions
+from sparklog.protocol.group.rebalance import held_partitions, list_partitions
 from sparklog.protocol.state import GroupOffset, GroupState, State
 from sparklog.types import TopicPartition
 

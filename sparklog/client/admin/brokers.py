@@ -11,7 +11,7 @@ from functools import partial
 from sparklog.client.admin.base import AdminBase
 from sparklog.client.admin.types import BrokerCondition
 from sparklog.coordinator import brokers
-from sparklog.coordinator.probes import probe_brokers
+from sparklog.coordinator.broker_probes import probe_brokers
 from sparklog.log.broker_files import disallow_location
 from sparklog.protocol.decide.moves import drain_broker
 from sparklog.protocol.state import State

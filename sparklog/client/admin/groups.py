@@ -3,7 +3,7 @@
 Offsets of a group can be set from outside only while it has no members, as in Kafka. Methods with a result per
 partition or member return error classes, ``NoError`` for success.
 
-Not for: membership (``coordinator.membership``).
+Not for: membership (``coordinator.group_member``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sparklog.protocol.decide.groups import (
     delete_group_offsets,
     leave_group,
 )
-from sparklog.protocol.group.membership import held_partitions, member_of_instance
+from sparklog.protocol.group.rebalance import held_partitions, member_of_instance
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import GroupOffset, MemberState, Partitions, State
 from sparklog.types import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

@@ -11,7 +11,7 @@ IllegalStateError. Any thread may call ``close``, ``wakeup`` and the methods tha
 ``subscription``, ``paused``, ``highwater``, ``group_metadata``, ``metrics``). Positions advance when records are
 returned.
 
-Not for: which member owns which partition (``coordinator.membership``), reading (``fetcher``).
+Not for: which member owns which partition (``coordinator.group_member``), reading (``fetcher``).
 """
 
 from __future__ import annotations

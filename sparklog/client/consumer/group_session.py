@@ -7,7 +7,7 @@ watches the other members; it leaves the group if ``poll`` was not called for ``
 
 Rules: only one step is in progress at a time, and nothing else happens in the group until it is over. Revoked
 partitions are acknowledged after the listener was called, in one commit with their last offsets.
-Not for: which member owns which partition (``coordinator.membership``), reading.
+Not for: which member owns which partition (``coordinator.group_member``), reading.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sparklog.client.deadlines import Call, InOrder, timed_out
 from sparklog.client.producer.futures import Future, SendOutcome, clamp_timeout
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
-from sparklog.coordinator.membership import Change, GroupMember
+from sparklog.coordinator.group_member import Change, GroupMember
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,

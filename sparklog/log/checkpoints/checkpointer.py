@@ -18,8 +18,13 @@ from sparklog.errors import CorruptMetadataError
 from sparklog.ids import Ids
 from sparklog.log.background import BackgroundTask
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.checkpoints.guard import check_whole, is_of_log, withdraw_unless_of_log, withdraw_unless_whole
 from sparklog.log.checkpoints.lists import ListCache
+from sparklog.log.checkpoints.usable_checkpoints import (
+    check_whole,
+    is_of_log,
+    withdraw_unless_of_log,
+    withdraw_unless_whole,
+)
 from sparklog.log.commits import cleanup
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.settings import LogSettings

@@ -35,7 +35,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.commits.commit_files import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
+from sparklog.log.commits.replaced_root import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import exists, read_boundary, read_certain_boundary
 from sparklog.log.settings import DEFAULTS, LogSettings

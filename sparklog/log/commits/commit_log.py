@@ -42,23 +42,25 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpointer import Checkpointer, Snapshot
-from sparklog.log.checkpoints.guard import is_of_log, read_newest_of_log
 from sparklog.log.checkpoints.lists import ListCache
+from sparklog.log.checkpoints.usable_checkpoints import is_of_log, read_newest_of_log
 from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, prepare_commit
 from sparklog.log.commits.commit_files import (
-    LogEnd,
     complete_commit,
-    holds_commit,
-    is_withdrawn,
     read_ahead,
     read_commit,
+    report_end_not_reached,
+    report_lost_commits,
+)
+from sparklog.log.commits.replaced_root import (
+    LogEnd,
+    holds_commit,
+    is_withdrawn,
     read_log_end,
     read_mounted_log_end,
     read_next_and_end,
     refuse_other_history,
     refuse_replaced_root,
-    report_end_not_reached,
-    report_lost_commits,
 )
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock

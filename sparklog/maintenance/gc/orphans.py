@@ -10,7 +10,7 @@ or before can become part of the log, since ``protocol.decide.append`` refuses i
 writes the records again. Of these files, all that the log does not name after the fence may be deleted, however long a
 writer was paused. The age of a version is measured by ``ExpiryClock``.
 
-A vacuum begins with a sweep, which deletes retired files whose delay has passed (``retired_files``), and also deletes
+A vacuum begins with a sweep, which deletes retired files whose delay has passed (``sweep``), and also deletes
 the copies that a reassignment left behind (``surplus_replicas``).
 
 Rules: a file with a live segment is kept at every broker that has a replica of its partition; a file that a listing
@@ -34,8 +34,8 @@ from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogEr
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.retired_files import REMOVED, read_removed
 from sparklog.log.parallel import map_parallel
-from sparklog.maintenance.gc.retired_files import SweepResult, due_files, remove_expired_reader_leases, sweep
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
+from sparklog.maintenance.gc.sweep import SweepResult, due_files, remove_expired_reader_leases, sweep
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decide.decision import Decision

@@ -29,6 +29,7 @@ from sparklog.format.segment_reader import ReadAt
 from sparklog.format.verification import verify
 from sparklog.log.records.read_order import REPLICA_FAILED
 from sparklog.log.records.replicated_file import ReplicatedFile
+from sparklog.maintenance.replicas.throttle import Throttle
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import Store
 
@@ -58,27 +59,6 @@ class CopyResult(NamedTuple):
     copied: list[str]
     size_bytes: int
     failed: list[tuple[str, str]]
-
-
-class Throttle:
-    """Limits the average rate since it was created to ``bytes_per_second``; 0 means no limit. Not thread-safe.
-
-    ``take`` is called before bytes are copied, and waits if there were too many.
-    """
-
-    def __init__(self, bytes_per_second: float, clock: Clock) -> None:
-        self._rate = bytes_per_second
-        self._clock = clock
-        self._free_at = clock.monotonic()
-
-    def take(self, size: int) -> None:
-        if self._rate <= 0:
-            return
-        now = self._clock.monotonic()
-        start = max(self._free_at, now)
-        self._free_at = start + size / self._rate
-        if start > now:
-            self._clock.sleep(start - now)
 
 
 def copy_files(task: CopyTask) -> CopyResult:

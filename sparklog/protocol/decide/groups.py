@@ -1,6 +1,6 @@
 """Decisions about consumer groups: which members may join, and who may commit which offsets.
 
-Rules: as in ``decide``. Not for: how a group changes (``group.membership``), liveness (``coordinator.group_liveness``).
+Rules: as in ``decide``. Not for: how a group changes (``group.rebalance``), liveness (``coordinator.group_liveness``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sparklog.protocol.commits import (
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.group.assignors import ASSIGNORS, choose_assignor
-from sparklog.protocol.group.membership import member_of_instance
+from sparklog.protocol.group.rebalance import member_of_instance
 from sparklog.protocol.names import validate_client_id, validate_group_id, validate_topic_name
 from sparklog.protocol.state import GroupOffset, GroupState, MemberState, State
 from sparklog.types import OffsetAndMetadata

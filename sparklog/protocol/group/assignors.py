@@ -8,7 +8,7 @@ Where Kafka's own result would be wrong, the correct one is given instead: no me
 exist or of a topic it does not subscribe to, whatever it claims to have owned.
 
 Rules: pure, and independent of the order of the arguments' entries. Racks are ignored. Not for: generations, joining
-and leaving members, and the transition to a new assignment (``membership``).
+and leaving members, and the transition to a new assignment (``rebalance``).
 """
 
 from __future__ import annotations

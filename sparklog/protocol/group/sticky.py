@@ -22,7 +22,7 @@ There is no proof that Kafka's way of moving partitions terminates, and this run
 it stops after ``MOVES_PER_PARTITION`` times as many moves as there are partitions. Thousands of random groups needed
 at most one per partition.
 
-Rules: pure. Not for: when to rebalance, or waiting until a partition is released (``membership``).
+Rules: pure. Not for: when to rebalance, or waiting until a partition is released (``rebalance``).
 """
 
 from __future__ import annotations

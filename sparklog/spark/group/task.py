@@ -5,7 +5,7 @@ these records, in one commit that names the member and its generation. So output
 process dies at whatever moment; a member that has been removed from its group publishes nothing.
 
 Rules: a thread sends heartbeats while the function runs; only the task's own thread calls the function.
-Not for: starting the tasks (``group.consume``), the assignment of partitions (``coordinator.membership``).
+Not for: starting the tasks (``group.consume``), the assignment of partitions (``coordinator.group_member``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.record_reader import RecordReader, records_deleted
 from sparklog.errors import (
     CommitFailedError,

@@ -30,7 +30,7 @@ from sparklog.spark.source.reader import SparklogPartition, SparklogReader
 from sparklog.spark.source.rows import read_columns
 from sparklog.spark.stream.options import StreamOptions
 from sparklog.spark.stream.planner import StreamPlanner
-from sparklog.spark.stream.process import set_aside_loaded_objects
+from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
 
 
 class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -30,7 +30,7 @@ from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink.repeated_batches import FAIL, application_of, numbered_as
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage
 from sparklog.spark.stream.checkpoint import batch_digest, batch_offsets
-from sparklog.spark.stream.process import set_aside_loaded_objects
+from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
 
 logger = logging.getLogger(__name__)
 

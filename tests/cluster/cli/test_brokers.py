@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.client.producer.producer import Producer
-from sparklog.coordinator import Coordinator, probes
+from sparklog.coordinator import Coordinator, broker_probes
 from sparklog.coordinator.brokers import add_broker
 from sparklog.log.broker_files import note_key, read_allowed, read_check
 from sparklog.protocol.commits import ChangeBroker
@@ -80,7 +80,7 @@ def test_list_times_out_on_a_hanging_location(
     def hang(*_: object) -> None:
         release.wait()
 
-    monkeypatch.setattr(probes, "check_identity", hang)  # stands in for a hanging disk
+    monkeypatch.setattr(broker_probes, "check_identity", hang)  # stands in for a hanging disk
     try:
         listed = run("brokers", "list", "--timeout", "0", "--json")
     finally:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.leases import lease_key
-from sparklog.coordinator.membership import GroupMember
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.coordinator.membership import expire
+from sparklog.coordinator.group_member import expire
 from sparklog.errors import InvalidRequestError
 from sparklog.format.schema import record_schema
 from sparklog.log.commits.commit_attempt import Outcome

@@ -18,7 +18,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
-from sparklog.maintenance import jobs as steps
+from sparklog.maintenance import steps
 from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.topics import alter_configs

@@ -21,13 +21,13 @@ from sparklog.coordinator.group_liveness import (
     expire_dead_members,
     remove_old_leases,
 )
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.leases import LEASES, lease_key
-from sparklog.coordinator.membership import GroupMember
 from sparklog.errors import GroupSubscribedToTopicError, NoError, UnknownMemberIdError
 from sparklog.ids import SeededIds
-from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call, FaultyStore

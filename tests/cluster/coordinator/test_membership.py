@@ -10,8 +10,8 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.group_member import Change, GroupMember
 from sparklog.coordinator.leases import group_prefix, lease_key
-from sparklog.coordinator.membership import Change, GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitFailedError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CommitFailedError
 from sparklog.types import TopicPartition

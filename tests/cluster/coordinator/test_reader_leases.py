@@ -19,7 +19,7 @@ from sparklog.coordinator.reader_leases import (
 )
 from sparklog.errors import CorruptMetadataError, StoragePermissionError
 from sparklog.ids import SeededIds
-from sparklog.maintenance.gc.retired_files import remove_expired_reader_leases
+from sparklog.maintenance.gc.sweep import remove_expired_reader_leases
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore

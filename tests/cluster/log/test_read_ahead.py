@@ -12,7 +12,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.commits import commit_files
+from sparklog.log.commits import commit_files, replaced_root
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
@@ -27,7 +27,8 @@ class RoundTrips:
         self.after_each: Callable[[], None] = lambda: None
         self._together = 0
         self.store = _Remote(store, before=self._before)
-        monkeypatch.setattr(commit_files, "map_parallel", self._each)
+        for module in (commit_files, replaced_root):
+            monkeypatch.setattr(module, "map_parallel", self._each)
 
     def _before(self, number: int, call: Call) -> None:
         if not self._together:

@@ -11,8 +11,8 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.reader_leases import READERS, ReaderLease
-from sparklog.maintenance.gc.expiry import ExpiryResult, expire
-from sparklog.maintenance.gc.retired_files import EXPIRED_LEASES_KEPT_MS, sweep
+from sparklog.maintenance.gc.expired_ids import ExpiryResult, expire
+from sparklog.maintenance.gc.sweep import EXPIRED_LEASES_KEPT_MS, sweep
 from sparklog.protocol.commits import Action, InitProducer, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, decide_append
 from sparklog.protocol.decide.decision import Decision

@@ -16,7 +16,7 @@ from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import INFO
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll

@@ -10,7 +10,7 @@ from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import INFO, Finding
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain

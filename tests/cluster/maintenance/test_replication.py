@@ -12,8 +12,9 @@ from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator.brokers import replace_location
 from sparklog.errors import StorageFullError
-from sparklog.maintenance.replicas.file_copies import CopyTask, FileToCopy, Throttle, copy_files, is_sound
+from sparklog.maintenance.replicas.file_copies import CopyTask, FileToCopy, copy_files, is_sound
 from sparklog.maintenance.replicas.replication import behind, replicate
+from sparklog.maintenance.replicas.throttle import Throttle
 from sparklog.maintenance.runner import InProcess
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FULL, UNAVAILABLE, CountingStore, Fault, FaultyStore

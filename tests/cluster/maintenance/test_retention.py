@@ -26,8 +26,8 @@ from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.layout import segment_key
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
-from sparklog.maintenance.gc import retired_files as deletion
-from sparklog.maintenance.gc.retired_files import FAILURES_IN_A_ROW, sweep
+from sparklog.maintenance.gc import sweep as deletion
+from sparklog.maintenance.gc.sweep import FAILURES_IN_A_ROW, sweep
 from sparklog.maintenance.segments import retention
 from sparklog.maintenance.segments.retention import retain
 from sparklog.protocol.commits import ChangeBroker, ChangePartition, RegisterBroker

@@ -15,9 +15,9 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.controller import Controller
-from sparklog.maintenance.jobs import STEPS, MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.types import OffsetAndMetadata
 

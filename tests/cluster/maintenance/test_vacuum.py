@@ -32,7 +32,7 @@ from sparklog.maintenance.gc.orphans import (
     OrphanReport,
     vacuum,
 )
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.segments.retention import retain
 from sparklog.protocol.commits import ChangeBroker, RegisterBroker
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend

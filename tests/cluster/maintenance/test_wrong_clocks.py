@@ -9,17 +9,17 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import StoragePermissionError
 from sparklog.ids import SeededIds
 from sparklog.log.layout import CLOCK_KEY, COMMITS
 from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.gc.retired_files import sweep
-from sparklog.maintenance.jobs import MaintenanceContext, steps
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, expire_offsets
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import BytesLike

@@ -34,7 +34,7 @@ from sparklog.protocol.decide.groups import (
     leave_group,
 )
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic, delete_topic
-from sparklog.protocol.group.membership import held_partitions
+from sparklog.protocol.group.rebalance import held_partitions
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.unit.protocol.states import after, commit, item, request, with_topic

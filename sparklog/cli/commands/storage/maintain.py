@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OUTPUT_IS_OPTIONAL = True
 STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
-"""The names of ``maintenance.jobs.STEPS``, which would be too slow to import for ``--help``."""
+"""The names of ``maintenance.steps.STEPS``, which would be too slow to import for ``--help``."""
 
 
 def parser() -> CommandParser:
@@ -61,8 +61,8 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     only, pattern = _check(options)
     coordinator = connect(options)
-    from sparklog.maintenance.jobs import MaintenanceContext, steps
     from sparklog.maintenance.loop import Loop, Stop, problems, repeats_logged_once, stopped_by_signals
+    from sparklog.maintenance.steps import MaintenanceContext, steps
 
     if options.once and pattern is not None and not any(map(pattern.fullmatch, coordinator.state.topics)):
         raise UsageError(f"--topic {options.topic!r} matches no topic of the cluster", prefixed=True)

@@ -33,8 +33,8 @@ from sparklog.coordinator.group_liveness import DeadMembers, remove_old_leases
 from sparklog.coordinator.health import Health
 from sparklog.errors import SparklogError
 from sparklog.log.commits.cleanup import clean_up
-from sparklog.maintenance.gc.expiry import expire
-from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.gc.expired_ids import expire
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.loop import Report, Step, describe_error
 from sparklog.maintenance.replicas.mirror import mirror_cluster
 from sparklog.maintenance.replicas.replication import replicate

@@ -6,13 +6,13 @@ import gc
 import subprocess
 import sys
 
-from sparklog.spark.stream.process import is_of_spark, set_aside_loaded_objects
+from sparklog.spark.stream.worker_processes import is_of_spark, set_aside_loaded_objects
 
 AS_DAEMON = """
 import gc, sys
 from importlib.machinery import ModuleSpec
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
-from sparklog.spark.stream.process import set_aside_loaded_objects
+from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
 set_aside_loaded_objects()
 first = gc.get_freeze_count()
 kept = [[] for _ in range(1000)]

@@ -11,7 +11,7 @@ from sparklog.clock import Clock
 from sparklog.errors import CorruptMetadataError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.commits.commit_files import read_log_end, read_mounted_log_end, refuse_other_history
+from sparklog.log.commits.replaced_root import read_log_end, read_mounted_log_end, refuse_other_history
 from sparklog.log.layout import read_certain_boundary
 from sparklog.protocol.state import State
 from sparklog.retry import retry_read

@@ -11,7 +11,7 @@
         ...                                    # start reading change.assigned
         member.commit(offsets)
 
-The commit log decides which members are in the group and which partitions each owns (``protocol.group.membership``);
+The commit log decides which members are in the group and which partitions each owns (``protocol.group.rebalance``);
 this class compares the state last reported to its caller with the newest one. No other member gets a revoked partition
 before the caller acknowledges, so a caller that stops reading first never reads a partition together with another.
 
@@ -55,7 +55,7 @@ from sparklog.protocol.decide.groups import (
     join_group,
     leave_group,
 )
-from sparklog.protocol.group.membership import list_partitions, member_of_instance
+from sparklog.protocol.group.rebalance import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.retry import is_a, retry
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable
