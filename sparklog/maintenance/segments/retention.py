@@ -4,7 +4,7 @@
 
 Kafka's ``LogManager.cleanupLogs``, which runs every ``log.retention.check.interval.ms``. For each topic: read the
 segment lists of its partitions, decide (``protocol.plan.retention``), store a listing of the files, and remove the
-segments of all its partitions with one commit. The files are deleted later (``gc.retired_files``). No data file is
+segments of all its partitions with one commit. The files are deleted later (``gc.sweep``). No data file is
 touched, so a broker may be offline.
 
 Rules: what is decided on one state is committed only for partitions whose segments and topic limits have not changed

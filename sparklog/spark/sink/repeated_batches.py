@@ -11,7 +11,7 @@ per topic. It has the same records per partition if all rows of a topic were pla
 ``partition``; otherwise these depend on Spark's batches. If the ends of the sources are known for both writes, they
 decide instead of the record counts: the same records were read, even if a nondeterministic query wrote another number.
 
-Rules: pure. Not for: writing (``writer``).
+Rules: pure. Not for: noticing that a number was used (``protocol.decide.append``), writing (``writer``).
 """
 
 from __future__ import annotations
