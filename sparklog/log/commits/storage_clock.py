@@ -12,7 +12,7 @@ Rules:
 * Measured at the first use, then every ten minutes, and when wall clock and monotonic clock disagree by more than a
   minute: the wall clock was set, or the machine slept. A measurement is one put and one read of the stamp.
 * If the storage cannot tell its time, because this process may only read, or the storage stamps nothing, the machine's
-  clock is used. The first measurements are repeated before they are given up, since an answer such as that of an
+  clock is used. But only if every attempt of a measurement was refused, since a single answer such as that of an
   expired token must not bring a wrong clock into the log. If the storage does not answer, or is full, there is no
   time: nothing could be committed anyway. The same holds if it refuses a process that has measured its time before.
 
@@ -56,8 +56,8 @@ class _NoTimeError(StorageError):
 
 _NEVER_TOLD = (StoragePermissionError, _NoTimeError)
 
-_REPEATED_MEASUREMENTS = 3
-"""measurements in a row that are repeated after any error; later ones only if the storage is unavailable."""
+_REPEATED_REFUSALS = 3
+"""refused measurements in a row of which each attempt is repeated; later ones only if the storage is unavailable."""
 
 
 class _Measurement(NamedTuple):
@@ -82,7 +82,7 @@ class StorageClock:
         self._measured: _Measurement | None = None
         self._last_attempt: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
         self._failure: StorageError | None = None
-        self._failed_measurements = 0
+        self._refusals = 0
         self._has_measured = False
 
     def now_ms(self) -> int:
@@ -116,15 +116,15 @@ class StorageClock:
         if not self._store.has_own_clock or not self._is_due():
             return
         before = self._measured
-        repeated = StorageError if self._failed_measurements < _REPEATED_MEASUREMENTS else StorageUnavailableError
+        repeated = StorageError if self._refusals < _REPEATED_REFUSALS else StorageUnavailableError
         self._last_attempt = (self._clock.now_ms(), self._clock.monotonic())
         try:
             measured = self._measure(repeated)
         except StorageError as error:
-            self._failed_measurements += 1
+            self._refusals = self._refusals + 1 if isinstance(error, _NEVER_TOLD) else 0
             self._keep_going_without(error)
             return
-        self._failure, self._failed_measurements, self._has_measured = None, 0, True
+        self._failure, self._refusals, self._has_measured = None, 0, True
         self._last_attempt = (measured.wall_ms, measured.monotonic)
         self._measured = measured
         was_off = before is not None and abs(before.ahead_ms) > limits.MAX_CLOCK_SKEW_MS
@@ -138,16 +138,19 @@ class StorageClock:
 
     def _measure(self, repeated: type[StorageError]) -> _Measurement:
         """Measure the storage's time; again after errors that are ``repeated``, and if that took long: this process may
-        have stalled. Raises StorageError."""
+        have stalled. Raises StorageError, one of ``_NEVER_TOLD`` only if no attempt failed otherwise."""
+        failure: StorageError = _NoTimeError("no attempt was made")
         for attempt in range(1, _ATTEMPTS + 1):
             began_ms, began = self._clock.now_ms(), self._clock.monotonic()
             try:
                 self._store.put(CLOCK_KEY, b"-")
                 storage_ms = self._store.info(CLOCK_KEY).modified_ms
-            except repeated:
-                if attempt == _ATTEMPTS:
-                    raise
-                self._clock.sleep(0.05 * 2**attempt)
+            except StorageError as error:
+                failure = error if isinstance(failure, _NEVER_TOLD) else failure
+                if not isinstance(error, repeated):
+                    break
+                if attempt < _ATTEMPTS:
+                    self._clock.sleep(0.05 * 2**attempt)
                 continue
             if storage_ms <= 0:
                 raise _NoTimeError(f"{self._store.root} has no modification time of {CLOCK_KEY}")
@@ -156,8 +159,8 @@ class StorageClock:
             measured = _Measurement(storage_ms, self._clock.now_ms(), self._clock.monotonic())
             took_ms = max(measured.wall_ms - began_ms, (measured.monotonic - began) * 1000)
             if took_ms <= MAX_DIVERGENCE_MS or attempt == _ATTEMPTS:
-                break
-        return measured
+                return measured
+        raise failure
 
     def _is_due(self) -> bool:
         if self._last_attempt is None or self._measured is None:

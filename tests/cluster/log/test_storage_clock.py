@@ -151,6 +151,32 @@ def test_the_first_measurement_is_repeated_before_the_clock_of_the_machine_is_tr
     assert abs(ours.now_ms() - START_MS) < 1000
 
 
+@pytest.mark.parametrize("other", [UNAVAILABLE, ERROR, FULL])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_refusal_among_other_failures_brings_no_machines_clock_into_the_log(
+    storage: ManualClock, other: str, place: int
+) -> None:
+    """A storage that is overloaded, and a token that expires meanwhile: the refusal proves nothing."""
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    kinds = [PERMISSION, PERMISSION, PERMISSION]
+    kinds[place] = other
+    faults = [Fault(at, kind) for at, kind in enumerate(kinds)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    with pytest.raises(StorageError):
+        ours.now_ms()
+    assert abs(ours.now_ms() - START_MS) < 1000
+
+
+def test_a_refusal_after_an_outage_is_asked_for_again(storage: ManualClock) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [*(Fault(at, ERROR) for at in range(9)), Fault(9, PERMISSION)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            ours.now_ms()
+    assert abs(ours.now_ms() - START_MS) < 1000
+
+
 def test_one_answer_that_is_lost_is_asked_for_again_at_once(storage: ManualClock) -> None:
     clock = ManualClock(START_MS + 8 * DAY_MS)
     faults = [Fault(0, UNAVAILABLE), Fault(2, LOST_ANSWER)]
