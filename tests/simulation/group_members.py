@@ -1,4 +1,4 @@
-"""Simulated group members that use ``coordinator.membership.GroupMember`` as the Consumer does."""
+"""Simulated group members that use ``coordinator.group_member.GroupMember`` as the Consumer does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated members of a consumer group, which call the coordinator as ``coordinator.membership`` does."""
+"""Simulated members of a consumer group, which call the coordinator as ``coordinator.group_member`` does."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ Rules:
 * Measured at the first use, then every ten minutes, and when wall clock and monotonic clock disagree by more than a
   minute: the wall clock was set, or the machine slept. A measurement is one put and one read of the stamp.
 * If the storage cannot tell its time, because this process may only read, or the storage stamps nothing, the machine's
-  clock is used. But only if every attempt of a measurement was refused, since a single answer such as that of an
+  clock is used, but only if every attempt of a measurement was refused, since a single answer such as that of an
   expired token must not bring a wrong clock into the log. If the storage does not answer, or is full, there is no
   time: nothing could be committed anyway. The same holds if it refuses a process that has measured its time before.
 
@@ -25,6 +25,7 @@ Not for: durations (``Clock.monotonic``), and timestamps of records, which their
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -73,31 +74,53 @@ class _Measurement(NamedTuple):
         return self.wall_ms - self.storage_ms
 
 
+class _Known(NamedTuple):
+    """What a process knows of the storage's time. One object, so that a thread never sees half of a change.
+
+    ``failure`` is that of the last measurement, None if it succeeded or there was none. ``measured`` is the last one
+    that succeeded and still holds. ``has_measured``: the storage has told this process its time at least once.
+    """
+
+    measured: _Measurement | None = None
+    failure: StorageError | None = None
+    refusals: int = 0
+    has_measured: bool = False
+
+
 class StorageClock:
     """The time by the storage's clock, for one store. Thread-safe: concurrent measurements are harmless. Picklable."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._measured: _Measurement | None = None
-        self._last_attempt: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
-        self._failure: StorageError | None = None
-        self._refusals = 0
-        self._has_measured = False
+        self._known = _Known()
+        self._last_attempt = 0.0  # monotonic time
+        self._lock = threading.Lock()
+        """Held while ``_known`` is changed, and not during requests."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
 
     def now_ms(self) -> int:
         """Return this machine's time, or the storage's if they differ by more than ``limits.MAX_CLOCK_SKEW_MS``.
 
         Raises StorageError if the storage does not answer: callers need both the time and the storage.
         """
-        self._measure_if_due()
-        now, measured = self._clock.now_ms(), self._measured
-        may_use_own_clock = isinstance(self._failure, _NEVER_TOLD) and not self._has_measured
-        if measured is None and self._failure is not None and not may_use_own_clock:
-            raise self._failure
-        if measured is None or abs(measured.ahead_ms) <= limits.MAX_CLOCK_SKEW_MS:
+        if not self._store.has_own_clock:
+            return self._clock.now_ms()
+        known = self._measure_if_due()
+        now = self._clock.now_ms()
+        if known.measured is None:
+            may_use_own_clock = isinstance(known.failure, _NEVER_TOLD) and not known.has_measured
+            if known.failure is not None and not may_use_own_clock:
+                raise known.failure
             return now
-        return now - measured.ahead_ms
+        is_off = abs(known.measured.ahead_ms) > limits.MAX_CLOCK_SKEW_MS
+        return now - known.measured.ahead_ms if is_off else now
 
     def storage_now_ms(self) -> int | None:
         """Return the storage's time, to compare with modification times; None if it is unknown.
@@ -106,27 +129,30 @@ class StorageClock:
         """
         if not self._store.has_own_clock:
             return self._clock.now_ms()
-        self._measure_if_due()
-        measured = self._measured
+        measured = self._measure_if_due().measured
         if measured is None:
             return None
         return measured.storage_ms + int((self._clock.monotonic() - measured.monotonic) * 1000)
 
-    def _measure_if_due(self) -> None:
-        if not self._store.has_own_clock or not self._is_due():
-            return
-        before = self._measured
-        repeated = StorageError if self._refusals < _REPEATED_REFUSALS else StorageUnavailableError
-        self._last_attempt = (self._clock.now_ms(), self._clock.monotonic())
+    def _measure_if_due(self) -> _Known:
+        """Return what is known, after a measurement if one is due."""
+        known = self._known
+        if not self._is_due(known):
+            return known
+        repeated = StorageError if known.refusals < _REPEATED_REFUSALS else StorageUnavailableError
+        self._last_attempt = self._clock.monotonic()
         try:
             measured = self._measure(repeated)
         except StorageError as error:
-            self._refusals = self._refusals + 1 if isinstance(error, _NEVER_TOLD) else 0
-            self._keep_going_without(error)
-            return
-        self._failure, self._refusals, self._has_measured = None, 0, True
-        self._last_attempt = (measured.wall_ms, measured.monotonic)
-        self._measured = measured
+            return self._keep_going_without(error)
+        self._last_attempt = measured.monotonic
+        self._warn(known.measured, measured)
+        with self._lock:
+            self._known = _Known(measured, has_measured=True)
+            return self._known
+
+    def _warn(self, before: _Measurement | None, measured: _Measurement) -> None:
+        """Log that this machine's clock is far off, once."""
         was_off = before is not None and abs(before.ahead_ms) > limits.MAX_CLOCK_SKEW_MS
         if abs(measured.ahead_ms) > limits.MAX_CLOCK_SKEW_MS and not was_off:
             logger.warning(
@@ -153,36 +179,41 @@ class StorageClock:
                     self._clock.sleep(0.05 * 2**attempt)
                 continue
             if storage_ms <= 0:
-                raise _NoTimeError(f"{self._store.root} has no modification time of {CLOCK_KEY}")
+                untold = _NoTimeError(f"{self._store.root} has no modification time of {CLOCK_KEY}")
+                raise untold if isinstance(failure, _NEVER_TOLD) else failure
             # This machine's clocks are read after the response: that ignores the request's duration, so the storage's
             # time is never overestimated.
             measured = _Measurement(storage_ms, self._clock.now_ms(), self._clock.monotonic())
             took_ms = max(measured.wall_ms - began_ms, (measured.monotonic - began) * 1000)
             if took_ms <= MAX_DIVERGENCE_MS or attempt == _ATTEMPTS:
                 return measured
+            failure = StorageUnavailableError(f"{self._store.root} took {took_ms / 1000:.0f} s to tell its time")
         raise failure
 
-    def _is_due(self) -> bool:
-        if self._last_attempt is None or self._measured is None:
+    def _is_due(self, known: _Known) -> bool:
+        if known.measured is None or not self._holds(known.measured):
             return True
-        wall_ms, monotonic = self._last_attempt
-        elapsed = self._clock.monotonic() - monotonic
-        if abs(self._clock.now_ms() - wall_ms - elapsed * 1000) > MAX_DIVERGENCE_MS:
-            return True
-        return elapsed >= (MEASURED_EVERY_SECONDS if self._failure is None else RETRY_SECONDS)
+        elapsed = self._clock.monotonic() - self._last_attempt
+        return elapsed >= (MEASURED_EVERY_SECONDS if known.failure is None else RETRY_SECONDS)
 
-    def _keep_going_without(self, error: StorageError) -> None:
-        """Record a failure; an earlier measurement stays valid while this machine's clocks agree on the time since."""
-        if self._failure is None:
+    def _holds(self, measured: _Measurement) -> bool:
+        """Return whether this machine's clocks agree on the time since a measurement."""
+        elapsed_ms = (self._clock.monotonic() - measured.monotonic) * 1000
+        return abs(self._clock.now_ms() - measured.wall_ms - elapsed_ms) <= MAX_DIVERGENCE_MS
+
+    def _keep_going_without(self, error: StorageError) -> _Known:
+        """Record a failure; an earlier measurement stays valid as long as it holds."""
+        with self._lock:
+            before = self._known
+            measured = before.measured
+            if measured is not None and not self._holds(measured):
+                measured = None
+            refusals = before.refusals + 1 if isinstance(error, _NEVER_TOLD) else 0
+            self._known = known = _Known(measured, error, refusals, before.has_measured)
+        if before.failure is None:
             level = logging.INFO if isinstance(error, StoragePermissionError) else logging.WARNING
             logger.log(level, "could not measure the storage's time: %s", error)
-        self._failure = error
-        measured = self._measured
-        if measured is None:
-            return
-        wall_ms, elapsed = self._clock.now_ms(), self._clock.monotonic() - measured.monotonic
-        if abs(wall_ms - measured.wall_ms - elapsed * 1000) > MAX_DIVERGENCE_MS:
-            self._measured = None
+        return known
 
 
 class ExpiryClock:

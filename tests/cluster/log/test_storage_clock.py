@@ -152,7 +152,7 @@ def test_the_first_measurement_is_repeated_before_the_clock_of_the_machine_is_tr
 
 
 @pytest.mark.parametrize("other", [UNAVAILABLE, ERROR, FULL])
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_refusal_among_other_failures_brings_no_machines_clock_into_the_log(
     storage: ManualClock, other: str, place: int
 ) -> None:
@@ -175,6 +175,39 @@ def test_a_refusal_after_an_outage_is_asked_for_again(storage: ManualClock) -> N
         with pytest.raises(StorageError):
             ours.now_ms()
     assert abs(ours.now_ms() - START_MS) < 1000
+
+
+def test_refusals_after_an_answer_that_came_late_bring_no_machines_clock_into_the_log(storage: ManualClock) -> None:
+    """The process stalled for a minute within its first measurement, and its token expired meanwhile."""
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+
+    def stall(number: int, call: Call) -> None:
+        if number == 0:
+            clock.advance(61)
+
+    faults = [Fault(at, PERMISSION) for at in (2, 3)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults, before=stall), clock)
+    with pytest.raises(StorageError):
+        ours.now_ms()
+    assert abs(ours.now_ms() - START_MS) < 1000
+
+
+def test_a_thread_that_asks_while_another_measures_a_changed_clock_is_corrected_too(storage: ManualClock) -> None:
+    clock, told = ManualClock(START_MS), list[int]()
+    is_set = False
+
+    def ask(number: int, call: Call) -> None:
+        nonlocal is_set
+        if is_set:
+            is_set = False
+            told.append(ours.now_ms())  # as another thread would, between the two requests of a measurement
+
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), before=ask), clock)
+    assert ours.now_ms() == START_MS
+    clock.set_ms(START_MS + 8 * DAY_MS)
+    is_set = True
+    told.append(ours.now_ms())
+    assert [abs(time_ms - START_MS) < 1000 for time_ms in told] == [True, True]
 
 
 def test_one_answer_that_is_lost_is_asked_for_again_at_once(storage: ManualClock) -> None:
