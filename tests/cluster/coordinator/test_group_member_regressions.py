@@ -8,7 +8,7 @@ from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CommitFailedError
 from sparklog.types import TopicPartition
-from tests.cluster.coordinator.test_membership import SESSION_MS, Group, refreshed
+from tests.cluster.coordinator.test_group_member import SESSION_MS, Group, refreshed
 
 
 def test_offsets_of_a_recreated_topic_do_not_skip_its_records(
