@@ -69,7 +69,7 @@ def test_a_client_that_is_ahead_of_a_restored_root_writes_nothing() -> None:
 
 def test_a_client_notices_that_other_clients_continue_the_restored_root() -> None:
     store = MemoryStore(uuid.uuid4().hex)
-    client = create_cluster(store)
+    client = create_cluster(store, clock=ManualClock())
     snapshot = take_snapshot(store)
     for number in range(5):
         client.create_topic(f"old-{number}")
