@@ -30,7 +30,7 @@ demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and re
 test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
 ifeq ($(TESTS),)
 	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
-	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist worksteal $(PYTEST_ARGS) tests/integration
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
 else
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
 endif
