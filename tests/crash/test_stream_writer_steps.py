@@ -228,7 +228,7 @@ def test_every_record_is_copied_once_after_a_fault_at_any_step_of_source_and_sin
         check_copy(inner, fault)
 
 
-def test_every_kind_of_fault_is_injected_into_source_and_sink(tmp_path: Path) -> None:
+def test_the_faults_tried_at_source_and_sink_are_of_every_kind(tmp_path: Path) -> None:
     kinds = {fault.kind for fault in faults(steps(tmp_path / "clean"))}
     assert kinds == {CRASH_BEFORE, CRASH_AFTER, LOST_ANSWER, ERROR, UNAVAILABLE, FULL, PERMISSION}
 

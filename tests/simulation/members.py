@@ -243,7 +243,7 @@ class Life:
         )
 
     def rejoin(self) -> None:
-        """Join again after a request was refused because the member is no longer in the group."""
+        """Drop all partitions, and join the group again."""
         self.lose()
         self.join()
 

@@ -1,8 +1,8 @@
 """Detects a root that was replaced: restored from a copy, or deleted and created again, under a living client.
 
 A client knows the newest commit that it has read by its digest. As long as the stored log continues that history, the
-object at that number has this digest, or the boundary says that it was removed after a checkpoint had included it. Else
-the root holds another history, and nothing may be committed on top of it.
+object at that number has this digest, or the boundary says that it was removed after a checkpoint had included it.
+Otherwise the root holds another history, and nothing may be committed on top of it.
 
 Rules: reads only. One read proves nothing while a copy is being restored, and an empty root may be a disk that is not
 mounted. Not for: what a client does then (``commit_log``, ``commit_attempt``), checkpoints

@@ -77,6 +77,17 @@ def test_option_overrides_file_and_file_overrides_environment(
     assert both.out == f"Cluster ID: {ids['flag']}\n"
 
 
+def test_the_console_tools_take_the_root_from_a_property(
+    run: Run, cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("t")
+    monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER")
+    root = ["--topic", "t", "--command-property", f"bootstrap.servers={cluster.store.root}"]
+    assert run("console-producer", *root, stdin=b"a\n") == (0, "", "")
+    read = run("console-consumer", *root, "--from-beginning", "--timeout-ms", "0")
+    assert read == (0, "a\n", "Processed a total of 1 messages\n")
+
+
 def test_a_root_without_a_cluster_is_refused_with_the_command_to_create_one(run: Run, tmp_path: Path) -> None:
     result = run("topics", "--list", "--bootstrap-server", str(tmp_path))
     assert result.code == 1
