@@ -23,10 +23,6 @@ from sparklog.coordinator.offsets_topic import (
     PARTITIONS,
     RECORDS_PER_COMMIT,
     changes,
-    group_key,
-    offset_key,
-    offset_value,
-    partition_of,
     record_batch,
     runs,
 )
@@ -44,21 +40,7 @@ from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import State
 from sparklog.types import CREATE_TIME, EARLIEST, LATEST
 
-__all__ = [
-    "GROUP_KEY_VERSION",
-    "OFFSET_KEY_VERSIONS",
-    "PARTITIONS",
-    "RECORDS_PER_COMMIT",
-    "ConsumerReader",
-    "OffsetKey",
-    "OffsetValue",
-    "group_key",
-    "offset_key",
-    "offset_value",
-    "partition_of",
-    "read_key",
-    "read_value",
-]
+__all__ = ["GROUP_KEY_VERSION", "ConsumerReader", "OffsetKey", "OffsetValue", "read_key", "read_value"]
 
 _CACHED_COMMITS = 1024
 
