@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from sparklog.client.admin.base import Response, Result
+from sparklog.client.admin.base import ErrorClass, Response, Result, error_codes
 from sparklog.client.admin.brokers import BrokerAdmin
-from sparklog.client.admin.types import BrokerCondition, ElectionType, error_code, member_of
+from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
 from sparklog.coordinator.unclean_election import find_unclean_leader
 from sparklog.errors import (
     ElectionNotNeededError,
@@ -29,8 +29,6 @@ from sparklog.protocol.decide.moves import clear_throttle, propose_assignment, s
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
-
-ErrorClass = type[SparklogError]
 
 PartitionSpec = Mapping[str, Iterable[int]] | Iterable[str] | None
 """Partitions: ``{topic: [partition, …]}``, all partitions of a list of topics, or None for all."""
@@ -218,14 +216,8 @@ def _partitions_of(state: State, spec: PartitionSpec) -> Iterable[tuple[str, lis
 def _election_results(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Response]:
     topics: dict[str, list[Response]] = {}
     for partition in sorted(outcome):
-        error = outcome[partition]
-        topics.setdefault(partition.topic, []).append(
-            Response(
-                partition_id=partition.partition,
-                error_code=error_code(error),
-                error_message=None if error is None else error.message,
-            )
-        )
+        result = Response(partition_id=partition.partition, **error_codes(outcome[partition]))
+        topics.setdefault(partition.topic, []).append(result)
     return [Response(topic=topic, partition_result=results) for topic, results in topics.items()]
 
 

@@ -15,12 +15,14 @@ from contextlib import suppress
 from typing import Any
 
 from sparklog.client.admin.base import (
+    NO_TOPIC_ID,
     UNKNOWN_OPERATIONS,
     AdminBase,
     RequestOutcome,
     Response,
     Result,
     as_list,
+    error_codes,
     text_configs,
     warn_of,
 )
@@ -50,7 +52,6 @@ from sparklog.types import TopicPartition
 
 WAIT_SECONDS = 0.1
 """Seconds between two checks of ``wait_for_topics``, as in kafka-python."""
-_NO_ID = "A" * 22
 
 
 class TopicAdmin(AdminBase):
@@ -155,8 +156,8 @@ class TopicAdmin(AdminBase):
         results = [
             {
                 "name": None if isinstance(topic, uuid.UUID) else topic,
-                "topic_id": str(as_uuid(outcome.result or _NO_ID) if isinstance(topic, str) else topic),
-                **outcome.codes(),
+                "topic_id": str(as_uuid(outcome.result or NO_TOPIC_ID) if isinstance(topic, str) else topic),
+                **error_codes(outcome.error),
             }
             for topic, outcome in zip(wanted, outcomes, strict=True)
         ]
@@ -190,9 +191,8 @@ class TopicAdmin(AdminBase):
             raise_errors,
             all_or_none,
         )
-        return Response(
-            throttle_time_ms=0, results=[Response(name=outcome.name, **outcome.codes()) for outcome in outcomes]
-        )
+        results = [Response(name=outcome.name, **error_codes(outcome.error)) for outcome in outcomes]
+        return Response(throttle_time_ms=0, results=results)
 
     def delete_records(
         self,
@@ -386,13 +386,14 @@ def as_uuid(topic_id: str) -> uuid.UUID:
 
 def _deletion(partition: TopicPartition, outcome: RequestOutcome) -> Result:
     if outcome.error is not None:
-        return {"partition_index": partition[1], "low_watermark": -1, **outcome.codes()}
+        return {"partition_index": partition[1], "low_watermark": -1, **error_codes(outcome.error)}
     (low,) = outcome.result.values()
     return {"partition_index": partition[1], "low_watermark": low, "error_code": 0}
 
 
 def _creation_result(state: State, new: NewTopic, outcome: RequestOutcome) -> Result:
-    data: Result = {"name": new.name, "topic_id": str(as_uuid(outcome.result or _NO_ID)), **outcome.codes()}
+    topic_id = str(as_uuid(outcome.result or NO_TOPIC_ID))
+    data: Result = {"name": new.name, "topic_id": topic_id, **error_codes(outcome.error)}
     if outcome.error is not None:
         return {**data, "num_partitions": -1, "replication_factor": -1, "configs": {}}
     request = _to_request(state, new, outcome.result)
@@ -415,7 +416,7 @@ def _describe_topic(state: State, topic: str | uuid.UUID) -> Result:
         return {
             "error_code": error_code(error),
             "name": None if by_id else topic,
-            "topic_id": str(topic if by_id else as_uuid(_NO_ID)),
+            "topic_id": str(topic if by_id else as_uuid(NO_TOPIC_ID)),
             "is_internal": False,
             "partitions": [],
             "authorized_operations": None,

@@ -276,8 +276,6 @@ def _topic_names(topics: object) -> list[str]:
 
 
 def _compile(pattern: object) -> re.Pattern[str]:
-    if isinstance(pattern, re.Pattern):
-        return pattern
     try:
         return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
     except (re.error, TypeError) as error:
