@@ -89,13 +89,9 @@ class AdminBase:
             raise IllegalStateError("this AdminClient is closed; create a new one")
         return self._coordinator
 
-    def _state(self) -> State:
-        """Read and return the newest state of the cluster."""
-        return self._opened().refresh()
-
     def read_state(self) -> State:
         """Return the newest state of the cluster: all its topics, brokers, configs and groups at one version."""
-        return self._state()
+        return self._opened().refresh()
 
     def _submit_all(
         self,
@@ -130,11 +126,7 @@ class AdminBase:
                     outcomes.append(RequestOutcome(name, decision.result, None))
             return Decision(actions, outcomes)
 
-        outcomes: list[RequestOutcome]
-        if validate_only:
-            outcomes = decide_all(self._state()).result
-        else:
-            outcomes = self._opened().submit(decide_all)
+        outcomes = decide_all(self.read_state()).result if validate_only else self._opened().submit(decide_all)
         failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if raise_errors and failed is not None:
             raise failed

@@ -54,7 +54,7 @@ class ConfigAdmin(AdminBase):
             >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs=["retention.ms"])
             >>> configs = admin.describe_configs([orders], config_filter="all")
         """
-        state = self._state()
+        state = self.read_state()
         wanted = member_of(ConfigFilterType, config_filter)
         result: Configs = {}
         for resource in _resources(config_resources):
@@ -105,7 +105,7 @@ class ConfigAdmin(AdminBase):
         self, resource_types: Iterable[ConfigResourceType | str] | None = None
     ) -> dict[str, list[str]]:
         """Return the resources that have configs: the topics, and the brokers, which share those of the cluster."""
-        state = self._state()
+        state = self.read_state()
         wanted = [member_of(ConfigResourceType, kind) for kind in resource_types or ()]
         resources = {
             ConfigResourceType.TOPIC: sorted(state.topics),

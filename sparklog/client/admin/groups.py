@@ -86,7 +86,7 @@ class GroupAdmin(AdminBase):
                 "group_state": group.name_of_state,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for name, group in sorted(self.live_groups(self._state().groups).items())
+            for name, group in sorted(self.live_groups(self.read_state().groups).items())
             if not wanted_states or GroupState(group.name_of_state) in wanted_states
         ]
 
@@ -100,7 +100,7 @@ class GroupAdmin(AdminBase):
 
         Members whose process died are left out after their session timeout.
         """
-        existing, names = self._state().groups, list(dict.fromkeys(as_list(group_ids, "group_ids")))
+        existing, names = self.read_state().groups, list(dict.fromkeys(as_list(group_ids, "group_ids")))
         groups = self.live_groups({name: existing[name] for name in names if name in existing})
         return {name: _group_data(name, groups.get(name)) for name in names}
 
@@ -136,7 +136,7 @@ class GroupAdmin(AdminBase):
         A member that is still alive notices at its next poll, and rejoins.
         """
         coordinator = self._opened()
-        group = self._state().groups.get(group_id, states.GroupState())
+        group = self.read_state().groups.get(group_id, states.GroupState())
         names_by_id: dict[str, str] = {}
         results: dict[str, ErrorClass] = {}
         reasons: list[str] = []
@@ -173,7 +173,7 @@ class GroupAdmin(AdminBase):
         if isinstance(group_specs, str):
             group_specs = [group_specs]
         specs = dict(group_specs) if isinstance(group_specs, Mapping) else dict.fromkeys(group_specs)
-        state = self._state()
+        state = self.read_state()
         result: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for name, partitions in specs.items():
             offsets = state.committed_offsets(name)
@@ -194,7 +194,7 @@ class GroupAdmin(AdminBase):
         Raises InvalidArgumentError for an invalid offset, and with ``raise_errors`` UnknownTopicOrPartitionError and
         UnknownMemberIdError; then nothing is committed.
         """
-        state = self._state()
+        state = self.read_state()
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
         for partition, position in offsets.items():
@@ -243,7 +243,7 @@ class GroupAdmin(AdminBase):
         A time after the last record is the latest offset. Raises UnknownTopicOrPartitionError, and
         NoOffsetForPartitionError where there is no committed offset to shift.
         """
-        state = self._state()
+        state = self.read_state()
         before = state.committed_offsets(group_id)
         to_look_up = {
             partition: spec
@@ -302,7 +302,7 @@ class GroupAdmin(AdminBase):
         member_of(IsolationLevel, isolation_level)
         from sparklog.client.consumer.offsets_topic import ConsumerReader  # readers take long to import
 
-        state = self._state()
+        state = self.read_state()
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
         with ConsumerReader(self._opened()) as reader:
             for (topic, number), spec in topic_partition_specs.items():

@@ -51,7 +51,7 @@ class ReplicaAdmin(BrokerAdmin):
         A location that failed its checks or does not answer has error code 56 and no topics; ``error_message`` says why
         it did not answer. Raises UnknownTopicOrPartitionError.
         """
-        state = self._state()
+        state = self.read_state()
         wanted = sorted(state.brokers) if brokers is None else list(brokers)
         for number in wanted:
             if number not in state.brokers:
@@ -78,7 +78,7 @@ class ReplicaAdmin(BrokerAdmin):
         UnknownTopicOrPartitionError after the other elections; ElectionNotNeededError is not raised.
         """
         kind = member_of(ElectionType, election_type)
-        state = self._state()
+        state = self.read_state()
         wanted = [(topic, number) for topic, numbers in _partitions_of(state, topic_partitions) for number in numbers]
         if kind is ElectionType.PREFERRED:
             outcome = self._opened().submit(partial(elect_preferred, partitions=wanted))
@@ -160,7 +160,7 @@ class ReplicaAdmin(BrokerAdmin):
         Raises UnknownTopicOrPartitionError, and InvalidReplicaAssignmentError for brokers that do not exist, are
         cordoned, or are too few.
         """
-        state = self._state()
+        state = self.read_state()
         proposals = [propose_assignment(state, topic, brokers) for topic in topics]
         return {partition: replicas for proposal in proposals for partition, replicas in proposal.items()}
 
@@ -182,7 +182,7 @@ class ReplicaAdmin(BrokerAdmin):
                 "adding_replicas": list(reassignment.adding),
                 "removing_replicas": list(reassignment.removing),
             }
-            for partition, reassignment in reassignments(self._state(), wanted).items()
+            for partition, reassignment in reassignments(self.read_state(), wanted).items()
         }
 
     def alter_replica_log_dirs(self, replica_assignments: object) -> NoReturn:

@@ -63,7 +63,7 @@ class TopicAdmin(AdminBase):
         >>> admin.list_topics()
         ['orders']
         """
-        return sorted(self._state().topics)
+        return sorted(self.read_state().topics)
 
     def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Result]:
         """Return partitions and replicas of these topics, by name or id, or of all; a missing topic has an error code.
@@ -71,7 +71,7 @@ class TopicAdmin(AdminBase):
         >>> [(topic["name"], len(topic["partitions"])) for topic in admin.describe_topics(["orders"])]
         [('orders', 1)]
         """
-        state = self._state()
+        state = self.read_state()
         if topics is None:
             return [_topic_data(state, state.topics[name]) for name in sorted(state.topics)]
         return [_describe_topic(state, topic) for topic in as_list(topics, "topics")]
@@ -144,7 +144,7 @@ class TopicAdmin(AdminBase):
             []
         """
         wanted = as_list(topics, "topics")
-        names = _existing_names(self._state(), wanted)
+        names = _existing_names(self.read_state(), wanted)
         with prepare_deletion(self._opened(), names) as delete_topic:
             outcomes = self._submit_all(
                 [str(topic) for topic in wanted],
@@ -238,7 +238,7 @@ class TopicAdmin(AdminBase):
         clock = self._opened().log.clock
         deadline = clock.monotonic() + timeout_ms / 1000
         while True:
-            topics = self._state().topics
+            topics = self._opened().refresh().topics
             missing = [name for name in names if name not in topics]
             if not missing:
                 return
@@ -254,7 +254,7 @@ class TopicAdmin(AdminBase):
         """Return a page of partitions of these topics; pass its ``next_cursor`` as ``cursor`` to get the next page."""
         if response_partition_limit < 1:
             raise InvalidArgumentError(f"response_partition_limit={response_partition_limit!r}: give at least 1")
-        state = self._state()
+        state = self.read_state()
         after = (cursor["topic_name"], cursor["partition_index"]) if cursor else ("", 0)
         left = response_partition_limit
         described: list[Result] = []

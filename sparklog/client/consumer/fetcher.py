@@ -265,14 +265,11 @@ class ReadAhead:
 
     def _count_rows(self, enough: int) -> int:
         """Return how many records can be taken; stops counting at ``enough``."""
-        rows: int = 0
-        for stream in self.streams.values():
-            if stream.paused:
-                continue
-            for chunk in stream.chunks:
-                rows += int(chunk.batches.batch.num_rows)
-                if rows >= enough:
-                    return rows
+        rows = 0
+        for chunk in (chunk for stream in self.streams.values() if not stream.paused for chunk in stream.chunks):
+            rows += int(chunk.batches.batch.num_rows)
+            if rows >= enough:
+                break
         return rows
 
     def _ready(self) -> bool:
@@ -332,8 +329,7 @@ class ReadAhead:
                 continue
             if self._check_for_commits(pause):
                 pause = self._config.tail_backoff
-                continue
-            if not self._wait_for_stream(pause):
+            elif not self._wait_for_stream(pause):
                 pause = min(pause * 1.5, self._config.tail_backoff_max)
 
     def _wait_for_stream(self, seconds: float) -> bool:

@@ -17,9 +17,6 @@ from sparklog.client.metrics import Metrics, Sensor
 from sparklog.client.request_metrics import ClientMetrics
 from sparklog.clock import Clock
 
-NEVER = -1.0
-"""The value of ``last-heartbeat-seconds-ago`` before the first one, as in Kafka's Java client."""
-
 
 class ConsumerMetrics(ClientMetrics):
     """Collects the metrics of one consumer."""
@@ -127,7 +124,9 @@ class ConsumerMetrics(ClientMetrics):
         sensor.record((self._clock.monotonic() - start) * 1000)
 
     def _since_heartbeat(self) -> float:
-        return NEVER if self._last_heartbeat is None else self._clock.monotonic() - self._last_heartbeat
+        if self._last_heartbeat is None:
+            return -1.0  # as in Kafka's Java client
+        return self._clock.monotonic() - self._last_heartbeat
 
     def _assigned_partitions(self) -> int:
         return len(self._subscription.positions)

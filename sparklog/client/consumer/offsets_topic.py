@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 from sparklog.client.reader import Bounds, Fetched, LogReader
@@ -104,7 +104,8 @@ class ConsumerReader(LogReader):
         self._first_version = -1
         self._last_scanned = -1
         self._versions: dict[int, list[int]] = {}
-        self._cache: OrderedDict[int, Commit] = OrderedDict()
+        load = lru_cache(_CACHED_COMMITS)
+        self._load_commit = load(lambda version: next(coordinator.log.commits(version, version)))
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, 0 if it does not exist."""
@@ -239,16 +240,10 @@ class ConsumerReader(LogReader):
 
     def _read_commit(self, version: int) -> Commit | None:
         """Return a commit, or None if it was removed, being below the boundary."""
-        commit = self._cache.get(version)
-        if commit is None:
-            try:
-                commit = next(self._coordinator.log.commits(version, version))
-            except ObjectNotFoundError:
-                self._read_log_start()
-                if version >= self._first_version:
-                    raise
-                return None
-            self._cache[version] = commit
-            if len(self._cache) > _CACHED_COMMITS:
-                self._cache.popitem(last=False)
-        return commit
+        try:
+            return self._load_commit(version)
+        except ObjectNotFoundError:
+            self._read_log_start()
+            if version >= self._first_version:
+                raise
+            return None
