@@ -104,8 +104,7 @@ class ConsumerReader(LogReader):
         self._first_version = -1
         self._last_scanned = -1
         self._versions: dict[int, list[int]] = {}
-        load = lru_cache(_CACHED_COMMITS)
-        self._load_commit = load(lambda version: next(coordinator.log.commits(version, version)))
+        self._load_commit = lru_cache(_CACHED_COMMITS)(lambda version: next(coordinator.log.commits(version, version)))
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, 0 if it does not exist."""
