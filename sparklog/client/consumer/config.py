@@ -35,6 +35,7 @@ from sparklog.client.consumer.assignors import (
     RoundRobinPartitionAssignor,
     overrides_assign,
 )
+from sparklog.client.metrics import MetricSettings, metric_settings
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.group.start_offset import EARLIEST, LATEST, NONE
@@ -98,12 +99,7 @@ DURATION_RESET = "by_duration"
 
 _RESETS = {"smallest": EARLIEST, "largest": LATEST}
 _DURATION = re.compile(r"\Aby_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z", re.IGNORECASE)
-_CLASS_NAMES = {
-    "range": "range",
-    "roundrobin": "roundrobin",
-    "sticky": "sticky",
-    "cooperativesticky": "cooperative-sticky",
-}
+_CLASS_NAMES = {name.replace("-", ""): name for name in ASSIGNORS}
 
 
 @dataclass(frozen=True)
@@ -137,6 +133,8 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int
     max_poll_interval: float
     max_poll_records: int
+    metric_group_prefix: str
+    metrics: MetricSettings
     request_timeout: float
     reset: OffsetReset
     retry_backoff: float
@@ -193,6 +191,8 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         max_partition_fetch_bytes=number("max_partition_fetch_bytes", 1),
         max_poll_interval=seconds("max_poll_interval_ms", 1),
         max_poll_records=number("max_poll_records", 1),
+        metric_group_prefix=_metric_group_prefix(arguments["metric_group_prefix"]),
+        metrics=metric_settings("Consumer", arguments),
         request_timeout=seconds("request_timeout_ms"),
         reset=_reset(arguments["auto_offset_reset"]),
         retry_backoff=seconds("retry_backoff_ms"),
@@ -247,6 +247,12 @@ def _group_id(arguments: Mapping[str, object]) -> str:
     if value is None or (isinstance(value, str) and value):
         return value or ""
     raise _invalid_argument("group_id", arguments["group_id"], "give a name, or omit it")
+
+
+def _metric_group_prefix(given: object) -> str:
+    if not isinstance(given, str) or not given:
+        raise _invalid_argument("metric_group_prefix", given, "give a non-empty string")
+    return given
 
 
 def _callback(given: object) -> Callable[..., object] | None:
