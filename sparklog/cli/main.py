@@ -60,9 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_help())
         return 0 if arguments else 1
     if arguments[0] == "--version":
-        from sparklog import __version__
+        from sparklog.cli.arguments.parser import VERSION
 
-        print(f"{__version__} (sparklog)")
+        print(VERSION)
         return 0
     if arguments[0] not in COMMANDS:
         return _reject_unknown_command(arguments[0])
@@ -119,9 +119,10 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     debug = debug or "--debug" in arguments
     parser.set_logging(debug)
     prefix = getattr(command, "ERROR_PREFIX", "")
-    failed = int(getattr(command, "FAILURE_EXIT_CODE", 1))
+    invalid: int = getattr(command, "FAILURE_EXIT_CODE", 1)
+    failed = invalid
     if parser.use_kafka_exit_codes() or "--kafka-exit-codes" in arguments:
-        failed = int(getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed))
+        failed = getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed)
     try:
         with parser.optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)):
             code: int = command.run(command.parser().parse(arguments))
@@ -129,11 +130,12 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         return code
     except SystemExit as finished:  # --help and --version
         return finished.code if isinstance(finished.code, int) else 0
+    except parser.CommandError as error:
+        parser.complain(f"{prefix}{error}")
     except parser.UsageError as error:
-        parser.complain(f"{prefix if error.prefixed else ''}{error}")
-        if not error.prefixed:
-            parser.complain(f"`sparklog {name} --help` lists the options.")
-            return int(getattr(command, "FAILURE_EXIT_CODE", 1))
+        parser.complain(str(error))
+        parser.complain(f"`sparklog {name} --help` lists the options.")
+        return invalid
     except SparklogError as error:
         if debug:
             raise
@@ -148,5 +150,5 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
             raise
         what = f"unexpected {type(error).__name__}: {parser.explain(error)}"
         parser.complain(f"{prefix}{what}; `sparklog --debug {name} …` shows where")
-        return int(getattr(command, "FAILURE_EXIT_CODE", 1))
+        return invalid
     return failed

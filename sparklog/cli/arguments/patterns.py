@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import UsageError
+from sparklog.cli.arguments.parser import CommandError, UsageError
 from sparklog.protocol.names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def topic_and_partitions(topic: str | None, partitions: str | None) -> Partition
     wanted: set[int] = set()
     for part in (partitions or "").split(",") if partitions else []:
         if not part.strip().isascii() or not part.strip().isdigit():
-            raise UsageError(
-                f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}",
-                prefixed=True,
+            raise CommandError(
+                f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
             )
         wanted.add(int(part))
     return lambda name, partition: bool(pattern.fullmatch(name)) and (not wanted or partition in wanted)
@@ -72,7 +71,7 @@ def topic_and_partitions(topic: str | None, partitions: str | None) -> Partition
 def _parse_rule(text: str) -> PartitionFilter:
     match = _RULE.match(text)
     if match is None:
-        raise UsageError(f"Invalid rule specification: {text}", prefixed=True)
+        raise CommandError(f"Invalid rule specification: {text}")
     name, single, lower, upper = match.groups()
     pattern = topic_pattern(name or ".*")
     if single:

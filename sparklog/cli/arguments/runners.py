@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, parse_pairs, plural_s, refuse_together
+from sparklog.cli.arguments.parser import (
+    CommandError,
+    CommandParser,
+    UsageError,
+    parse_pairs,
+    plural_s,
+    refuse_together,
+)
 
 if TYPE_CHECKING:
     from sparklog.maintenance.runner import TaskRunner
@@ -72,9 +79,8 @@ def _import_spark() -> tuple[Any, Any]:
     try:
         return importlib.import_module("sparklog.spark.session"), importlib.import_module("sparklog.spark.jobs.runner")
     except ImportError as error:
-        raise UsageError(
-            f"--distributed needs Spark, and {sys.executable} lacks {error.name}: pip install 'sparklog[spark]'",
-            prefixed=True,
+        raise CommandError(
+            f"--distributed needs Spark, and {sys.executable} lacks {error.name}: pip install 'sparklog[spark]'"
         ) from error
 
 

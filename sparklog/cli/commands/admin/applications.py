@@ -24,7 +24,6 @@ def parser() -> CommandParser:
         "sparklog applications --bootstrap-server /data/log --list",
         "(--list | --delete --application ID) [OPTIONS]",
     )
-    options.add_connection()
     options.add_switch("--list", "list the applications")
     options.add_switch("--delete", "forget applications: a write that they repeat is then stored twice")
     options.add_values("--application", "ID", "--delete: the application, repeatable")

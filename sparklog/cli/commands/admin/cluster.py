@@ -50,7 +50,6 @@ def parser() -> CommandParser:
         "|".join(ACTIONS) + " [OPTIONS]",
     )
     options.add_actions(ACTIONS)
-    options.add_connection()
     options.add_switch("--if-not-exists", "create: succeed without effect if there is a cluster")
     options.add_value("--to", "URL", "mirror, promote: the location of the mirror")
     options.add_switch("--force", "promote: even if the root does not answer, so that commits may be lost")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, given, require
+from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageError, connect_admin, given, require
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.types import printable
 
@@ -28,7 +28,6 @@ def parser() -> CommandParser:
         "  unclean    a replica that is out of sync, if none in sync can lead: the records that it lacks are lost",
         "sparklog leader-election --bootstrap-server /data/log --election-type preferred --all-topic-partitions",
     )
-    options.add_connection()
     options.add_value("--election-type", "TYPE", "preferred or unclean")
     options.add_value("--topic", "TOPIC", "the topic, with --partition")
     options.add_number("--partition", "N", "the partition")
@@ -55,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     result = ElectionResult(election_type=kind, partitions=outcomes)
     print_document(result, options.json, map(printable, _lines(result)))
     if failed := sum(partition.outcome == "failed" for partition in outcomes):
-        raise UsageError(f"{failed} replica(s) could not be elected", prefixed=True)
+        raise CommandError(f"{failed} replica(s) could not be elected")
     return 0
 
 
@@ -84,7 +83,7 @@ def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None
     file = read_json(options.path_to_json_file, FILE_FLAG, ElectionFile)
     partitions = read_partitions(file.partitions, "Replica election data contains duplicate partitions")
     if not partitions:
-        raise UsageError("Replica election data is empty", prefixed=True)
+        raise CommandError("Replica election data is empty")
     by_topic: dict[str, list[int]] = {}
     for topic, number in partitions:
         by_topic.setdefault(topic, []).append(number)

@@ -8,7 +8,7 @@ committed. ``forget``, which Kafka's tool lacks, removes a transactional id.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, require_action
@@ -47,7 +47,6 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_actions(FLAGS)
-    options.add_connection()
     options.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="the transactional id")
     options.add_value("--transactional-id-pattern", "REGEX", "list: only ids that match this regular expression")
     options.add_number("--duration-filter", "MS", "list: only transactions that run longer")
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options, action)
     act = {
         "list": _list, "describe": _describe, "describe-producers": _describe_producers, "find-hanging": _find_hanging,
-        "abort": _abort, "force-terminate": _force_terminate, "forget": _forget,
+        "abort": _abort, "force-terminate": _change, "forget": _change,
     }[action]  # fmt: skip
     with connect_admin(options) as admin:
         return act(admin, options)
@@ -208,21 +207,14 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> int:
     return 1
 
 
-def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> int:
-    return _change(admin.fence_producers, "force terminate", options.transactional_id)
-
-
-def _forget(admin: AdminClient, options: argparse.Namespace) -> int:
-    return _change(admin.forget_transactional_ids, "forget", options.transactional_id)
-
-
-def _change(change: Callable[[list[str]], None], verb: str, name: str) -> int:
+def _change(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.errors import NotFoundError
 
+    name, is_forgotten = options.transactional_id, options.action == "forget"
     try:
-        change([name])
+        (admin.forget_transactional_ids if is_forgotten else admin.fence_producers)([name])
     except NotFoundError as error:
-        complain(f"Failed to {verb} transactionalId `{name}`: {error}")
+        complain(f"Failed to {'forget' if is_forgotten else 'force terminate'} transactionalId `{name}`: {error}")
         return 1
     return 0
 

@@ -20,6 +20,7 @@ from sparklog.cli.arguments.parser import (
     connect,
     given,
     parse_pairs,
+    read_command_config,
     read_properties_file,
     silence_output,
 )
@@ -59,50 +60,42 @@ def parser() -> CommandParser:
         "      --formatter-property print.key=true --formatter-property print.offset=true",
         "(--topic TOPIC | --include REGEX) [OPTIONS]",
     )
-    options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
-    options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
-    options.add_argument("--partition", metavar="N", type=int, help="read only this partition, from its end")
-    options.add_argument("--offset", metavar="N|earliest|latest", help="where to start in --partition (latest)")
-    options.add_argument("--from-beginning", action="store_true", help="start with the earliest records")
-    options.add_argument("--max-messages", metavar="N", type=int, help="stop after N records")
-    options.add_argument("--timeout-ms", metavar="MS", type=int, help="stop after this time without records")
-    options.add_argument("--skip-message-on-error", action="store_true", help="skip records that cannot be formatted")
-    options.add_argument(
+    options.add_value("--topic", "TOPIC", "the topic to read")
+    options.add_value("--include", "REGEX", "read all topics that match this regular expression")
+    options.add_number("--partition", "N", "read only this partition, from its end")
+    options.add_value("--offset", "N|earliest|latest", "where to start in --partition (latest)")
+    options.add_switch("--from-beginning", "start with the earliest records")
+    options.add_number("--max-messages", "N", "stop after N records")
+    options.add_number("--timeout-ms", "MS", "stop after this time without records")
+    options.add_switch("--skip-message-on-error", "skip records that cannot be formatted")
+    options.add_values(
         "--formatter-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="fields of a line: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key "
+        "NAME=VALUE",
+        "fields of a line: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key "
         "(all false), print.value (true), key.separator (tab), line.separator, headers.separator, null.literal, "
         "key.deserializer, value.deserializer, headers.deserializer",
     )
     options.add_deprecated("--property", "--formatter-property", metavar="NAME=VALUE", action="append")
-    options.add_argument("--formatter-config", metavar="FILE", help="a properties file with formatter properties")
-    options.add_argument(
+    options.add_value("--formatter-config", "FILE", "a properties file with formatter properties")
+    options.add_value(
         "--formatter",
-        metavar="CLASS",
-        default="DefaultMessageFormatter",
-        help="DefaultMessageFormatter (default), LoggingMessageFormatter, NoOpMessageFormatter; for __consumer_offsets "
+        "CLASS",
+        "DefaultMessageFormatter (default), LoggingMessageFormatter, NoOpMessageFormatter; for __consumer_offsets "
         "OffsetsMessageFormatter, GroupMetadataMessageFormatter",
+        default="DefaultMessageFormatter",
     )
-    options.add_argument("--key-deserializer", metavar="CLASS", help="Kafka's class, such as LongDeserializer")
-    options.add_argument("--value-deserializer", metavar="CLASS", help="the same for values")
-    options.add_argument(
-        "--command-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="auto.offset.reset, exclude.internal.topics; with --group also max.poll.records and so on",
-    )
+    options.add_value("--key-deserializer", "CLASS", "Kafka's class, such as LongDeserializer")
+    options.add_value("--value-deserializer", "CLASS", "the same for values")
+    settings = "auto.offset.reset, exclude.internal.topics; with --group also max.poll.records and so on"
+    options.add_values("--command-property", "NAME=VALUE", settings)
     options.add_deprecated("--consumer-property", "--command-property", metavar="NAME=VALUE", action="append")
     options.add_deprecated("--consumer.config", "--command-config", metavar="FILE")
-    options.add_argument("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
-    options.add_argument("--group", metavar="GROUP", help="read as a member of this group and commit its offsets")
-    options.add_argument(
+    options.add_switch("--enable-systest-events", "print shutdown_complete at the end")
+    options.add_value("--group", "GROUP", "read as a member of this group and commit its offsets")
+    options.add_value(
         "--isolation-level",
-        metavar="LEVEL",
-        help="read_committed or read_uncommitted: the same here, since open transactions are never visible",
+        "LEVEL",
+        "read_committed or read_uncommitted: the same here, since open transactions are never visible",
     )
     return options
 
@@ -148,7 +141,7 @@ def _check_isolation(options: argparse.Namespace, properties: dict[str, str]) ->
 
 def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
     """Return the group id, empty without one. Raises UsageError."""
-    file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    file = read_command_config(options)
     group_ids = {options.group, properties.get("group.id"), file.get("group.id")} - {None}
     if len(group_ids) > 1:
         quoted = ", ".join(f"'{group_id}'" for group_id in sorted(group_ids))

@@ -59,7 +59,6 @@ def parser() -> CommandParser:
         "      --reader-property parse.key=true --reader-property key.separator=:",
         "--topic TOPIC [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic to send to")
     options.add_values(
         "--reader-property",

@@ -47,7 +47,6 @@ def parser() -> CommandParser:
         "--topic TOPIC --num-records N --producer-acks 1|all --record-size BYTES [OPTIONS]",
     )
     options.add_argument("positionals", nargs="*", help=argparse.SUPPRESS)
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic, created with one partition if it does not exist")
     options.add_number("--num-records", "N", "how many records")
     options.add_value("--producer-acks", "ACKS", "1 (the leader), or all replicas in sync (all, -1)")

@@ -26,7 +26,6 @@ def parser() -> CommandParser:
         "sparklog verifiable-producer --bootstrap-server /data/log --topic orders --max-messages 1000",
         "--topic TOPIC [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic to send to")
     options.add_number("--max-messages", "N", "send N records (-1: until stopped)", default=-1)
     options.add_number("--throughput", "N", "at most N records per second (-1: no limit)", default=-1)

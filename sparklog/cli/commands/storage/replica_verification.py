@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, say
+from sparklog.cli.arguments.parser import CommandError, CommandParser, bootstrap_server, complain, say
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
 
@@ -35,7 +35,6 @@ def parser() -> CommandParser:
         "differences and the lag of replicas. Exit code 1 if there are differences.",
         "sparklog replica-verification --bootstrap-server /data/log --topics-include 'orders.*'",
     )
-    options.add_connection()
     options.add_value("--broker-list", "ROOT", "same as --bootstrap-server")
     options.add_value("--topics-include", "REGEX", "topics, by a regular expression (all)", default=".*")
     options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N", type=int)
@@ -55,10 +54,9 @@ def run(options: argparse.Namespace) -> int:
     coordinator = open_cluster(root, storage_options)
     topics = matching_topics(coordinator.state.topics, options.topics_include, False)
     if not topics:
-        raise UsageError(
+        raise CommandError(
             f"No topics found. --topics-include {options.topics_include!r}, if specified, is either filtering out all "
-            "topics or there is no topic.",
-            prefixed=True,
+            "topics or there is no topic."
         )
     if not options.json:
         _say(coordinator, "verification process is started")
