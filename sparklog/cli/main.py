@@ -19,7 +19,7 @@ from types import ModuleType
 
 from sparklog.cli.commands import COMMANDS, load_command
 from sparklog.config.environment import DEBUG_VARIABLE, KAFKA_EXIT_CODES_VARIABLE, is_enabled
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidConfigurationError, SparklogError
 
 HELP = """\
 usage: sparklog COMMAND [OPTIONS]
@@ -57,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["help"] and len(arguments) > 1:  # `help topics` is `topics --help`
         arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(_help())
+        names = "\n".join(f"  {name:<21}{description}" for name, description in COMMANDS.items())
+        print(HELP.format(commands=names))
         return 0 if arguments else 1
     if arguments[0] == "--version":
         from sparklog.cli.arguments.parser import VERSION
@@ -68,10 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _reject_unknown_command(arguments[0])
     name = arguments.pop(0)
     return _run(load_command(name), name, arguments, debug)
-
-
-def _help() -> str:
-    return HELP.format(commands="\n".join(f"  {name:<21}{description}" for name, description in COMMANDS.items()))
 
 
 def _reject_unknown_command(name: str) -> int:
@@ -114,7 +111,6 @@ def _open_closed_streams() -> None:
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
     from sparklog.cli.arguments import parser
-    from sparklog.errors import SparklogError
 
     debug = debug or "--debug" in arguments
     parser.set_logging(debug)

@@ -204,7 +204,7 @@ def _define_topic_default(definition: ConfigDef, synonym: Synonym) -> ConfigDef:
     doc = definition.doc
     if synonym.name != definition.name:
         doc = f"{doc.rstrip('.')} (default of {definition.name}{_UNITS[synonym.unit]})."
-    default = replace(definition, name=synonym.name, default=synonym.default, doc=doc, synonyms=definition.synonyms)
+    default = replace(definition, name=synonym.name, default=synonym.default, doc=doc)
     if definition.name == "retention.ms":
         default = replace(default, minimum=1, also=-1)  # Kafka's KafkaConfig.validateValues
     return default if synonym.unit == 1 else replace(default, kind="int")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
@@ -280,17 +280,16 @@ def _quote(value: object) -> str:
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
 
 
-def cluster_chain(synonyms: Iterable[Synonym], cluster: Mapping[str, str]) -> list[ConfigSynonym]:
+def cluster_chain(synonyms: Sequence[Synonym], cluster: Mapping[str, str]) -> list[ConfigSynonym]:
     """Return the cluster's values under these names: first those that are set, then the defaults, each in order."""
-    ordered = list(synonyms)
     chain = [
         ConfigSynonym(DYNAMIC_DEFAULT_BROKER_CONFIG, synonym.name, cluster[synonym.name])
-        for synonym in ordered
+        for synonym in synonyms
         if synonym.name in cluster
     ]
     chain += [
         ConfigSynonym(DEFAULT_CONFIG, synonym.name, synonym.default)
-        for synonym in ordered
+        for synonym in synonyms
         if synonym.default is not None
     ]
     return chain

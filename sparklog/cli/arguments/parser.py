@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparklog import __version__
 from sparklog.config.environment import KAFKA_EXIT_CODES_VARIABLE, ROOT_VARIABLE, default_root, is_enabled
+from sparklog.errors import SparklogError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
 
@@ -110,9 +111,9 @@ def use_kafka_exit_codes(options: argparse.Namespace | None = None) -> bool:
     return getattr(options, "kafka_exit_codes", False) or is_enabled(KAFKA_EXIT_CODES_VARIABLE)
 
 
-def failure_code(options: argparse.Namespace, kafka_code: int = 0) -> int:
-    """Return the exit code of a command that failed in whole or in part: 1, or that of Kafka's tool."""
-    return kafka_code if use_kafka_exit_codes(options) else 1
+def failure_code(options: argparse.Namespace) -> int:
+    """Return the exit code of a command that failed in whole or in part: 1, or 0 as Kafka's tool."""
+    return 0 if use_kafka_exit_codes(options) else 1
 
 
 def silence_output() -> None:
@@ -349,7 +350,6 @@ def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, str]:
 def read_properties_file(path: str, flag: str) -> dict[str, str]:
     """Read the .properties file that an option names. Raises UsageError if it cannot be read."""
     from sparklog.config.properties import read_properties
-    from sparklog.errors import SparklogError
 
     try:
         return dict(read_properties(path))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, say
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
+from sparklog.errors import NotFoundError
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -40,8 +41,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--application can't be used with --list")
     if options.delete and options.json:
         raise UsageError("--json can't be used with --delete")
-    from sparklog.errors import NotFoundError
-
     with connect_admin(options) as admin:
         if options.list:
             _list(admin, options.json)

@@ -23,6 +23,8 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.clock import SystemClock
+from sparklog.errors import ClusterAlreadyExistsError
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -80,7 +82,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _create(options: argparse.Namespace) -> None:
     from sparklog.coordinator import create_cluster
-    from sparklog.errors import ClusterAlreadyExistsError
 
     root, storage_options = bootstrap_server(options)
     try:
@@ -97,7 +98,6 @@ def _create(options: argparse.Namespace) -> None:
 
 def _mirror(options: argparse.Namespace) -> None:
     root, storage_options = bootstrap_server(options)
-    from sparklog.clock import SystemClock
     from sparklog.maintenance.replicas.mirror import mirror
     from sparklog.store.open import open_store
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandError, CommandParser, complain, connect_admin, given
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.errors import InvalidArgumentError
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("--topic-partitions cannot be used with --topic or --partitions")
     time = _parse_time(options.time)
     matches = _parse_filter(options)
-    from sparklog.errors import InvalidArgumentError
-
     with connect_admin(options) as admin:
         partitions = _matching_partitions(admin, options, matches)
         if not partitions:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageError, connect_admin, given, require
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.errors import ElectionNotNeededError
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 FILE_FLAG = "--path-to-json-file"
 SCOPES = ("topic", "all-topic-partitions", "path-to-json-file")
-PREFERRED: Literal["PREFERRED"] = "PREFERRED"
-UNCLEAN: Literal["UNCLEAN"] = "UNCLEAN"
+ElectionKind = Literal["PREFERRED", "UNCLEAN"]
+KINDS: Mapping[str, ElectionKind] = {"preferred": "PREFERRED", "unclean": "UNCLEAN"}
 
 
 def parser() -> CommandParser:
@@ -58,10 +59,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
+def _check(options: argparse.Namespace) -> ElectionKind:
     require(options, "election-type")
-    kind = options.election_type.upper()
-    if kind not in (PREFERRED, UNCLEAN):
+    kind = KINDS.get(options.election_type.lower())
+    if kind is None:
         raise UsageError(f"invalid --election-type {options.election_type}: must be preferred or unclean")
     if sum(given(options, name) for name in SCOPES) != 1:
         raise UsageError(f"One and only one of the following options is required: {', '.join(SCOPES)}")
@@ -69,7 +70,7 @@ def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
         raise UsageError("Missing required option(s): partition")
     if options.topic is None and options.partition is not None:
         raise UsageError("Option partition is only allowed if topic is used")
-    return PREFERRED if kind == PREFERRED else UNCLEAN
+    return kind
 
 
 def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None:
@@ -92,7 +93,6 @@ def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None
 
 def _outcome(topic: str, result: Mapping[str, Any]) -> ElectionOutcome:
     from sparklog.cli.output.documents import ElectionOutcome
-    from sparklog.errors import ElectionNotNeededError
 
     code = result["error_code"]
     return ElectionOutcome(

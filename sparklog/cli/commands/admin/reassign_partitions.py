@@ -26,12 +26,12 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document, print_json
+from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
     from sparklog.cli.arguments.json_files import ReplicasOf
     from sparklog.cli.output.documents import ReassignmentDetails, ReassignmentStatus
-    from sparklog.errors import SparklogError
     from sparklog.protocol.state import State
 
 ERROR_PREFIX = "Error: "
@@ -250,7 +250,6 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _status(move: ReplicasOf, state: State, is_moving: bool) -> ReassignmentStatus:
     from sparklog.cli.output.documents import ReassignmentStatus
-    from sparklog.errors import UnknownTopicOrPartitionError
 
     replicas: list[int] = []
     with suppress(UnknownTopicOrPartitionError):

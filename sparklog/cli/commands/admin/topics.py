@@ -21,6 +21,8 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.errors import TopicAlreadyExistsError
+from sparklog.protocol.names import validate_written_topic
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -133,8 +135,6 @@ def _check(options: argparse.Namespace) -> str:
 
 def _create(options: argparse.Namespace, admin: AdminClient) -> int:
     from sparklog.client.admin.types import NewTopic
-    from sparklog.errors import TopicAlreadyExistsError
-    from sparklog.protocol.names import validate_written_topic
 
     name, factor, partitions = options.topic, options.replication_factor, options.partitions
     if factor is not None and not 1 <= factor <= 32767:

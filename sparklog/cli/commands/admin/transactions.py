@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, require_action
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
+from sparklog.errors import NotFoundError, UnknownTopicOrPartitionError
+from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -116,8 +118,6 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
-    from sparklog.errors import NotFoundError
-
     name = options.transactional_id
     try:
         description = admin.describe_transactions([name])[name]
@@ -147,9 +147,6 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
-    from sparklog.errors import UnknownTopicOrPartitionError
-    from sparklog.types import TopicPartition
-
     partition = TopicPartition(options.topic, options.partition)
     try:
         description = admin.describe_producers([partition])[partition]
@@ -181,7 +178,6 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
 
 def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.client.admin.transactions import NOTHING_HANGS
-    from sparklog.types import TopicPartition
 
     if options.topic is not None:  # raise an error if the partition does not exist, as Kafka's tool does
         admin.describe_producers([TopicPartition(options.topic, options.partition or 0)])
@@ -208,8 +204,6 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _change(admin: AdminClient, options: argparse.Namespace) -> int:
-    from sparklog.errors import NotFoundError
-
     name, is_forgotten = options.transactional_id, options.action == "forget"
     try:
         (admin.forget_transactional_ids if is_forgotten else admin.fence_producers)([name])

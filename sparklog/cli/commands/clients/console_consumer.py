@@ -25,6 +25,7 @@ from sparklog.cli.arguments.parser import (
     silence_output,
 )
 from sparklog.errors import InvalidRecordError
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, validate_topic_name
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.console_source import GroupSource, Selection
@@ -105,7 +106,6 @@ def run(options: argparse.Namespace) -> int:
     properties = read_properties(options)
     _check_isolation(options, properties)
     group = _group(options, properties)
-    _refuse_offsets_topic_in_group(options, group)
     reset = _reset(options, properties)
     from sparklog.cli.output.formatters import formatter
 
@@ -151,16 +151,12 @@ def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
         )
     if group_ids and options.partition is not None:
         raise UsageError("Options group and partition cannot be specified together.")
-    return str(group_ids.pop()) if group_ids else ""
-
-
-def _refuse_offsets_topic_in_group(options: argparse.Namespace, group: str) -> None:
-    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
-
+    group = str(group_ids.pop()) if group_ids else ""
     if group and options.topic == CONSUMER_OFFSETS_TOPIC:
         raise UsageError(
             f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, so no group has offsets in it; leave out --group"
         )
+    return group
 
 
 def _reset(options: argparse.Namespace, properties: dict[str, str]) -> str:
@@ -204,17 +200,13 @@ def _formatter_properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _select(options: argparse.Namespace, exclude_internal: bool) -> Selection:
-    from sparklog.cli.arguments.patterns import topic_pattern
+    from sparklog.cli.arguments.patterns import topic_filter
     from sparklog.cli.commands.clients.console_source import Selection
-    from sparklog.protocol.names import is_internal_topic, validate_topic_name
 
     if options.topic is None:
-        pattern = topic_pattern(options.include)
-
-        def matches(name: str) -> bool:
-            return bool(pattern.fullmatch(name)) and not (exclude_internal and is_internal_topic(name))
-
-        return Selection(matches, f"no topic matches {options.include!r}", None, None)
+        return Selection(
+            topic_filter(options.include, exclude_internal), f"no topic matches {options.include!r}", None, None
+        )
     name = validate_topic_name(options.topic)
     return Selection(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
 
@@ -281,14 +273,10 @@ def _print_all(options: argparse.Namespace, source: GroupSource, stop: StopReque
         silence_output()
         return False
     finally:
-        _conclude(options, printer)
-
-
-def _conclude(options: argparse.Namespace, printer: _Printer) -> None:
-    printer.close()
-    complain(f"Processed a total of {printer.count} messages")
-    if options.enable_systest_events:
-        print("shutdown_complete")
+        printer.close()
+        complain(f"Processed a total of {printer.count} messages")
+        if options.enable_systest_events:
+            print("shutdown_complete")
 
 
 def _consume(options: argparse.Namespace, source: GroupSource, stop: StopRequest, printer: _Printer) -> None:

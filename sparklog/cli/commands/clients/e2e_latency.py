@@ -23,7 +23,8 @@ from sparklog.cli.arguments.parser import (
 )
 from sparklog.cli.commands.clients.throughput import StopRequest, letters, percentiles
 from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.errors import DataLossError
+from sparklog.errors import DataLossError, TopicAlreadyExistsError
+from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -35,7 +36,6 @@ TIMEOUT_SECONDS = 60.0
 """Timeout after which a record counts as lost, as in Kafka."""
 POLL_MS = 200
 PRINTED_EVERY = 1000
-NEEDED = ("topic", "num-records", "producer-acks", "record-size")
 
 
 def parser() -> CommandParser:
@@ -72,7 +72,6 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.producer import config as producer_config
     from sparklog.client.producer.producer import Producer
-    from sparklog.types import TopicPartition
 
     with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
         _create_topic(admin, options.topic)
@@ -117,7 +116,7 @@ def _take_positionals(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    require(options, *NEEDED)
+    require(options, "topic", "num-records", "producer-acks", "record-size")
     if options.num_records <= 0:
         raise UsageError("Value for --num-records must be a positive integer.")
     if options.producer_acks not in ("1", "all", "-1"):
@@ -132,7 +131,6 @@ def _check(options: argparse.Namespace) -> None:
 def _create_topic(admin: AdminClient, topic: str) -> None:
     from sparklog.client.admin.types import NewTopic
     from sparklog.config.cluster_configs import ClusterConfig
-    from sparklog.errors import TopicAlreadyExistsError
 
     state = admin.read_state()
     if topic in state.topics:

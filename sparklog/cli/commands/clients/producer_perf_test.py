@@ -329,7 +329,6 @@ class _Run:
 def _measure(
     options: argparse.Namespace, producer: Producer, payloads: _Payloads, clock: Clock, transaction_ms: int | None
 ) -> int:
-
     if options.warmup_records > 0 and not options.json:
         print(
             f"Warmup first {options.warmup_records} records. Steady state results will print after the complete test "

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, java_assignors, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
 from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
+from sparklog.errors import FencedInstanceIdError, SparklogError
+from sparklog.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import ConsumerRecord
-    from sparklog.types import OffsetAndMetadata, TopicPartition
 
 POLL_MS = 200
 """Longest delay until a stop request takes effect. Polling costs no request: the consumer reads ahead by itself."""
@@ -119,8 +120,6 @@ class _Reader:
                 self._handle(polled)
 
     def _handle(self, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        from sparklog.types import OffsetAndMetadata
-
         summaries: list[dict[str, object]] = []
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for partition, records in polled.items():
@@ -148,8 +147,6 @@ class _Reader:
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit and print the outcome. Raises FencedInstanceIdError if another process has taken over."""
-        from sparklog.errors import FencedInstanceIdError, SparklogError
-
         shown = [{**partition._asdict(), "offset": position.offset} for partition, position in offsets.items()]
         try:
             self._consumer.commit(offsets)

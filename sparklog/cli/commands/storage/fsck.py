@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, refuse_together
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.clock import SystemClock
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -110,8 +111,6 @@ class _Progress:
     """Reports progress on stderr: one line that is overwritten on a terminal, else a new line at intervals."""
 
     def __init__(self, enabled: bool) -> None:
-        from sparklog.clock import SystemClock
-
         self._enabled = enabled
         self._clock = SystemClock()
         self._terminal = sys.stderr.isatty()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sparklog.cli.arguments.parser import CommandError, CommandParser, bootstrap_server, complain, say
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import ReplicaLag, ReplicaVerification
@@ -119,8 +120,6 @@ def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRu
 
 def _stores(coordinator: Coordinator) -> tuple[dict[int, Store], dict[int, str]]:
     """Return the stores of brokers that are online, and the errors of those that cannot be opened."""
-    from sparklog.errors import SparklogError
-
     stores: dict[int, Store] = {}
     unreachable: dict[int, str] = {}
     for number, broker in coordinator.state.brokers.items():
@@ -151,8 +150,6 @@ def _lags(coordinator: Coordinator, topics: Sequence[str]) -> Iterator[ReplicaLa
 
 def _find_end_offset(coordinator: Coordinator, state: State, broker: int, segments: Sequence[Segment]) -> int:
     """Return the offset up to which a broker has the files of all these segments, which are in order."""
-    from sparklog.errors import SparklogError
-
     start = segments[0].base_offset if segments else 0
     try:
         store = coordinator.brokers.store_of(state, broker)
