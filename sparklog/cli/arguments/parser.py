@@ -171,7 +171,7 @@ class _OptionGroup(_Options, argparse._ArgumentGroup):
 
 class CommandParser(_Options, argparse.ArgumentParser):
     """argparse with the conventions of Kafka's tools: no abbreviations, no repeated single-value options, errors exit
-    with 1. Unless ``connects`` is false it has the options that name the cluster."""
+    with 1. Unless ``connects`` is false it has the options that name the cluster and those of its storage."""
 
     def __init__(
         self, command: str, description: str, example: str, usage: str = "[OPTIONS]", connects: bool = True
@@ -198,7 +198,12 @@ class CommandParser(_Options, argparse.ArgumentParser):
         self.add_switch("--debug", "print debug logs and stack traces")
         self.add_switch("--kafka-exit-codes", argparse.SUPPRESS)
         if connects:
-            self._add_connection()
+            root = f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})"
+            option = "an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON"
+            file = f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options"
+            self.add_value("--bootstrap-server", "ROOT", root)
+            self.add_values("--storage-option", "NAME=VALUE", option)
+            self.add_value("--command-config", "FILE", file)
 
     def add_group(self, title: str) -> _OptionGroup:
         group = _OptionGroup(self, title)
@@ -213,15 +218,6 @@ class CommandParser(_Options, argparse.ArgumentParser):
     def optional_actions(self) -> list[argparse.Action]:
         """Return argparse's description of each option, in the order of the help."""
         return [action for action in self._actions if action.option_strings]
-
-    def _add_connection(self) -> None:
-        """Add the flags that name the cluster and the options of its storage."""
-        root = f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})"
-        option = "an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON"
-        file = f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options"
-        self.add_value("--bootstrap-server", "ROOT", root)
-        self.add_values("--storage-option", "NAME=VALUE", option)
-        self.add_value("--command-config", "FILE", file)
 
     def add_controller(self) -> None:
         """Add Kafka's flag for controllers, which ``bootstrap_server`` refuses and names the flag to use."""

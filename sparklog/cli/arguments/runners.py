@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.parser import (
@@ -93,8 +94,6 @@ class _ProgressRunner:
         return self._inner.workers
 
     def run(self, function: Callable[[Any], Any], items: Any) -> Iterator[Any]:
-        from operator import length_hint
-
         clock = SystemClock()
         total = length_hint(items, 0)
         last_report = clock.monotonic()

@@ -23,6 +23,7 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.cli.output.times import utc_text
 from sparklog.clock import SystemClock
 from sparklog.errors import ClusterAlreadyExistsError
 
@@ -127,8 +128,6 @@ def _promote(options: argparse.Namespace) -> None:
 
 
 def _reset_time(admin: AdminClient, options: argparse.Namespace) -> None:
-    from sparklog.cli.output.times import utc_text
-
     before_ms = admin.read_state().timestamp_ms
     ahead_ms = admin.reset_time()
     if not ahead_ms:

@@ -10,6 +10,7 @@ exit code 1.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -162,8 +163,6 @@ def _check_reset(options: argparse.Namespace) -> None:
 
 
 def _validate_regex(options: argparse.Namespace) -> int:
-    import re
-
     text = options.validate_regex
     try:
         re.compile(text)

@@ -6,12 +6,17 @@ import argparse
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandError, CommandParser, complain, connect_admin, given
+from sparklog.cli.arguments.patterns import (
+    PartitionFilter,
+    matching_topics,
+    topic_and_partitions,
+    topic_partition_rules,
+)
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.errors import InvalidArgumentError
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
-    from sparklog.cli.arguments.patterns import PartitionFilter
     from sparklog.client.admin.client import AdminClient
 
 ERROR_PREFIX = "Error occurred: "
@@ -85,7 +90,6 @@ def run(options: argparse.Namespace) -> int:
 def _matching_partitions(
     admin: AdminClient, options: argparse.Namespace, matches: PartitionFilter
 ) -> list[TopicPartition]:
-    from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.client.admin.offsets_topic import described_topic, listed_topics
 
     state = admin.read_state()
@@ -114,8 +118,6 @@ def _parse_time(text: str) -> int:
 
 
 def _parse_filter(options: argparse.Namespace) -> PartitionFilter:
-    from sparklog.cli.arguments.patterns import topic_and_partitions, topic_partition_rules
-
     if options.topic_partitions is not None:
         return topic_partition_rules(options.topic_partitions)
     return topic_and_partitions(options.topic, options.partitions)

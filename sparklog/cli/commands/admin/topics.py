@@ -20,6 +20,7 @@ from sparklog.cli.arguments.parser import (
     require,
     say,
 )
+from sparklog.cli.arguments.patterns import matching_topics
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.errors import TopicAlreadyExistsError
 from sparklog.protocol.names import validate_written_topic
@@ -181,8 +182,6 @@ def _delete(options: argparse.Namespace, admin: AdminClient) -> int:
 
 def _match_topics(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
     """Return the topics that match ``--topic``. Raises UsageError if none does, unless ``--if-exists`` is given."""
-    from sparklog.cli.arguments.patterns import matching_topics
-
     names = matching_topics(topics, options.topic, options.exclude_internal)
     if options.topic is not None and not names and not options.if_exists:
         raise CommandError(f"Topic '{options.topic}' does not exist as expected")
@@ -224,7 +223,6 @@ def _parse_assignment(text: str | None) -> list[list[int]]:
 
 
 def _list(options: argparse.Namespace, admin: AdminClient) -> int:
-    from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.cli.output.topic_listing import listing
     from sparklog.client.admin.offsets_topic import listed_topics
 

@@ -85,14 +85,12 @@ def _check(options: argparse.Namespace, action: str) -> None:
     if action in ("describe-producers", "abort"):
         require(options, "topic", "partition")
     if action == "find-hanging":
+        if options.partition is not None and options.topic is None:
+            raise UsageError("The --partition argument requires --topic to be provided")
         if options.topic is None and options.broker_id is None:
-            if options.partition is not None:
-                raise UsageError("The --partition argument requires --topic to be provided")
             raise UsageError(
                 "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search"
             )
-        if options.partition is not None and options.topic is None:
-            raise UsageError("The --partition argument requires --topic to be provided")
     if action == "abort" and options.start_offset is None and options.producer_id is None:
         raise UsageError(
             "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above) or "

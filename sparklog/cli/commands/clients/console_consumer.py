@@ -24,12 +24,13 @@ from sparklog.cli.arguments.parser import (
     read_properties_file,
     silence_output,
 )
+from sparklog.cli.arguments.patterns import subscribe, topic_filter
+from sparklog.cli.commands.clients.throughput import StopRequest
 from sparklog.errors import InvalidRecordError
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, validate_topic_name
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.console_source import GroupSource, Selection
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.cli.output.formatters import MessageFormatter
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import ConsumerRecord
@@ -107,11 +108,33 @@ def run(options: argparse.Namespace) -> int:
     _check_isolation(options, properties)
     group = _group(options, properties)
     reset = _reset(options, properties)
+    from sparklog.cli.commands.clients.console_source import GroupSource, LogSource
     from sparklog.cli.output.formatters import formatter
+    from sparklog.client.consumer.config import DEFAULTS
+    from sparklog.client.consumer.consumer import Consumer
 
     lines = formatter(options.formatter, _formatter_properties(options))
     selection = _select(options, properties.get("exclude.internal.topics", "true").strip().lower() == "true")
-    return _consume_and_print(options, selection, group, reset, properties, lines)
+    start = _start(options, reset)
+    coordinator = connect(options)
+    arguments: dict[str, Any] = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
+    arguments.update(cluster=coordinator, group_id=group or None, auto_offset_reset=reset if group else "none")
+    if not group:
+        for name in GROUP_SETTINGS & arguments.keys():  # of a file that members of groups use too
+            del arguments[name]
+    consumer = Consumer(**arguments)
+    limit = -1 if options.max_messages is None else options.max_messages
+    source, printed = GroupSource(consumer, coordinator, limit), False
+    with StopRequest() as stop:
+        try:
+            if group:
+                _subscribe(options, consumer, coordinator)
+            else:
+                source = LogSource(consumer, coordinator, limit, selection, start, reset)
+            printed = _print_all(options, source, stop, lines)
+            return stop.exit_code
+        finally:
+            consumer.close(autocommit=printed)  # of a group, as enable.auto.commit says
 
 
 # -- options
@@ -200,7 +223,6 @@ def _formatter_properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _select(options: argparse.Namespace, exclude_internal: bool) -> Selection:
-    from sparklog.cli.arguments.patterns import topic_filter
     from sparklog.cli.commands.clients.console_source import Selection
 
     if options.topic is None:
@@ -214,48 +236,7 @@ def _select(options: argparse.Namespace, exclude_internal: bool) -> Selection:
 # -- printing
 
 
-def _consume_and_print(
-    options: argparse.Namespace,
-    selection: Selection,
-    group: str,
-    reset: str,
-    properties: dict[str, str],
-    lines: MessageFormatter,
-) -> int:
-    """Print records until the end condition or a stop request, then their number; return the exit code.
-
-    In a group, offsets are committed as enable.auto.commit says.
-    """
-    from sparklog.cli.commands.clients.console_source import GroupSource, LogSource
-    from sparklog.cli.commands.clients.throughput import StopRequest
-    from sparklog.client.consumer.config import DEFAULTS
-    from sparklog.client.consumer.consumer import Consumer
-
-    start = _start(options, reset)
-    coordinator = connect(options)
-    arguments: dict[str, Any] = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
-    arguments.update(cluster=coordinator, group_id=group or None, auto_offset_reset=reset if group else "none")
-    if not group:
-        for name in GROUP_SETTINGS & arguments.keys():  # of a file that members of groups use too
-            del arguments[name]
-    consumer = Consumer(**arguments)
-    limit = -1 if options.max_messages is None else options.max_messages
-    source, printed = GroupSource(consumer, coordinator, limit), False
-    with StopRequest() as stop:
-        try:
-            if group:
-                _subscribe(options, consumer, coordinator)
-            else:
-                source = LogSource(consumer, coordinator, limit, selection, start, reset)
-            printed = _print_all(options, source, stop, lines)
-            return stop.exit_code
-        finally:
-            consumer.close(autocommit=printed)
-
-
 def _subscribe(options: argparse.Namespace, consumer: Consumer, coordinator: Coordinator) -> None:
-    from sparklog.cli.arguments.patterns import subscribe
-
     if options.topic is not None and options.topic not in coordinator.state.topics:
         complain(f"topic {options.topic!r} does not exist in this cluster yet; waiting for it")
     subscribe(consumer, options)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sparklog.cli.arguments.client_properties import client_arguments
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -66,7 +67,6 @@ def run(options: argparse.Namespace) -> int:
     _take_positionals(options)
     _check(options)
     cluster = connect_client(options, "Producer")
-    from sparklog.cli.arguments.client_properties import client_arguments
     from sparklog.client.admin.client import AdminClient
     from sparklog.client.consumer import config as consumer_config
     from sparklog.client.consumer.consumer import Consumer

@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageError, complain, connect
+from sparklog.cli.arguments.patterns import topic_pattern
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors.suggestions import did_you_mean
@@ -102,8 +103,6 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
     check_runner_options(options)
     if options.topic is None:
         return only, None
-    from sparklog.cli.arguments.patterns import topic_pattern
-
     return only, topic_pattern(options.topic)
 
 

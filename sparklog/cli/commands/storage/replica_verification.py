@@ -11,9 +11,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandError, CommandParser, bootstrap_server, complain, say
+from sparklog.cli.arguments.parser import CommandError, CommandParser, complain, connect, say
+from sparklog.cli.arguments.patterns import matching_topics
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.output.times import utc
 from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
@@ -46,13 +48,8 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     check_runner_options(options)
-    from sparklog.cli.arguments.patterns import matching_topics
-
     options.bootstrap_server = options.bootstrap_server or options.broker_list
-    root, storage_options = bootstrap_server(options)
-    from sparklog.coordinator import open_cluster
-
-    coordinator = open_cluster(root, storage_options)
+    coordinator = connect(options)
     topics = matching_topics(coordinator.state.topics, options.topics_include, False)
     if not topics:
         raise CommandError(
@@ -92,8 +89,6 @@ def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
 
 def _say(coordinator: Coordinator, text: str) -> None:
     """Print a line with Kafka's timestamp, in UTC."""
-    from sparklog.cli.output.times import utc
-
     moment = utc(coordinator.log.clock.now_ms())
     say(f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}: {text}")
     sys.stdout.flush()
