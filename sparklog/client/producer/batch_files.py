@@ -133,9 +133,8 @@ def _write_file(
 
 def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
     state = coordinator.state
-    current = state.topics.get(topic.name)
-    exists = current is not None and partition < len(current.partitions)
-    expected = current.partitions[partition].log_end_offset if current is not None and exists else 0
+    current = state.find_partition(topic.name, partition)
+    expected = 0 if current is None else current.log_end_offset
     return segment_key(topic.name, partition, expected, state.version, coordinator.log.ids.write_id())
 
 

@@ -74,12 +74,12 @@ class ClusterMetadata:
 
     def leader_for_partition(self, partition: TopicPartition) -> int | None:
         """Return the id of the partition's leader: -1 without a leader, None if there is no such partition."""
-        state = self._partition(partition)
+        state = self._coordinator.state.find_partition(*partition)
         return None if state is None else state.leader
 
     def leader_epoch_for_partition(self, partition: TopicPartition) -> int | None:
         """Return the partition's leader epoch, None if there is no such partition."""
-        state = self._partition(partition)
+        state = self._coordinator.state.find_partition(*partition)
         return None if state is None else state.leader_epoch
 
     def partitions_for_broker(self, broker_id: int) -> set[TopicPartition]:
@@ -106,9 +106,3 @@ class ClusterMetadata:
     def _partitions(self, topic: str) -> tuple[PartitionState, ...] | None:
         state = self._coordinator.state.topics.get(topic)
         return None if state is None else state.partitions
-
-    def _partition(self, partition: TopicPartition) -> PartitionState | None:
-        partitions = self._partitions(partition[0])
-        if partitions is None or not 0 <= partition[1] < len(partitions):
-            return None
-        return partitions[partition[1]]

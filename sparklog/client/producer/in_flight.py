@@ -8,7 +8,7 @@ Not for: when a batch is retried or failed (``sender``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.clock import Clock
@@ -37,6 +37,11 @@ class PartitionBatches:
         self.outcome_unknown = False
 
 
+def batches_of(in_flight: Iterable[PartitionBatches]) -> list[PendingBatch]:
+    """Return the batches of all these entries."""
+    return [batch for entry in in_flight for batch in entry.batches]
+
+
 class RetryQueue:
     """Batches that wait for their brokers, oldest first in each partition. Used by the producer's thread alone."""
 
@@ -48,10 +53,6 @@ class RetryQueue:
 
     def __bool__(self) -> bool:
         return bool(self._in_flight)
-
-    def __iter__(self) -> Iterator[PartitionBatches]:
-        for in_flight in self._in_flight.values():
-            yield from in_flight
 
     def hold(self, entry: PartitionBatches) -> None:
         """Queue batches that were refused, ahead of those that were sent to the partition later."""
@@ -79,7 +80,7 @@ class RetryQueue:
 
     def take_outcome_unknown(self) -> list[PartitionBatches]:
         """Take the entries whose outcome is unknown; those sent later stay."""
-        unknown = [entry for entry in self if entry.outcome_unknown]
+        unknown = [entry for held in self._in_flight.values() for entry in held if entry.outcome_unknown]
         for entry in unknown:
             self._in_flight[entry.topic_partition].remove(entry)
         self._in_flight = {
@@ -99,7 +100,7 @@ class RetryQueue:
             if later and later[0].refusal is not None:
                 continue
             self._in_flight.pop(topic_partition, None)
-            batches = [batch for entry in later for batch in entry.batches]
+            batches = batches_of(later)
             late = [batch for batch in batches if batch.created <= created_after]
             parts = (late, batches[len(late) :])
             rest += [PartitionBatches(topic_partition, part) for part in parts if part]

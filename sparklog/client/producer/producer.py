@@ -251,15 +251,15 @@ class Producer(Shown):
         future = FutureOffsets(self._accumulator.changed)
         chunk_bytes = max(min(limits.TARGET_BATCH_BYTES * len(metadata.queues), self._config.buffer_memory // 4), 1)
         rows = 0
-        for piece in split_table(batches, metadata, chunk_bytes):
+        for number, columns in split_table(batches, metadata, chunk_bytes):
             try:
-                part = self._accumulator.append_columns(metadata.queues[piece.partition], piece.columns, piece.size)
+                part = self._accumulator.append_columns(metadata.queues[number], columns)
             except KafkaTimeoutError as error:
                 raise KafkaTimeoutError(
                     f"{error.message}. The first {rows:,} rows of the table are being sent.", rows=rows
                 ) from error
-            future.add_part(part, piece.columns.num_rows)
-            rows += piece.columns.num_rows
+            future.add_part(part, columns.num_rows)
+            rows += columns.num_rows
         return future.watch()
 
     def _serialize(self, topic: str, headers: list[tuple[str, Any]], key: Any, value: Any) -> tuple[Any, Any]:

@@ -155,8 +155,9 @@ class Accumulator:
                 self._fill(queue, batch)
         return FutureRecordMetadata(batch, index)
 
-    def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch, size: int) -> PendingBatch:
+    def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch) -> PendingBatch:
         """Add a record batch, whose columns have a file's types, after the waiting records. Raises as ``append``."""
+        size = columns.nbytes
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()

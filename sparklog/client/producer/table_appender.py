@@ -65,8 +65,8 @@ class TableAppender:
         """
         topic = self._find_topic()
         check_batch(rows, topic, self._coordinator.log.clock.now_ms())
-        for piece in split_table([rows], topic, limits.TARGET_BATCH_BYTES * len(topic.queues)):
-            self._accumulator.append_columns(topic.queues[piece.partition], piece.columns, piece.size)
+        for partition, columns in split_table([rows], topic, limits.TARGET_BATCH_BYTES * len(topic.queues)):
+            self._accumulator.append_columns(topic.queues[partition], columns)
         return [PartitionBatches(*drained) for drained in self._accumulator.take()]
 
     def _find_topic(self) -> TopicMetadata:
