@@ -22,11 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparklog.client.config import METRIC_ARGUMENTS, milliseconds, one_of, whole_number
+from sparklog.client.config import METRIC_ARGUMENTS, invalid_argument, milliseconds, one_of, whole_number
 from sparklog.client.metric_windows import Windows
 from sparklog.client.user_code import ends_program
 from sparklog.clock import Clock
-from sparklog.errors import InvalidClientConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +50,8 @@ def metric_settings(client: str, given: Mapping[str, object]) -> MetricSettings:
     arguments = {name: given.get(name, default) for name, default in METRIC_ARGUMENTS.items()}
     reporters: Any = arguments["metric_reporters"] or ()
     if not isinstance(reporters, Sequence) or not all(callable(reporter) for reporter in reporters):
-        raise InvalidClientConfigurationError(
-            f"{client}(metric_reporters={reporters!r}): give a list of classes with metric_change(metric)",
-            config="metric_reporters",
-            value=reporters,
-        )
+        what = "give a list of classes with metric_change(metric)"
+        raise invalid_argument(client, "metric_reporters", reporters, what)
     return MetricSettings(
         enabled=one_of(client, arguments, "metrics_enabled", (True, False)),
         samples=whole_number(client, arguments, "metrics_num_samples", 1),

@@ -21,8 +21,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sparklog.client.config import invalid_argument
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
-from sparklog.errors import InvalidClientConfigurationError
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol.plan import partitioner as hashing
 
@@ -78,7 +78,9 @@ class DefaultPartitioner(Partitioner):
         cluster: ClusterMetadata,
     ) -> int:
         """Return the partition. Raises ValueError if the topic does not exist."""
-        partitions = _partitions(topic, cluster)
+        partitions = sorted(cluster.partitions_for_topic(topic) or ())
+        if not partitions:
+            raise ValueError(f"topic {topic!r} does not exist in this cluster")
         if serialized_key is not None:
             return _by_key(serialized_key, partitions)
         return self._without_key(topic, sorted(cluster.available_partitions_for_topic(topic) or ()) or partitions)
@@ -120,13 +122,6 @@ class StickyPartitioner(DefaultPartitioner):
                 self._sticky[topic] = self._any(others or choices)
 
 
-def _partitions(topic: str, cluster: ClusterMetadata) -> list[int]:
-    partitions = cluster.partitions_for_topic(topic)
-    if not partitions:
-        raise ValueError(f"topic {topic!r} does not exist in this cluster")
-    return sorted(partitions)
-
-
 def _by_key(key: bytes, partitions: Sequence[int]) -> int:
     return partitions[hashing.partition_for_key(bytes(key), len(partitions))]
 
@@ -147,12 +142,8 @@ def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePa
             return lambda topic, key, key_bytes, value, value_bytes, cluster: method(topic, key_bytes, cluster), rotate
         return method, rotate
     if not callable(given):
-        raise InvalidClientConfigurationError(
-            f"Producer(partitioner={given!r}): give a Partitioner, or a function of (key bytes, all partitions, "
-            "available partitions)",
-            config="partitioner",
-            value=given,
-        )
+        what = "give a Partitioner, or a function of (key bytes, all partitions, available partitions)"
+        raise invalid_argument("Producer", "partitioner", given, what)
     function: Any = given
 
     def choose(topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: Any, cluster: Any) -> Any:

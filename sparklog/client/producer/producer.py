@@ -381,7 +381,7 @@ class Producer(Shown):
             logger.warning("%s was closed with %d uncommitted batches of records", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
         self._metrics.close()
-        self._close_serializers()
+        self._config.close_serializers()
 
     def _drop(self) -> None:
         """End a garbage-collected producer: its thread sends the waiting records, then ends. Abort an open transaction.
@@ -399,12 +399,7 @@ class Producer(Shown):
             _dropped[thread] = self._accumulator
             if thread is not threading.current_thread():
                 thread.join(DROP_TIMEOUT_SECONDS)
-        self._close_serializers()
-
-    def _close_serializers(self) -> None:
-        for close in (self._config.close_key, self._config.close_value):
-            if close is not None:
-                close()
+        self._config.close_serializers()
 
     # -- transactions
 
