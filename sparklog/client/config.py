@@ -133,13 +133,9 @@ def check_arguments(
         elif name in ignored:
             logger.debug("%s(%s=...) has no effect: there is no server to connect to", client, name)
         else:
-            raise _unknown(client, name, known)
+            hint = did_you_mean(name, known) or f"; it takes {', '.join(sorted(known))}"
+            raise InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
     return config
-
-
-def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClientConfigurationError:
-    hint = did_you_mean(name, known) or f"; it takes {', '.join(sorted(known))}"
-    return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
 
 
 def build_shown_config(

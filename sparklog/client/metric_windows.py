@@ -14,6 +14,9 @@ percentiles.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 SHORTEST_SPAN_SECONDS = 1.0
 """Minimum span of a rate, so that the first record of a client does not count as a thousand per second."""
 
@@ -72,16 +75,14 @@ class Windows:
         return max(now - self._created - oldest * self._seconds, SHORTEST_SPAN_SECONDS)
 
 
+@dataclass(slots=True)
 class _Sample:
     """The values recorded in one window."""
 
-    __slots__ = ("count", "most", "number", "total")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.count = 0
-        self.total: float = 0  # stays an int if all values are ints
-        self.most = float("-inf")
+    number: int
+    count: int = 0
+    total: float = 0  # stays an int if all values are ints
+    most: float = -math.inf
 
     def add(self, value: float) -> None:
         self.count += 1

@@ -101,8 +101,8 @@ def _write_file(
     writer = SegmentFileWriter(
         coordinator.store_of(brokers[0]),
         _key(coordinator, topic, runs[0].partition),
-        codec=topic.codec,
-        level=topic.level,
+        codec=topic.rules.codec,
+        level=topic.rules.codec_level,
         has_key=has_key,
         has_headers=has_headers,
         broker=brokers[0],
@@ -114,7 +114,7 @@ def _write_file(
                 topic.name,
                 topic.topic_id,
                 run.partition,
-                topic.log_append_time,
+                topic.rules.log_append_time,
                 *identity,
                 run.base_sequence,
             )

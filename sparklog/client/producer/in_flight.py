@@ -9,6 +9,7 @@ Not for: when a batch is retried or failed (``sender``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.clock import Clock
@@ -17,6 +18,7 @@ from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.types import TopicPartition
 
 
+@dataclass(eq=False, slots=True)
 class PartitionBatches:
     """The batches of one partition that are in flight together.
 
@@ -25,16 +27,13 @@ class PartitionBatches:
     ``history`` is that of the producer id in the file, None without one.
     """
 
-    __slots__ = ("append", "batches", "history", "outcome_unknown", "refusal", "refusals", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition, batches: list[PendingBatch]) -> None:
-        self.topic_partition = topic_partition
-        self.batches = batches
-        self.append: PartitionAppend | None = None
-        self.history: int | None = None
-        self.refusal: WriteRefusedError | None = None
-        self.refusals = 0
-        self.outcome_unknown = False
+    topic_partition: TopicPartition
+    batches: list[PendingBatch]
+    append: PartitionAppend | None = None
+    history: int | None = None
+    refusal: WriteRefusedError | None = None
+    refusals: int = 0
+    outcome_unknown: bool = False
 
 
 def batches_of(in_flight: Iterable[PartitionBatches]) -> list[PendingBatch]:

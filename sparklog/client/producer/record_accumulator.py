@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -70,18 +71,16 @@ class PendingBatch(RecordBatchResult):
             self.header_list.append(headers or None)
 
 
+@dataclass(eq=False, slots=True)
 class PartitionQueue:
     """The waiting batches of one partition, oldest first; records are added to ``open``, the newest.
 
     Guarded by the accumulator's lock.
     """
 
-    __slots__ = ("batches", "open", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.batches: list[PendingBatch] = []
-        self.open: PendingBatch | None = None
+    topic_partition: TopicPartition
+    batches: list[PendingBatch] = field(default_factory=list)
+    open: PendingBatch | None = None
 
 
 Drained = list[tuple[TopicPartition, list[PendingBatch]]]

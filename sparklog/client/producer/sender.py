@@ -43,7 +43,7 @@ from sparklog.errors import (
     WriteRefusedError,
 )
 from sparklog.protocol.decide.acks import ACKS_ALL
-from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendRequest, AppendResult
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.retry import is_transient
 from sparklog.types import TopicPartition
@@ -210,7 +210,7 @@ class Sender(Delivery):
         for entry, appended in zip(in_flight, result.appended, strict=True):
             append = entry.append
             assert append is not None
-            if append.base_sequence >= 0 and _identity_of(append) == self._identity:
+            if append.base_sequence >= 0 and (append.producer_id, append.producer_epoch) == self._identity:
                 self._sequences[entry.topic_partition] = (append.base_sequence + appended.records) % SEQUENCES
         self._resolve(batches_of(in_flight))
 
@@ -320,10 +320,6 @@ def mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
     """Mark the entries that are in a file: they may have been committed. Those in no file were not requested."""
     for entry in in_flight:
         entry.outcome_unknown = entry.outcome_unknown or entry.append is not None
-
-
-def _identity_of(append: PartitionAppend) -> ProducerIdentity:
-    return ProducerIdentity(append.producer_id, append.producer_epoch)
 
 
 def _is_about(error: SparklogError, topic_partition: TopicPartition) -> bool:
