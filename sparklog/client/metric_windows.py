@@ -46,21 +46,21 @@ class Windows:
         self.total += value
 
     def rate(self, now: float) -> float:
-        """Return the sum of the values per second."""
+        """Return the sum of the recent values per second."""
         return sum(sample.total for sample in self._counted(now)) / self._span(now)
 
     def count_rate(self, now: float) -> float:
-        """Return the number of values per second."""
+        """Return the number of recent values per second."""
         return sum(sample.count for sample in self._counted(now)) / self._span(now)
 
     def average(self, now: float) -> float:
-        """Return the average of the values; 0 if there are none."""
+        """Return the average of the recent values; 0 if there are none."""
         counted = self._counted(now)
         count = sum(sample.count for sample in counted)
         return sum(sample.total for sample in counted) / count if count else 0.0
 
     def maximum(self, now: float) -> float:
-        """Return the largest value; 0 if there are none."""
+        """Return the largest recent value; 0 if there are none."""
         return max((sample.most for sample in self._counted(now)), default=0.0)
 
     def _number(self, now: float) -> int:

@@ -20,6 +20,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sparklog.client.config import METRIC_ARGUMENTS, invalid_argument, milliseconds, one_of, whole_number
@@ -111,36 +112,27 @@ class MetricsReporter(ABC):
 
 
 class Sensor:
-    """Records values of one kind, such as the latencies of requests. Thread-safe."""
+    """Records values of one kind, such as the latencies of requests. Thread-safe.
 
-    __slots__ = ("_clock", "_lock", "_windows")
+    ``rate()``, ``count_rate()``, ``average()`` and ``maximum()`` are those of ``Windows``, now.
+    """
+
+    __slots__ = ("_clock", "_lock", "_windows", "average", "count_rate", "maximum", "rate")
 
     def __init__(self, clock: Clock, lock: threading.Lock, settings: MetricSettings) -> None:
         self._clock = clock
         self._lock = lock
         self._windows = Windows(settings.window_seconds, settings.samples, clock.monotonic())
+        self.rate = partial(self._measure, self._windows.rate)
+        self.count_rate = partial(self._measure, self._windows.count_rate)
+        self.average = partial(self._measure, self._windows.average)
+        self.maximum = partial(self._measure, self._windows.maximum)
 
     def record(self, value: float) -> None:
         """Add a value."""
         now = self._clock.monotonic()
         with self._lock:
             self._windows.record(value, now)
-
-    def rate(self) -> float:
-        """Return the sum of the values per second over the recent windows."""
-        return self._measure(self._windows.rate)
-
-    def count_rate(self) -> float:
-        """Return the number of values per second over the recent windows."""
-        return self._measure(self._windows.count_rate)
-
-    def average(self) -> float:
-        """Return the average of the values in the recent windows, 0 if there are none."""
-        return self._measure(self._windows.average)
-
-    def maximum(self) -> float:
-        """Return the largest value in the recent windows, 0 if there are none."""
-        return self._measure(self._windows.maximum)
 
     def total(self) -> float:
         """Return the sum of all values ever recorded."""

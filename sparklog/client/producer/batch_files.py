@@ -157,17 +157,16 @@ def _to_columns(batch: PendingBatch, topic: str) -> None:
 
 
 def _from_lists(batch: PendingBatch) -> pa.RecordBatch:
-    keys, headers = batch.keys, batch.header_list
     columns: dict[str, pa.Array] = {}
-    sizes: list[Sequence[int] | None] = [None, None, None]
-    if keys is not None:
-        columns["key"], sizes[0] = _binary(keys)
-    columns["value"], sizes[1] = _binary(batch.values)
+    key_sizes, header_sizes = None, None
+    if batch.keys is not None:
+        columns["key"], key_sizes = _binary(batch.keys)
+    columns["value"], value_sizes = _binary(batch.values)
     columns["timestamp"] = timestamp_array(batch.stamps)
-    if headers is not None:
-        columns["headers"] = headers_array(headers)
-        sizes[2] = [-1 if header_list is None else _headers_size(header_list) for header_list in headers]
-    batch.sizes = (sizes[0], sizes[1], sizes[2])
+    if batch.header_list is not None:
+        columns["headers"] = headers_array(batch.header_list)
+        header_sizes = [-1 if headers is None else _headers_size(headers) for headers in batch.header_list]
+    batch.sizes = (key_sizes, value_sizes, header_sizes)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
 
 

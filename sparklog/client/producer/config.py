@@ -107,8 +107,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     """
     arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
 
-    def number(name: str, least: int = 0) -> int:
-        return whole_number("Producer", arguments, name, least)
+    number = partial(whole_number, "Producer", arguments)
 
     def seconds(name: str, least: int = 0) -> float:
         return milliseconds("Producer", arguments, name, least) / 1000

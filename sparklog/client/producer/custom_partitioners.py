@@ -15,13 +15,12 @@ accepted too. Thread-safe. Not for: the hash itself (``protocol.plan.partitioner
 
 from __future__ import annotations
 
-import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparklog.client.config import invalid_argument
+from sparklog.client.config import invalid_argument, takes
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol.plan import partitioner as hashing
@@ -138,9 +137,9 @@ def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePa
     method: Any = None if isinstance(given, str | bytes) else getattr(given, "partition", None)
     if callable(method):
         rotate: Any = getattr(given, "on_new_batch", None)
-        if _count_arguments(method) == 3:
-            return lambda topic, key, key_bytes, value, value_bytes, cluster: method(topic, key_bytes, cluster), rotate
-        return method, rotate
+        if takes(method, "topic", "key", b"key", "value", b"value", None):
+            return method, rotate
+        return lambda topic, key, key_bytes, value, value_bytes, cluster: method(topic, key_bytes, cluster), rotate
     if not callable(given):
         what = "give a Partitioner, or a function of (key bytes, all partitions, available partitions)"
         raise invalid_argument("Producer", "partitioner", given, what)
@@ -151,14 +150,3 @@ def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePa
         return function(key_bytes, partitions, sorted(cluster.available_partitions_for_topic(topic) or partitions))
 
     return choose, None
-
-
-def _count_arguments(method: Callable[..., object]) -> int | None:
-    """Return how many positional arguments a method takes; None if its signature does not say."""
-    try:
-        parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return None
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)

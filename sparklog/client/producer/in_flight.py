@@ -8,6 +8,7 @@ Not for: when a batch is retried or failed (``sender``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -68,9 +69,9 @@ class RetryQueue:
             self._in_flight.get(entry.topic_partition, free).append(entry)
         return free
 
-    def due_in(self) -> float | None:
-        """Return the seconds until the next retry; None if nothing is held."""
-        return max(self._due_at - self._clock.monotonic(), 0.0) if self._in_flight else None
+    def due_in(self) -> float:
+        """Return the seconds until the next retry; infinity if nothing is held."""
+        return max(self._due_at - self._clock.monotonic(), 0.0) if self._in_flight else math.inf
 
     def take_oldest(self) -> list[PartitionBatches]:
         """Take the oldest entry of each partition, to be retried now. The rest follows with ``take_rest``, or waits."""

@@ -13,6 +13,7 @@ Not for: storage, sequences, transactions.
 
 from __future__ import annotations
 
+import math
 import threading
 from array import array
 from collections.abc import Callable, Sequence
@@ -169,8 +170,7 @@ class Accumulator:
             batch.size = size
             self.used += size
             if size >= batch.next_step:
-                self._full = True
-                self._wake()
+                self._fill(queue, batch)
         return batch
 
     def _open(self, queue: PartitionQueue) -> PendingBatch:
@@ -243,26 +243,24 @@ class Accumulator:
 
     # -- the sender's side
 
-    def drain(self, longest: float | None = None) -> Drained | None:
+    def drain(self, longest: float = math.inf) -> Drained | None:
         """Wait until a batch is due, then take all batches; return None once the producer is closed and all are taken.
 
-        Returns an empty list if nothing is due within ``longest`` seconds (None: no limit).
+        Returns an empty list if nothing is due within ``longest`` seconds.
         """
-        until = None if longest is None else self._clock.monotonic() + longest
+        until = self._clock.monotonic() + longest
         with self.lock:
             while not self._forced:
-                wait = self._due_in()
-                if wait is not None and wait <= 0:
+                due_in = self._due_in()
+                if due_in <= 0:
                     return self._take()
                 if self._closing and not self._filled:
                     return None
-                if until is not None:
-                    left = until - self._clock.monotonic()
-                    if left <= 0:
-                        return []
-                    wait = left if wait is None else min(wait, left)
+                left = until - self._clock.monotonic()
+                if left <= 0:
+                    return []
                 self._idle = True
-                self._work.wait(LONGEST_IDLE_SECONDS if wait is None else min(wait, LONGEST_IDLE_SECONDS))
+                self._work.wait(min(due_in, left, LONGEST_IDLE_SECONDS))
                 self._idle = False
         return None
 
@@ -279,10 +277,10 @@ class Accumulator:
         self._full = False
         return taken
 
-    def _due_in(self) -> float | None:
-        """Return the seconds until a waiting batch is due; None if none waits."""
+    def _due_in(self) -> float:
+        """Return the seconds until a waiting batch is due; infinity if none waits."""
         if not self._filled:
-            return None
+            return math.inf
         if self._full or self._flushing or self._closing or self.waiting_threads or not self._config.linger:
             return 0
         oldest = min(queue.batches[0].created for queue in self._filled)

@@ -75,7 +75,7 @@ class Sender(Delivery):
         try:
             while (drained := self._accumulator.drain(self._held.due_in())) is not None:
                 self.deliver(drained)
-            while self._held and self._accumulator.pause(self._held.due_in() or 0):
+            while self._held and self._accumulator.pause(self._held.due_in()):
                 self._retry_held()
         except BaseException as error:  # unexpected ones too: no caller may wait forever
             logger.exception("the producer's thread ended with an error")
@@ -146,7 +146,7 @@ class Sender(Delivery):
 
     def _retry_held(self) -> None:
         """Retry what is held, if it is due, with the brokers that the newest state names."""
-        if self._held.due_in() != 0:
+        if self._held.due_in() > 0:
             return
         self._refresh()
         oldest = self._held.take_oldest()
@@ -250,8 +250,7 @@ class Sender(Delivery):
         )
         rest = [entry for entry in in_flight if not entry.outcome_unknown]
         forget_files(rest)
-        for entry in rest:
-            self._metrics.retried(entry.batches)
+        self._metrics.retried(batches_of(rest))
         if unknown := [entry for entry in in_flight if entry.outcome_unknown]:
             self._fail(unknown, _producer_expired(error))
         return rest

@@ -49,7 +49,6 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
-from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity
@@ -463,8 +462,7 @@ class Transactions(Delivery):
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
         if not self._outcome_unknown and not self._keeps_files and self._state != FATAL_ERROR:
-            runs = [entry.append.run for entry in self._in_flight if entry.append is not None]
-            discard(runs, self._coordinator.store_of)
+            self.discard_files(self._in_flight)
         self._reset()
 
     def _retry_until_deadline(
