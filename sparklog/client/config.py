@@ -169,8 +169,7 @@ def whole_number(client: str, config: Mapping[str, Any], name: str, least: int =
         value = int(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or isinstance(value, float) or value < least:
-        what = f"give a whole number of at least {least}"
-        raise invalid_argument(client, name, value, what, of_type=not is_number)
+        raise invalid_argument(client, name, value, f"give a whole number of at least {least}", of_type=not is_number)
     return int(value)
 
 

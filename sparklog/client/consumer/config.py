@@ -17,7 +17,6 @@ from typing import Any
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
     METRIC_ARGUMENTS,
-    SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
     Converter,
     build_shown_config,
@@ -158,10 +157,9 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
 
     Raises InvalidClientConfigurationError for an unknown name or an invalid value, and what ``cluster_of`` raises.
     """
-    arguments = check_arguments("Consumer", given, DEFAULTS, SOCKET_ARGUMENTS)
+    arguments = check_arguments("Consumer", given, DEFAULTS)
 
-    def number(name: str, least: int = 0) -> int:
-        return whole_number("Consumer", arguments, name, least)
+    number = partial(whole_number, "Consumer", arguments)
 
     def seconds(name: str, least: int = 0) -> float:
         return milliseconds("Consumer", arguments, name, least) / 1000

@@ -56,7 +56,7 @@ def write_files(
     groups = group_by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
-            _to_columns(batch, topic.name)
+            _to_columns(batch)
     appends: dict[int, PartitionAppend] = {}
     try:
         for brokers, partitions in groups:
@@ -141,7 +141,7 @@ def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
 # -- columns
 
 
-def _to_columns(batch: PendingBatch, topic: str) -> None:
+def _to_columns(batch: PendingBatch) -> None:
     """Convert a batch's lists to Arrow, keep the sizes for metadata, and free the lists. Idempotent."""
     if batch.columns is None:
         try:
@@ -149,8 +149,7 @@ def _to_columns(batch: PendingBatch, topic: str) -> None:
         except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError) as error:
             raise InvalidRecordError(
                 f"a record for {batch.topic_partition} cannot be stored: {error}; correct the serializer's result",
-                topic=topic,
-                partition=batch.topic_partition.partition,
+                **batch.topic_partition._asdict(),
             ) from error
         batch.rows = batch.columns.num_rows
         batch.values, batch.keys, batch.header_list = [], None, None

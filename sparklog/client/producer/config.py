@@ -14,7 +14,6 @@ from typing import Any
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
     METRIC_ARGUMENTS,
-    SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
     Converter,
     check_arguments,
@@ -105,7 +104,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
 
     Raises InvalidClientConfigurationError for an unknown name or an invalid value, and the errors of ``cluster_of``.
     """
-    arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
+    arguments = check_arguments("Producer", given, DEFAULTS)
 
     number = partial(whole_number, "Producer", arguments)
 

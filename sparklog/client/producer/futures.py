@@ -96,8 +96,11 @@ class SendOutcome:
         except Exception:
             _log_failure()
 
-    def run_callbacks(self) -> None:
-        """Run the callbacks. Called by the thread that resolved this, without holding the lock."""
+    def resolve(self, error: BaseException | None) -> None:
+        """Mark this as committed (``error`` None) or failed, and run the callbacks. Called without holding the lock."""
+        with self.condition:
+            self.error, self.done = error, True
+            self.condition.notify_all()
         call_all(self.take_callbacks())
 
     def take_callbacks(self) -> list[Callable[[], None]]:
@@ -295,10 +298,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
                 left[0] -= 1
                 if left[0] > 0:
                     return
-                self._outcome.error = next((part.error for part, _ in self._parts if part.error is not None), None)
-                self._outcome.done = True
-                self._outcome.condition.notify_all()
-            self._outcome.run_callbacks()
+            self._outcome.resolve(next((part.error for part, _ in self._parts if part.error is not None), None))
 
         if not self._parts:
             self._outcome.done = True

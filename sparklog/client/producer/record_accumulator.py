@@ -203,8 +203,7 @@ class Accumulator:
             raise MessageSizeTooLargeError(
                 f"a record for {queue.topic_partition} needs {size:,} bytes of memory, more than all of buffer_memory, "
                 f"{self._limit:,}; raise buffer_memory, or send less at a time",
-                topic=queue.topic_partition.topic,
-                partition=queue.topic_partition.partition,
+                **queue.topic_partition._asdict(),
                 size=size,
             )
         deadline = self._clock.monotonic() + self._config.max_block
@@ -235,8 +234,7 @@ class Accumulator:
                 f"no memory for a record for {queue.topic_partition} within max_block_ms: {self.used:,} of "
                 f"{self._limit:,} bytes of buffer_memory wait for their commit; send more slowly, or see the program's "
                 "log for what delays commits",
-                topic=queue.topic_partition.topic,
-                partition=queue.topic_partition.partition,
+                **queue.topic_partition._asdict(),
                 size=size,
             )
         self.changed.wait(left)

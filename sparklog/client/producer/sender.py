@@ -152,8 +152,7 @@ class Sender(Delivery):
         oldest = self._held.take_oldest()
         self._deliver(list(oldest))
         rest = self._held.take_rest(oldest, self._clock.monotonic() - self._config.delivery_timeout)
-        late = [entry for entry in rest if not self._fail_late([entry])]
-        self._deliver([entry for entry in rest if entry not in late])
+        self._deliver([entry for entry in rest if self._fail_late([entry])])
 
     def attempt(self, in_flight: Sequence[PartitionBatches], failures: int) -> None:
         """Try once to commit these batches. They are resolved unless it raises."""
@@ -310,8 +309,7 @@ class Sender(Delivery):
             f"records for {topic_partition} were not committed within delivery_timeout_ms "
             f"({self._config.delivery_timeout * 1000:.0f}): {outcome}; see the program's log for the cause, and send "
             "them again if consumers can detect duplicates",
-            topic=topic_partition.topic,
-            partition=topic_partition.partition,
+            **topic_partition._asdict(),
         )
 
 
@@ -341,8 +339,7 @@ def _unlinked(topic_partition: TopicPartition) -> IndeterminateCommitError:
     return IndeterminateCommitError(
         f"whether records for {topic_partition} are in the log is not known: the storage did not answer a commit, and "
         "the log was then read from a checkpoint that does not say; send them again if consumers can detect duplicates",
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
+        **topic_partition._asdict(),
     )
 
 

@@ -337,10 +337,9 @@ class Transactions(Delivery):
         try:
             with self._metrics.requests.at_root():
                 return self._coordinator.append(request)
-        except IndeterminateCommitError:
-            raise
-        except SparklogError:
-            self._outcome_unknown = before
+        except SparklogError as error:
+            if not isinstance(error, IndeterminateCommitError):
+                self._outcome_unknown = before
             raise
 
     def _settle(self, what: str) -> AppendResult | None:
@@ -385,10 +384,9 @@ class Transactions(Delivery):
         before, self._fences_itself = self._fences_itself, True
         try:
             return self._init_producer(self._identity)
-        except IndeterminateCommitError:
-            raise
-        except SparklogError:
-            self._fences_itself = before
+        except SparklogError as error:
+            if not isinstance(error, IndeterminateCommitError):
+                self._fences_itself = before
             raise
 
     def _superseded(self, error: SparklogError) -> TransactionAbortedError:
