@@ -125,7 +125,7 @@ def _by_key(key: bytes, partitions: Sequence[int]) -> int:
     return partitions[hashing.partition_for_key(bytes(key), len(partitions))]
 
 
-def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePartition | None]:
+def resolve_partitioner(given: Any) -> tuple[ChoosePartition | None, RotatePartition | None]:
     """Return the argument ``partitioner`` as a ChoosePartition, and its ``on_new_batch`` if it has one.
 
     It may be an object with ``partition(topic, key, serialized_key, value, serialized_value, cluster)``, one with the
@@ -143,10 +143,9 @@ def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePa
     if not callable(given):
         what = "give a Partitioner, or a function of (key bytes, all partitions, available partitions)"
         raise invalid_argument("Producer", "partitioner", given, what)
-    function: Any = given
 
     def choose(topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: Any, cluster: Any) -> Any:
         partitions = sorted(cluster.partitions_for_topic(topic) or ())
-        return function(key_bytes, partitions, sorted(cluster.available_partitions_for_topic(topic) or partitions))
+        return given(key_bytes, partitions, sorted(cluster.available_partitions_for_topic(topic) or partitions))
 
     return choose, None

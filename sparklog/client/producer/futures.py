@@ -246,6 +246,7 @@ class FutureRecordMetadata(Future[RecordMetadata]):
     """The future of one record; resolves to its ``RecordMetadata``."""
 
     __slots__ = ("_index",)
+    _outcome: RecordBatchResult
 
     def __init__(self, outcome: RecordBatchResult, index: int) -> None:
         self._outcome = outcome
@@ -257,9 +258,7 @@ class FutureRecordMetadata(Future[RecordMetadata]):
         return self._outcome
 
     def _result(self) -> RecordMetadata:
-        outcome = self._outcome
-        assert isinstance(outcome, RecordBatchResult)
-        return outcome.metadata(self._index)
+        return self._outcome.metadata(self._index)
 
     def _result_facts(self) -> Facts:
         metadata = self._result()

@@ -284,7 +284,10 @@ class Producer(Shown):
         while True:
             left = max(deadline - clock.monotonic(), 0)
             try:
-                return self._find_topic_within(left, topic)
+                with self._metrics.requests.at_root():
+                    metadata = call_within(left, lambda: self._topics.find(topic), f"looking up topic {topic!r}")
+                self._metrics.metadata_read()
+                return metadata
             except UnknownTopicOrPartitionError as error:
                 if clock.monotonic() >= deadline:
                     raise UnknownTopicTimeoutError(
@@ -298,12 +301,6 @@ class Producer(Shown):
             pause = min(pause * 2, LONGEST_TOPIC_PAUSE_SECONDS)
             if self._accumulator.refusal is not None:
                 raise self._accumulator.refusal()
-
-    def _find_topic_within(self, seconds: float, topic: object) -> TopicMetadata:
-        with self._metrics.requests.at_root():
-            metadata = call_within(seconds, lambda: self._topics.find(topic), f"looking up topic {topic!r}")
-        self._metrics.metadata_read()
-        return metadata
 
     def _check_topic(self, topic: str) -> TopicMetadata | None:
         """Return a topic's current metadata, None if it was deleted; read the storage if the metadata are too old."""

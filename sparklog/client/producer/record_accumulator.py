@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import threading
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -55,7 +54,6 @@ class PendingBatch(RecordBatchResult):
         self.size = 0
         self.rows = 0
         self.values: list[bytes | None] = []
-        self.stamps: array[int] = array("q")
         self.keys: list[bytes | None] | None = None
         self.header_list: list[Headers | None] | None = None
         self.columns: pa.RecordBatch | None = None

@@ -507,7 +507,7 @@ def may_be_written(error: Exception) -> bool:
 # -- offsets of groups
 
 
-def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCommit:
+def group_commit(offsets: Mapping[Any, Any], group_metadata: Any) -> GroupCommit:
     """Return the offsets of a group as a protocol action; the group is an id or a consumer's ``group_metadata()``.
 
     Raises InvalidArgumentTypeError for other types of group or offsets, InvalidArgumentError for a generation without a
@@ -516,9 +516,8 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCom
     if isinstance(group_metadata, str):
         group, member, generation, instance = group_metadata, "", -1, ""
     elif getattr(group_metadata, "group_id", None) is not None:
-        metadata: Any = group_metadata
-        group, member, generation = metadata.group_id, metadata.member_id or "", metadata.generation_id
-        instance = getattr(metadata, "group_instance_id", None) or ""
+        group, member = group_metadata.group_id, group_metadata.member_id or ""
+        generation, instance = group_metadata.generation_id, getattr(group_metadata, "group_instance_id", None) or ""
     else:
         raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a group id or consumer.group_metadata(), not {group_metadata!r}"
