@@ -288,6 +288,11 @@ class State(_Frozen, frozen=True, kw_only=True):
         """Return all topics, sorted by name."""
         return [self.topics[name] for name in sorted(self.topics)]
 
+    def find_partition(self, topic: str, partition: int) -> PartitionState | None:
+        """Return the partition, None if there is none with this number in an existing topic."""
+        partitions = self.topics[topic].partitions if topic in self.topics else ()
+        return partitions[partition] if 0 <= partition < len(partitions) else None
+
     def partition(self, topic: str, partition: int) -> PartitionState:
         """Return the partition, or raise UnknownTopicOrPartitionError."""
         partitions = self.topic(topic).partitions

@@ -63,10 +63,7 @@ class CommitFuture(Future[Offsets]):
         self._offsets = offsets
 
     def resolve(self, error: BaseException | None) -> None:
-        with self._outcome.condition:
-            self._outcome.error, self._outcome.done = error, True
-            self._outcome.condition.notify_all()
-        self._outcome.run_callbacks()
+        self._outcome.resolve(error)
 
     def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds``; return whether the commit is over."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sparklog.client.consumer.config import Deserialize
+from sparklog.client.config import Converter
 from sparklog.client.representation import shorten, table
 from sparklog.client.user_code import add_note
 from sparklog.log.records.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
@@ -130,7 +130,7 @@ class DeserializerFailure(Exception):
 
 
 def to_consumer_records(
-    batches: RecordBatches, deserialize_key: Deserialize | None = None, deserialize_value: Deserialize | None = None
+    batches: RecordBatches, deserialize_key: Converter | None = None, deserialize_value: Converter | None = None
 ) -> list[ConsumerRecord]:
     """Return Arrow records as Python objects. Raises DeserializerFailure."""
     topic, partition, base_offset, batch, timestamp_type, leader_epoch, offsets = batches
@@ -194,7 +194,7 @@ def _headers(batch: pa.RecordBatch) -> tuple[Iterable[list[Any]], Iterable[int]]
 
 
 def _deserialize(
-    deserialize: Deserialize, what: str, batches: RecordBatches, values: list[Any], headers: list[list[Any]]
+    deserialize: Converter, what: str, batches: RecordBatches, values: list[Any], headers: list[list[Any]]
 ) -> list[Any]:
     topic = batches.topic
     deserialized: list[Any] = []
