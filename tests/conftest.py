@@ -39,7 +39,8 @@ LONGEST = ("soak", "crash", "simulation")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first, so that no process still works on one when all others are done."""
-    items.sort(key=lambda item: min(LONGEST.index(part) if part in LONGEST else len(LONGEST) for part in item.path.parts))
+    order = {folder: number for number, folder in enumerate(LONGEST)}
+    items.sort(key=lambda item: min(order.get(part, len(order)) for part in item.path.parts))
 
 
 def pytest_collection_finish() -> None:
