@@ -217,12 +217,7 @@ def _fallen_in_log(history: History, resets: dict[GroupPartition, list[Operation
 # -- fences
 
 
-def zombies(index: Index) -> Iterator[Finding]:
-    yield from _zombie_producers(index)
-    yield from _zombie_members(index)
-
-
-def _zombie_producers(index: Index) -> Iterator[Finding]:
+def zombie_producers(index: Index) -> Iterator[Finding]:
     """Check producers: each ``init_producer`` of a process begins an instance; a later one of the same id fences it."""
     instances: dict[str, list[Operation]] = defaultdict(list)
     for operation in index.history.of(INIT_PRODUCER):
@@ -254,12 +249,14 @@ def _instance_of(operation: Operation, instances: list[Operation]) -> Operation 
     return max(own, key=lambda init: init.completed, default=None)
 
 
-def _zombie_members(index: Index) -> Iterator[Finding]:
+def zombie_members(index: Index) -> Iterator[Finding]:
     """Check that no member commits offsets for a partition that another owned in a newer generation by then."""
-    newest: dict[GroupPartition, Timeline] = {
-        key: Timeline(CommittedOffset(assign.generation, assign.completed, assign) for assign in assigns)
-        for key, assigns in _assignments(index.history).items()
-    }
+    assigned: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
+    for assign in index.history.of(ASSIGN):
+        if assign.group:
+            for place in assign.partitions:
+                assigned[assign.group, place].append(CommittedOffset(assign.generation, assign.completed, assign))
+    newest = {key: Timeline(generations) for key, generations in assigned.items()}
     for operation in index.history.of(COMMIT_OFFSETS, TRANSACTION):
         if operation.outcome != OK or not operation.member or operation.generation < 0:
             continue
@@ -272,15 +269,6 @@ def _zombie_members(index: Index) -> Iterator[Finding]:
             message = f"{message}, which {top.operation.member} owned in generation {top.offset}"
             yield Finding(ZOMBIE_WRITE, message, (top.operation, operation))
             break
-
-
-def _assignments(history: History) -> dict[GroupPartition, list[Operation]]:
-    found: dict[GroupPartition, list[Operation]] = defaultdict(list)
-    for assign in history.of(ASSIGN):
-        if assign.group:
-            for place in assign.partitions:
-                found[assign.group, place].append(assign)
-    return found
 
 
 # -- ownership

@@ -301,22 +301,14 @@ def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Rep
 
 def _remove(store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], dry_run: bool) -> Iterator[Repair]:
     """Remove a checkpoint: the manifest first, so that no process starts to read it; then its files, except those of
-    sound checkpoints."""
+    sound checkpoints. If the manifest cannot be read, its files are not known, and are left to a vacuum."""
     if not dry_run:
         store.delete(kept.key)
     yield _repair("removed: the commits cover it", kept.key, dry_run)
-    if kept.manifest is None:
-        return  # without the manifest its files are not known; they are left to a vacuum
-    needed = {key for other in sound for key in _file_keys(other)}
-    for key in sorted(_file_keys(kept) - needed):
+    needed = {file.key for other in sound for file in other.files}
+    for key in sorted({file.key for file in kept.files} - needed):
         if not dry_run:
             store.delete(key)
-
-
-def _file_keys(kept: KeptCheckpoint) -> set[str]:
-    if kept.manifest is None:
-        return set()
-    return {file.key for file in kept.files}
 
 
 def _remove_hint(store: Store, dry_run: bool) -> Iterator[Repair]:

@@ -44,29 +44,24 @@ _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 
 
 class Accounted:
-    """The data files that the commit log accounts for, by path and broker. Thread-safe after construction."""
+    """The data files that the commit log accounts for, by path and broker. Thread-safe once ``retired`` is complete."""
 
     def __init__(self, state: State, lists: Mapping[str, TopicSegments]) -> None:
         self.fence = state.writer_fence
         self.live = LiveFiles(live_partitions(state, lists))
-        self._removed: set[tuple[str, int]] = set()
-
-    def remove(self, path: str, broker: int) -> None:
-        """Add a retired file."""
-        self._removed.add((path, broker))
+        self.retired: set[tuple[str, int]] = set()
 
     def has(self, key: str, broker: int) -> bool:
         """Whether a ``.log`` or ``.index`` is accounted for."""
         path = log_path_of(key)
-        return self.live.may_need(path, broker) or (path, broker) in self._removed
+        return self.live.may_need(path, broker) or (path, broker) in self.retired
 
 
 def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[Finding]:
     """Add the retired files to ``accounted``; return a finding for each listing that cannot be read."""
     for listing in sorted(state.removed_files):
         try:
-            for removed in read_removed(store, listing):
-                accounted.remove(removed.path, removed.broker)
+            accounted.retired.update((file.path, file.broker) for file in read_removed(store, listing))
         except (ObjectNotFoundError, CorruptMetadataError) as error:
             yield Finding(
                 kind=kinds.MISSING_LISTING,
