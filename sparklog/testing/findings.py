@@ -206,7 +206,3 @@ class Index:
         if write.offset >= 0:
             return write.offset
         return next((offset for place, offset in self.places.get(write.value, ()) if place == write.place), -1)
-
-    def reader_of(self, value: str) -> Operation:
-        """Return an operation that read this value."""
-        return next(iter(self.places[value].values()))

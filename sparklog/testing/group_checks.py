@@ -282,10 +282,7 @@ class _Owned(NamedTuple):
 
 
 def two_owners(index: Index) -> Iterator[Finding]:
-    owned: dict[tuple[str, TopicPartition, int], list[_Owned]] = defaultdict(list)
-    for key, interval in _ownership(index.history):
-        owned[key].append(interval)
-    for (group, place, generation), intervals in owned.items():
+    for (group, place, generation), intervals in _ownership(index.history).items():
         intervals.sort(key=lambda interval: interval[:3])
         for number, earlier in enumerate(intervals):
             for later in intervals[number + 1 :]:
@@ -296,8 +293,9 @@ def two_owners(index: Index) -> Iterator[Finding]:
                     yield Finding(TWO_OWNERS, message, (earlier.assign, later.assign))
 
 
-def _ownership(history: History) -> Iterator[tuple[tuple[str, TopicPartition, int], _Owned]]:
-    """Yield the interval of ownership for each assignment and each partition in it."""
+def _ownership(history: History) -> dict[tuple[str, TopicPartition, int], list[_Owned]]:
+    """Return the intervals of ownership of each group's partitions, by generation."""
+    owned: dict[tuple[str, TopicPartition, int], list[_Owned]] = defaultdict(list)
     events: dict[str, list[Operation]] = defaultdict(list)
     for operation in history.of(ASSIGN, REVOKE):
         events[operation.reader].append(operation)
@@ -315,4 +313,5 @@ def _ownership(history: History) -> Iterator[tuple[tuple[str, TopicPartition, in
                     ends[place] = min(ends.get(place, inf), later.invoked)
             for place in assign.partitions:
                 interval = _Owned(assign.completed, ends[place], assign.owner, assign)
-                yield (assign.group, place, assign.generation), interval
+                owned[assign.group, place, assign.generation].append(interval)
+    return owned

@@ -12,7 +12,7 @@ Not for: deleting anything (``sparklog vacuum``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.broker_files import CHECK_KEY, LOCATIONS_KEY
@@ -73,15 +73,14 @@ def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[
             )
 
 
-def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Iterable[str]) -> Iterator[Finding]:
+def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Container[str]) -> Iterator[Finding]:
     """Return a finding for every object at a broker to which nothing refers. Raises StorageError."""
-    named_listings = set(listings)
     for info in store.list():
         key = info.key
         if key in _KNOWN or (broker == 0 and key.startswith(_OTHER_CHECKS)):
             continue
         if broker == 0 and key.startswith(REMOVED):
-            if key not in named_listings:
+            if key not in listings:
                 yield _orphan_listing(key)
         elif broker == 0 and actions_version(key) is not None:
             continue  # of a commit or a lost commit attempt: it is removed with the commits up to its version
