@@ -144,11 +144,19 @@ class Checkpoints:
         except ObjectNotFoundError:
             return None
         except (CorruptionError, msgspec.MsgspecError, RecursionError) as error:
-            return _stale(f"{LATEST_KEY} cannot be read: {error}")
-        sound = [kept.key for kept in self.kept if kept.is_sound]
-        if named in sound:
-            return None
-        return _stale(f"{LATEST_KEY} names {named}, which does not exist or cannot be used")
+            message = f"{LATEST_KEY} cannot be read: {error}"
+        else:
+            if any(kept.key == named for kept in self.kept if kept.is_sound):
+                return None
+            message = f"{LATEST_KEY} names {named}, which does not exist or cannot be used"
+        return Finding(
+            kind=kinds.STALE_HINT,
+            severity=WARNING,
+            message=message,
+            action="run `sparklog fsck --repair`, which removes it; the checkpoints are listed until one is written",
+            repairable=True,
+            path=LATEST_KEY,
+        )
 
     def unused(self) -> list[str]:
         """Return the files of checkpoints that no readable manifest names: their writer died before its manifest.
@@ -171,15 +179,4 @@ def newer_version(message: str, path: str, version: int) -> Finding:
         action="check the cluster with that version; until then do not change anything",
         path=path,
         version=version,
-    )
-
-
-def _stale(message: str) -> Finding:
-    return Finding(
-        kind=kinds.STALE_HINT,
-        severity=WARNING,
-        message=message,
-        action="run `sparklog fsck --repair`, which removes it; the checkpoints are listed until one is written",
-        repairable=True,
-        path=LATEST_KEY,
     )

@@ -105,7 +105,7 @@ def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRu
     for finding in offline_brokers(state, unreachable):
         complain(f"replica-verification: {finding.message}")
     lists = {name: coordinator.segments(name, state) for name in topics}
-    to_check = [copy for copy in plan_copies(state, lists) if copy.broker in stores]
+    to_check = list(plan_copies(state, lists, stores))
     copies = Copies()
     for results in runner.run(check_files, plan_tasks(to_check, stores, TASK_BYTES)):
         for result in results:
