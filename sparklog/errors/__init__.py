@@ -105,7 +105,7 @@ from sparklog.errors.base import InvalidMetadataError as InvalidMetadataError
 from sparklog.errors.base import KafkaError as KafkaError
 from sparklog.errors.base import RetriableError as RetriableError
 from sparklog.errors.base import SparklogError as SparklogError
+from sparklog.errors.base import kafka_errors as kafka_errors
 from sparklog.errors.codes import for_code as for_code
-from sparklog.errors.codes import kafka_errors as kafka_errors
 from sparklog.errors.kafka import *  # noqa: F403
 from sparklog.errors.raised import *  # noqa: F403
