@@ -93,8 +93,8 @@ def read(
         ['key', 'value']
     """
     register_source(spark)
-    reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))
     chosen = {
+        **_storage(storage_options),
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
         "subscribePattern": subscribe_pattern,
         "assign": None if assign is None else json.dumps({topic: list(numbers) for topic, numbers in assign.items()}),
@@ -112,9 +112,8 @@ def read(
         "pushDownPredicate": push_down_predicate,
         "readerLeaseMs": reader_lease_ms,
     }
-    for name, value in chosen.items():
-        if value is not None:
-            reader = reader.option(name, value)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    reader = spark.read.format(SparklogDataSource.name()).options(**given)
     if columns is None:
         return reader.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
     fresh = next((name for name in columns if name in NEVER_NULL), FRESH_COLUMN)
@@ -157,6 +156,7 @@ def write(
     if not txn_app_id:
         warn_of_second_attempt(settings_of(df.sparkSession))
     chosen = {
+        **_storage(storage_options),
         "topic": topic,
         "partitioner": partitioner,
         "kafka.compression.type": compression,
@@ -166,11 +166,8 @@ def write(
         "txnVersion": txn_version,
         "onBatchMismatch": on_batch_mismatch,
     }
-    writer = df.write.format(SparklogDataSource.name()).mode("append").options(**_storage(storage_options))
-    for name, value in chosen.items():
-        if value is not None:
-            writer = writer.option(name, value)
-    writer.save(root)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    df.write.format(SparklogDataSource.name()).mode("append").options(**given).save(root)
 
 
 def _storage(options: Mapping[str, Any] | None) -> dict[str, str]:

@@ -33,15 +33,19 @@ class EveryPartition:
 
 
 @dataclass(frozen=True)
-class PartitionOffsets:
-    """An offset per partition, where -2 is earliest and -1 latest; ``topics`` holds words given for whole topics."""
+class PerPartition:
+    """A number per partition; ``topics`` holds those given for whole topics."""
 
     partitions: Mapping[TopicPartition, int]
     topics: Mapping[str, int] = field(default_factory=dict)
 
     def get(self, partition: TopicPartition) -> int | None:
-        """Return the offset for a partition, from its own entry or its topic's; None if there is neither."""
+        """Return the number for a partition, from its own entry or its topic's; None if there is neither."""
         return self.partitions.get(partition, self.topics.get(partition.topic))
+
+
+class PartitionOffsets(PerPartition):
+    """An offset per partition, where -2 is earliest and -1 latest; for whole topics one of these words."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,8 @@ class EveryTimestamp:
     timestamp_ms: int
 
 
-@dataclass(frozen=True)
-class PartitionTimestamps:
+class PartitionTimestamps(PerPartition):
     """A time per partition, milliseconds since the epoch."""
-
-    partitions: Mapping[TopicPartition, int]
 
 
 OffsetLimit = EveryPartition | PartitionOffsets | EveryTimestamp | PartitionTimestamps

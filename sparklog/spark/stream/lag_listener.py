@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -96,9 +95,6 @@ class LagListener(StreamingQueryListener):
                 self._report(query_lag)
         except SparklogError as error:
             logger.warning("the lag of query %s cannot be determined: %s", event.progress.id, error)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: no records were read."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: the latest progress is kept."""

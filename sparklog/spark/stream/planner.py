@@ -57,8 +57,7 @@ class StreamPlanner:
     def __init__(self, options: StreamOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        address = options.source.address
-        self._coordinator: Coordinator = shared_cluster(address.root, address.storage_options)
+        self._coordinator: Coordinator = shared_cluster(*options.source.address)
         self._stores: dict[int, Store] = {}
         self._brokers: Mapping[int, BrokerState] | None = None
         self._target: StreamOffsets | None = None

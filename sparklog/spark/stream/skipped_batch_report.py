@@ -85,7 +85,7 @@ def look_up(session: SparkSession, query_id: str, run_id: str) -> None:
     if raw_options is None:
         return
     options = sink_options(raw_options)
-    state = shared_cluster(options.address.root, options.address.storage_options).state
+    state = shared_cluster(*options.address).state
     last = find_last_batch(state, query_id, options.topic)
     if last is not None and options.on_mismatch != APPEND:
         remember(run_id, last)
