@@ -333,22 +333,14 @@ def _check_name(name: str) -> None:
     why = REFUSED_KAFKA_OPTIONS.get(name)
     if why is not None:
         raise InvalidOptionError(f"option {name} is not supported: {why}; leave it out", option=name)
-    if name.startswith("kafka."):
-        _note_kafka_option(name)
-        return
-    hint = did_you_mean(name, KNOWN_OPTIONS.values())
-    if hint:
-        raise InvalidOptionError(f"unknown option {name!r}{hint}", option=name)
-    logger.warning("unknown option %s was ignored", name)
-
-
-def _note_kafka_option(name: str) -> None:
-    if name == "kafka.group.id":
-        return  # used by streaming queries
     if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
         logger.warning("option %s was ignored: a log is protected by the storage's credentials and encryption", name)
-    else:
+    elif name.startswith("kafka."):
         logger.debug("option %s of Kafka's clients was ignored, or has its own meaning here", name)
+    elif hint := did_you_mean(name, KNOWN_OPTIONS.values()):
+        raise InvalidOptionError(f"unknown option {name!r}{hint}", option=name)
+    else:
+        logger.warning("unknown option %s was ignored", name)
 
 
 # -- address

@@ -45,6 +45,7 @@ from sparklog.protocol.group.start_offset import find_start
 from sparklog.protocol.state import State
 from sparklog.spark.group.output import TaskSends
 from sparklog.spark.source.rows import STORED, arrow_schema, read_columns, read_schema
+from sparklog.spark.stream.offsets import find_logs
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -408,13 +409,10 @@ def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]
     reach the end of the topic it replaced.
     """
     unfinished = []
-    for topic_partition, end in ends.items():
-        topic = state.topics.get(topic_partition.topic)
-        if topic is not None and topic_partition.partition < len(topic.partitions):
-            reachable = min(end, topic.partitions[topic_partition.partition].high_watermark)
-            committed = state.committed(group, *topic_partition)
-            if (0 if committed is None else committed.offset) < reachable:
-                unfinished.append(topic_partition)
+    for topic_partition, log in find_logs(state, ends).items():
+        committed = state.committed(group, *topic_partition)
+        if (0 if committed is None else committed.offset) < min(ends[topic_partition], log.end):
+            unfinished.append(topic_partition)
     return unfinished
 
 

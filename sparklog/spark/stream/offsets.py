@@ -23,7 +23,7 @@ Not for: reading the state of a cluster (``stream.planner``) and the offsets of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,6 +47,17 @@ class PartitionLog(NamedTuple):
 
 
 Logs = Mapping[TopicPartition, PartitionLog]
+
+
+def find_logs(state: State, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
+    """Return the logs of these partitions, without those that do not exist."""
+    logs = {}
+    for partition in wanted:
+        topic = state.topics.get(partition.topic)
+        if topic is not None and partition.partition < len(topic.partitions):
+            log = topic.partitions[partition.partition]
+            logs[partition] = PartitionLog(topic.topic_id, log.log_start_offset, log.high_watermark)
+    return logs
 
 
 class Loss(NamedTuple):
@@ -132,13 +143,12 @@ def check_cluster(offsets: StreamOffsets, cluster_id: str, root: str) -> None:
 
 def live_offsets(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
     """Return the offsets of this cluster's topics, without those that were deleted or recreated since."""
+    if offsets.cluster_id != state.cluster_id:
+        return {}
     return {
-        (partition.topic, partition.partition): offset
-        for partition, offset in offsets.partitions.items()
-        if offsets.cluster_id == state.cluster_id
-        and (topic := state.topics.get(partition.topic)) is not None
-        and topic.topic_id == offsets.topic_ids.get(partition.topic)
-        and partition.partition < len(topic.partitions)
+        (partition.topic, partition.partition): offsets.partitions[partition]
+        for partition, log in find_logs(state, offsets.partitions).items()
+        if log.topic_id == offsets.topic_ids.get(partition.topic)
     }
 
 

@@ -35,6 +35,7 @@ from sparklog.spark.stream.offsets import (
     count_records,
     describe_losses,
     find_batch_ranges,
+    find_logs,
     find_starts,
     parse,
     prorate,
@@ -90,7 +91,7 @@ class StreamPlanner:
     def _committed(self, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets if the query is to start there, without those of deleted topics."""
         state = self._coordinator.state
-        logs = _find_logs(state, of) if self._options.start_of_group in state.groups else {}
+        logs = find_logs(state, of) if self._options.start_of_group in state.groups else {}
         offsets = {
             partition: committed.offset
             for partition in logs
@@ -159,10 +160,10 @@ class StreamPlanner:
         offsets."""
         start, end = self._parse(raw_start), self._parse(raw_end)
         state = self._coordinator.state
-        logs = _find_logs(state, end.partitions)
+        logs = find_logs(state, end.partitions)
         if any(offset > logs[partition].end for partition, offset in end.partitions.items() if partition in logs):
             state = self._coordinator.refresh()  # a batch of an earlier run, planned on a newer state than this one
-            logs = _find_logs(state, end.partitions)
+            logs = find_logs(state, end.partitions)
         ranges, losses = find_batch_ranges(start, end, logs)
         self._handle_losses(losses)
         source = self._options.source
@@ -193,16 +194,16 @@ class StreamPlanner:
         """
         subscription = self._options.source.subscription
         if subscription.pattern:
-            return _find_logs(state, select(state, subscription))
+            return find_logs(state, select(state, subscription))
         missing = [name for name in subscription.topic_names if name not in state.topics]
         if self._options.source.fail_on_data_loss:
             for name in set(missing) - set(may_be_missing):
                 state.topic(name)
         self._warn_of_missing(missing)
         if subscription.assign:  # ``select`` would warn about missing partitions at every trigger
-            return _find_logs(state, subscription.assign)
+            return find_logs(state, subscription.assign)
         kept = tuple(name for name in subscription.topics if name not in missing)
-        return _find_logs(state, select(state, Subscription(topics=kept)))
+        return find_logs(state, select(state, Subscription(topics=kept)))
 
     def _warn_of_missing(self, topics: list[str]) -> None:
         if topics and topics != self._missing:
@@ -235,14 +236,3 @@ class StreamPlanner:
         if losses and list(losses) != self._reported:
             logger.warning("%s; continuing with what there is, since failOnDataLoss is false", describe_losses(losses))
         self._reported = list(losses)
-
-
-def _find_logs(state: State, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
-    """Return the logs of these partitions, without those that do not exist."""
-    logs = {}
-    for partition in wanted:
-        topic = state.topics.get(partition.topic)
-        if topic is not None and partition.partition < len(topic.partitions):
-            log = topic.partitions[partition.partition]
-            logs[partition] = PartitionLog(topic.topic_id, log.log_start_offset, log.high_watermark)
-    return logs
