@@ -86,7 +86,6 @@
        |- StorageFullError
        `- StorageUnavailableError
 
-
 Kafka's own groups cut across these: ``except RetriableError`` catches errors that a retry may resolve,
 InvalidMetadataError those that reading the newest state may resolve, BrokerResponseError those with a number in
 Kafka's protocol (``errno``), AuthorizationError operations that the storage does not allow. Every class of

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ from sparklog.errors import InvalidOptionError
 from sparklog.spark.jobs.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.own_session import activate, register_source
-from sparklog.spark.source.filters import NEVER_NULL
+from sparklog.spark.source.filters import EPOCH, NEVER_NULL
 from sparklog.spark.source.rows import READ_TYPES
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.query_names import listen
@@ -38,8 +38,6 @@ Timestamp = datetime | int
 FRESH_COLUMN = "partition"
 """Never null, so the filter ``IS NOT NULL`` drops no row. Spark plans a read again for each query only if it has a
 filter to push down to the source; without one it keeps the plan of the first query for good."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def register(spark: SparkSession) -> None:
@@ -204,7 +202,7 @@ def _milliseconds(time: Timestamp | None) -> int | None:
         return time
     if time.tzinfo is None:
         raise InvalidOptionError(f"{time!r} has no time zone; add one, such as tzinfo=timezone.utc")
-    return (time - _EPOCH) // timedelta(milliseconds=1)
+    return (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def _schema(columns: Sequence[str]) -> StructType:

@@ -87,10 +87,11 @@ REFUSED_KAFKA_OPTIONS = {
     "kafka.enable.auto.commit": "a Spark job commits no consumer offsets",
     "kafka.interceptor.classes": "there is no Kafka client to intercept records of",
 }
-JAVA_PARTITIONERS = {
-    "org.apache.kafka.clients.producer.internals.defaultpartitioner": "default",
-    "org.apache.kafka.clients.producer.uniformstickypartitioner": "default",
-}
+JAVA_PARTITIONERS = (
+    "org.apache.kafka.clients.producer.internals.defaultpartitioner",
+    "org.apache.kafka.clients.producer.uniformstickypartitioner",
+)
+"""Partitioners of Kafka's own that ``default`` stands for, in lower case."""
 DEFAULT_READER_LEASE_MS = 600_000
 LEAST_READER_LEASE_MS = 1000
 LONGEST_READER_LEASE_MS = 86_400_000
@@ -487,11 +488,10 @@ def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
 
 
 def _latest_if_no_match(options: Options) -> bool:
-    value = options.text("startingOffsetsByTimestampStrategy").lower()
-    if "startingOffsetsByTimestampStrategy" not in options:
-        value = "error"
+    name = "startingOffsetsByTimestampStrategy"
+    value = options.text(name).lower() if name in options else "error"
     if value not in ("error", "latest"):
-        raise _invalid("startingOffsetsByTimestampStrategy", value, "expected error or latest")
+        raise _invalid(name, value, "expected error or latest")
     return value == "latest"
 
 
@@ -513,17 +513,14 @@ def _codec_level(options: Options, codec: str) -> int | None:
 
 def _partitioner(options: Options) -> str:
     own, java = options.text("partitioner"), options.text("kafka.partitioner.class")
-    if own or not java:
-        return own or "default"
-    equivalent = JAVA_PARTITIONERS.get(java.lower())
-    if equivalent is None:
+    if java and not own and java.lower() not in JAVA_PARTITIONERS:
         raise _invalid(
             "kafka.partitioner.class",
             java,
             "Java classes cannot run here; use option partitioner with default, integer_key, or your own function as "
             "module:callable",
         )
-    return equivalent
+    return own or "default"
 
 
 def _invalid(option: str, value: str, why: str) -> InvalidOptionError:

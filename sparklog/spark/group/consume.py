@@ -177,11 +177,10 @@ def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: 
         TopicPartition(name, number) for name in topics for number in range(len(state.topic(name).partitions))
     ]
     starts = {partition: start_offset(state, group, partition, reset) for partition in subscribed}
-    uncommitted = {
+    offsets: dict[tuple[str, int], int] = {
         partition: start for partition, start in starts.items() if state.committed(group, *partition) is None
     }
-    if reset == "latest" and uncommitted and not state.groups.get(group, GroupState()).members:
-        offsets = {(*partition,): start for partition, start in uncommitted.items()}
+    if reset == "latest" and offsets and not state.groups.get(group, GroupState()).members:
         coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))
     return {
         partition: end

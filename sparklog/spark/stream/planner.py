@@ -145,11 +145,7 @@ class StreamPlanner:
         if not self._options.group:
             return
         try:
-            end = self._parse(raw_end)
-            offsets = uncommitted_offsets(end, self._coordinator.state, self._options.group)
-            if offsets:
-                commit = GroupCommit(group=self._options.group, offsets=offsets)
-                self._coordinator.submit(partial(commit_group_offsets, commit=commit))
+            commit_ends(self._coordinator, self._options.group, [self._parse(raw_end)])
         except SparklogError as error:
             logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, error)
 
@@ -236,3 +232,13 @@ class StreamPlanner:
         if losses and list(losses) != self._reported:
             logger.warning("%s; continuing with what there is, since failOnDataLoss is false", describe_losses(losses))
         self._reported = list(losses)
+
+
+def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets]) -> None:
+    """Commit the offsets at which a batch ended in its sources, if the group's differ. Errors as
+    ``commit_group_offsets``."""
+    state, offsets = coordinator.state, {}
+    for end in ends:
+        offsets.update(uncommitted_offsets(end, state, group))
+    if offsets:
+        coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))

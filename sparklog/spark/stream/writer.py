@@ -89,17 +89,15 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                 f"the tasks of micro-batch {batchId} sent query ids {sorted(queries) or 'none'}, expected exactly one: "
                 f"Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
             )
-        group = self.options.group if offsets else ""
-        application = query_numbered_as(self._committer().state, queries.pop(), self.options.topic)
-        self.publish(written, application, batchId, group, offsets, self._digest(batchId))
+        options = self.options
+        group = options.group if offsets else ""
+        application = query_numbered_as(self._committer().state, queries.pop(), options.topic)
+        digest = batch_digest(options.checkpoint, options.address.storage_options, batchId, options.address.root)
+        self.publish(written, application, batchId, group, offsets, digest)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete the files of the tasks, unless a commit may name them."""
         self.discard(messages)
-
-    def _digest(self, batch_id: int) -> str:
-        address = self.options.address
-        return batch_digest(self.options.checkpoint, address.storage_options, batch_id, address.root)
 
     def _consumed(self, batch_id: int) -> dict[tuple[str, int], int]:
         options = self.options
