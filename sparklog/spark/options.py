@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sparklog.config.definitions import INT_MAX, LONG_MAX
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.errors import InvalidOptionError
 from sparklog.errors.suggestions import did_you_mean
@@ -101,9 +102,6 @@ TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-MAX_INT = 2**31 - 1
-MAX_LONG = 2**63 - 1
-"""The largest values of Java's int and long, for options of these types."""
 _BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
@@ -215,7 +213,7 @@ class Options(Mapping[str, str]):
             raise _invalid(name, value, f"expected one of {', '.join(choices)}")
         return value or default
 
-    def integer(self, name: str, minimum: int, maximum: int = MAX_LONG) -> int | None:
+    def integer(self, name: str, minimum: int, maximum: int = LONG_MAX) -> int | None:
         """Return a whole number; None if it is not set. Raises InvalidOptionError."""
         if name not in self:
             return None
@@ -260,7 +258,7 @@ def streaming_source(options: Options) -> SourceOptions:
 
 
 def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> SourceOptions:
-    options.integer("fetchOffset.numRetries", 0, MAX_INT)
+    options.integer("fetchOffset.numRetries", 0, INT_MAX)
     for name in ("fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"):
         options.integer(name, 0)
     return SourceOptions(
@@ -271,7 +269,7 @@ def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> Sou
         latest_if_no_match=_latest_if_no_match(options),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         include_headers=options.boolean("includeHeaders", False),
-        min_partitions=options.integer("minPartitions", 1, MAX_INT),
+        min_partitions=options.integer("minPartitions", 1, INT_MAX),
         max_records_per_partition=options.integer("maxRecordsPerPartition", 1),
         push_down_predicate=options.boolean("pushDownPredicate", False),
         reader_lease_ms=_reader_lease_ms(options),
@@ -507,7 +505,7 @@ def _acks(options: Options) -> int:
 
 def _codec_level(options: Options, codec: str) -> int | None:
     """Return the codec's level; None for its default, which Kafka's producer writes as -1 for gzip."""
-    level = options.integer(f"kafka.compression.{codec}.level", *CODEC_LEVELS.get(codec, (-MAX_INT, MAX_INT)))
+    level = options.integer(f"kafka.compression.{codec}.level", *CODEC_LEVELS.get(codec, (-INT_MAX, INT_MAX)))
     return None if codec == "gzip" and level == -1 else level
 
 

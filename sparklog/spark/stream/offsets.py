@@ -27,13 +27,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sparklog.config.definitions import LONG_MAX
 from sparklog.errors import DataLossError, InvalidRequestError
 from sparklog.protocol.state import State
 from sparklog.types import OffsetRange, TopicPartition
 
 IDS_KEY = "$ids"
 """Prefix of the reserved key. Topic names contain no "$", ":", "," or "="."""
-MAX_OFFSET = 2**63 - 1
 MAX_LOSSES_SHOWN = 20
 """losses listed in one message."""
 
@@ -127,7 +127,7 @@ def _parse_ids(raw: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def _parse_offset(offset: Any) -> int:
-    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
+    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= LONG_MAX:
         raise ValueError(f"{offset!r} is not an offset")
     return offset
 
