@@ -24,8 +24,8 @@ from sparklog.protocol.commits import Action, Append, ApplicationWrite, CreateTo
 from sparklog.protocol.decide.acks import (
     ACKS_ALL,
     check_not_stale,
-    election,
     is_led_alone,
+    make_partition_change,
     with_copies,
     with_counted_copies,
 )
@@ -178,8 +178,9 @@ def _make_application_write(request: AppendRequest, appended: list[Appended]) ->
     consecutive offsets, however many tasks wrote them."""
     ranges: dict[tuple[str, str, int], Appended] = {}
     for run in appended:
-        first = ranges.setdefault((run.topic, run.topic_id, run.partition), run._replace(records=0))
-        ranges[first[:3]] = first._replace(records=first.records + run.records)
+        partition = (run.topic, run.topic_id, run.partition)
+        first = ranges.get(partition)
+        ranges[partition] = run if first is None else first._replace(records=first.records + run.records)
     return ApplicationWrite(
         application=request.application,
         application_version=request.application_version,
@@ -268,7 +269,7 @@ class _Cursor:
         configs = self._state.topics[item.topic].configs if created is None else created.configs
         after = with_copies(self._state, configs, *topic_partition, before, run, self._acks)
         if after.leader != before.leader:
-            self.actions.append(election(item.topic, topic_id, item.partition, after))
+            self.actions.append(make_partition_change(item.topic, topic_id, item.partition, after))
         self._led[topic_partition] = after
         return after
 

@@ -24,7 +24,7 @@ from sparklog.errors import (
     PreferredLeaderNotAvailableError,
 )
 from sparklog.protocol.commits import Action, ChangeBroker, ChangePartition
-from sparklog.protocol.decide.acks import election
+from sparklog.protocol.decide.acks import make_partition_change
 from sparklog.protocol.decide.brokers import check_controller, is_online, online_brokers
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition, decide_each
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since
@@ -111,7 +111,9 @@ class PartitionChange:
             adding=tuple(self.adding),
             removing=tuple(self.removing),
         )
-        return None if after == self.before else election(self.topic.name, self.topic.topic_id, self.number, after)
+        if after == self.before:
+            return None
+        return make_partition_change(self.topic.name, self.topic.topic_id, self.number, after)
 
     def _complete_reassignment(self) -> None:
         """Complete the reassignment if it can be, as Kafka's
