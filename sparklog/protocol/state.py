@@ -297,9 +297,12 @@ class State(_Frozen, frozen=True, kw_only=True):
         """Return the partition, or raise UnknownTopicOrPartitionError."""
         partitions = self.topic(topic).partitions
         if not 0 <= partition < len(partitions):
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}",
-                topic=topic,
-                partition=partition,
-            )
+            raise missing_partition(topic, partition, len(partitions))
         return partitions[partition]
+
+
+def missing_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
+    """Return the error for a partition that a topic of ``count`` partitions lacks."""
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}", topic=topic, partition=partition
+    )

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from sparklog import limits
 from sparklog.errors import ObjectNotFoundError, SparklogError, StorageError
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import Index, decode_index
+from sparklog.format.index import Index, Region, decode_index
 from sparklog.format.segment_reader import ReadAt
-from sparklog.format.verification import Region, regions
+from sparklog.format.verification import regions
 from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun, Reads, check_copy, offsets_of
 from sparklog.maintenance.fsck.index_repair import rebuild_from_log
 from sparklog.maintenance.fsck.kinds import Repair
