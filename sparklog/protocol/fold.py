@@ -10,7 +10,7 @@ to the cluster. Nothing expires because of a commit's time, which is one client'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from immutables import Map
 from msgspec.structs import asdict, replace
@@ -570,9 +570,36 @@ class _Counts(Mapping[str, int]):
 
 # A table of functions: bound methods in each draft would be reference cycles, three per commit, for the collector.
 _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
-    kind: getattr(Draft, f"_{kind.__struct_config__.tag}") for kind in get_args(Action)
+    RegisterBroker: Draft._register_broker,
+    CreateTopic: Draft._create_topic,
+    CreatePartitions: Draft._create_partitions,
+    DeleteTopic: Draft._delete_topic,
+    AlterConfig: Draft._alter_config,
+    Append: Draft._append,
+    ApplicationWrite: Draft._application_write,
+    InitProducer: Draft._init_producer,
+    ForgetProducers: Draft._forget_producers,
+    ForgetPartitionProducers: Draft._forget_partition_producers,
+    ForgetApplications: Draft._forget_applications,
+    CommitOffsets: Draft._commit_offsets,
+    JoinGroup: Draft._join_group,
+    LeaveGroup: Draft._leave_group,
+    AcknowledgeRevocation: Draft._acknowledge_revocation,
+    DeleteGroup: Draft._delete_group,
+    DeleteOffsets: Draft._delete_offsets,
+    ReplaceSegments: Draft._replace_segments,
+    DeleteSegments: Draft._delete_segments,
+    DeleteRecords: Draft._delete_records,
+    RemoveFiles: Draft._remove_files,
+    ForgetRemovedFiles: Draft._forget_removed_files,
+    FenceWriters: Draft._fence_writers,
+    UnregisterBroker: Draft._unregister_broker,
+    ChangeBroker: Draft._change_broker,
+    ElectController: Draft._elect_controller,
+    ChangePartition: Draft._change_partition,
+    MoveCluster: Draft._move_cluster,
+    ResetTime: Draft._reset_time,
 }
-"""The method that folds each action: the one named after its tag."""
 
 
 def _alter_configs(configs: dict[str, str], action: AlterConfig) -> dict[str, str]:
