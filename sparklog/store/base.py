@@ -153,6 +153,61 @@ class OutputFile(Protocol):
             self.abort()
 
 
+class StreamedFile(OutputFile):
+    """What the output files of all storages share: an error while it is written or published aborts the file, and one
+    that was closed or aborted is not written to.
+
+    A storage defines ``_write``, ``_publish`` and ``_discard``, of which the last two set ``_open`` to False."""
+
+    def __init__(self, key: str, shown: str) -> None:
+        """``shown`` is the object's address in messages."""
+        self.key = key
+        self._shown = shown
+        self._position = 0
+        self._open = True
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open
+
+    def write(self, data: BytesLike) -> int:
+        if not self._is_open:
+            raise StorageError(f"{self._shown} was closed or aborted before this write", path=self._shown)
+        view = memoryview(data)
+        try:
+            self._write(view)
+        except BaseException:
+            self.abort()
+            raise
+        self._position += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            self._publish()
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        if self._is_open:
+            self._discard()
+
+    def _write(self, view: memoryview) -> None:
+        """Append these bytes."""
+
+    def _publish(self) -> None:
+        """Make the object visible under its key."""
+
+    def _discard(self) -> None:
+        """Release and delete what was written, best effort."""
+
+
 class Store(Protocol):
     """Objects below one root. Thread-safe, picklable (the copy opens its own client), and usable after a fork; where
     a client does not survive a fork (HDFS), every call in the child raises ``StorageError`` instead of hanging.

@@ -39,16 +39,15 @@ from sparklog.format.checksum import crc32c
 from sparklog.ids import Ids
 from sparklog.log.checkpoints import heads, lists, read_v1
 from sparklog.log.checkpoints.files import (
-    AnyReference,
-    FileReference,
     read_file,
+    read_rows,
     read_segments_file,
     translate_damage,
     write_file,
     write_segments_file,
 )
 from sparklog.log.checkpoints.lists import NO_LISTS, ListCache, Lists, TopicList
-from sparklog.log.checkpoints.tiers import PartReference, Plan, Rows, merge_rows, plan
+from sparklog.log.checkpoints.tiers import FileReference, PartReference, Plan, Row, Rows, merge_rows, plan
 from sparklog.log.layout import CHECKPOINTS, exists, manifest_version, read_certain_boundary
 from sparklog.log.parallel import map_parallel
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
@@ -92,10 +91,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         return [*self.older, self.heads]
 
 
-class _Header(msgspec.Struct):
-    format: int
-
-
 class _Latest(msgspec.Struct, frozen=True):
     manifest: str
 
@@ -104,7 +99,6 @@ class _Latest(msgspec.Struct, frozen=True):
 # type at the same time.
 _LATEST_DECODER = msgspec.json.Decoder(_Latest)
 _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
-_HEADER_DECODER = msgspec.json.Decoder(_Header)
 
 
 # -- reading
@@ -204,10 +198,8 @@ def read_manifest(store: Store, key: str) -> Manifest:
     """Read a checkpoint's manifest. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
     data = store.get(key, limits.MAX_MANIFEST_BYTES)
     with translate_damage(store, key):
-        stored_format = _HEADER_DECODER.decode(data).format
-        if stored_format <= FORMAT:
-            return _MANIFEST_DECODER.decode(data)
-    raise levels.newer(f"{store.root}/{key}", stored_format)
+        levels.check_format(f"{store.root}/{key}", data)
+        return _MANIFEST_DECODER.decode(data)
 
 
 def read_heads(store: Store, manifest: Manifest) -> State:
@@ -238,7 +230,7 @@ def read_lists(store: Store, manifest: Manifest, cache: ListCache | None = None)
     return (cache or ListCache(store)).read(manifest.lists)
 
 
-def list_files(store: Store, manifest: Manifest, cache: ListCache | None = None) -> list[AnyReference]:
+def list_files(store: Store, manifest: Manifest, cache: ListCache | None = None) -> list[FileReference]:
     """Return every file that a checkpoint names in its manifest or lists. Raises CorruptMetadataError."""
     return [*manifest.head_parts, *manifest.lists, *read_lists(store, manifest, cache).files()]
 
@@ -312,15 +304,8 @@ def _write_heads(
     if planned.whole:
         rows: Rows = heads.all_rows(state)
     else:
-        parts = map_parallel(partial(_read_raw_heads, store), planned.merged, store.parallel_requests)
-        rows = merge_rows([*parts, heads.decode_rows(heads.encode_rows(changed))]) if parts else changed
-    return _write_part(store, f"{stem}.heads", planned, rows, heads.encode_rows(rows))
-
-
-def _read_raw_heads(store: Store, part: PartReference) -> Rows:
-    data = read_file(store, part)
-    with translate_damage(store, part.key):
-        return heads.decode_rows(memoryview(data))
+        rows = _merge_into(store, planned.merged, changed, heads.encode_rows, heads.decode_rows)
+    return _write_part(store, f"{stem}.heads", planned, rows, heads.encode_rows(rows)), {}
 
 
 def _write_lists(
@@ -333,24 +318,35 @@ def _write_lists(
     planned = plan(old, _count(changed), MAX_LIST_PARTS, now.count_rows)
     if planned.whole:
         rows: Rows = now.all_rows()
-    elif planned.merged:
-        parts = map_parallel(partial(lists.read_rows, store), planned.merged, store.parallel_requests)
-        rows = merge_rows([*parts, lists.decode_rows(lists.encode_rows(changed))])
     else:
-        rows = changed
+        rows = _merge_into(store, planned.merged, changed, lists.encode_rows, lists.decode_rows)
     data = lists.encode_rows(rows)
-    list_parts, _ = _write_part(store, f"{stem}.lists", planned, rows, data)
+    list_parts = _write_part(store, f"{stem}.lists", planned, rows, data)
     return list_parts, {list_parts[-1].key: lists.decode_rows(data)}
+
+
+def _merge_into(
+    store: Store,
+    merged: Sequence[PartReference],
+    changed: Rows,
+    encode: Callable[[Rows], bytes],
+    decode: Callable[[BytesLike], dict[str, list[Row]]],
+) -> Rows:
+    """Return the changed rows together with those of the parts that are merged into the new one."""
+    if not merged:
+        return changed
+    parts = map_parallel(partial(read_rows, store, decode), merged, store.parallel_requests)
+    return merge_rows([*parts, decode(encode(changed))])
 
 
 def _count(rows: Rows) -> int:
     return sum(len(listed) for listed in rows.values())
 
 
-def _write_part(store: Store, key: str, planned: Plan, rows: Rows, data: bytes) -> _WrittenPart:
+def _write_part(store: Store, key: str, planned: Plan, rows: Rows, data: bytes) -> list[PartReference]:
     part = PartReference(key=key, size=len(data), crc=crc32c(data), rows=_count(rows), level=planned.level)
     write_file(store, part, data)
-    return [*planned.kept, part], {}
+    return [*planned.kept, part]
 
 
 def _write_changed_lists(

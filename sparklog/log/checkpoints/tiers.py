@@ -33,13 +33,18 @@ Rows = Mapping[str, Sequence[Row]]
 """Rows by kind."""
 
 
-class PartReference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part: key, length in bytes, CRC32C of all bytes, rows. ``level``: how often its bytes were merged."""
+class FileReference(msgspec.Struct, frozen=True):
+    """A file of a checkpoint: key, length in bytes, CRC32C of all bytes, rows."""
 
     key: str
     size: int
     crc: int
     rows: int
+
+
+class PartReference(FileReference, frozen=True, omit_defaults=True):
+    """A part. ``level``: how often its bytes were merged."""
+
     level: int = 0
 
 
