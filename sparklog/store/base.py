@@ -157,12 +157,15 @@ class StreamedFile(OutputFile):
     """What the output files of all storages share: an error while it is written or published aborts the file, and one
     that was closed or aborted is not written to.
 
-    A storage defines ``_write``, ``_publish`` and ``_discard``, of which the last two set ``_open`` to False."""
+    A storage defines ``_send``, ``_publish`` and ``_discard``, of which the last two set ``_open`` to False."""
 
-    def __init__(self, key: str, shown: str) -> None:
-        """``shown`` is the object's address in messages."""
+    def __init__(self, key: str, shown: str, buffered_bytes: int = 0) -> None:
+        """``shown`` is the object's address in messages. Writes of less than ``buffered_bytes`` are buffered up to
+        that; larger ones are sent without a copy."""
         self.key = key
         self._shown = shown
+        self._buffered_bytes = buffered_bytes
+        self._buffer = bytearray()
         self._position = 0
         self._open = True
 
@@ -175,7 +178,13 @@ class StreamedFile(OutputFile):
             raise StorageError(f"{self._shown} was closed or aborted before this write", path=self._shown)
         view = memoryview(data)
         try:
-            self._write(view)
+            if view.nbytes < self._buffered_bytes:
+                self._buffer += view
+                if len(self._buffer) >= self._buffered_bytes:
+                    self._flush()
+            else:
+                self._flush()
+                self._send(view)
         except BaseException:
             self.abort()
             raise
@@ -198,11 +207,16 @@ class StreamedFile(OutputFile):
         if self._is_open:
             self._discard()
 
-    def _write(self, view: memoryview) -> None:
+    def _flush(self) -> None:
+        if self._buffer:
+            buffered, self._buffer = self._buffer, bytearray()
+            self._send(memoryview(buffered))
+
+    def _send(self, view: memoryview) -> None:
         """Append these bytes."""
 
     def _publish(self) -> None:
-        """Make the object visible under its key."""
+        """Flush, and make the object visible under its key."""
 
     def _discard(self) -> None:
         """Release and delete what was written, best effort."""

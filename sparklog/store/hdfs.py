@@ -53,7 +53,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal, no_fork
+from sparklog.store.process_local import ProcessLocal, importing_client
 from sparklog.store.read_ahead import ReadAheadFile
 
 FIRST_CALL_SECONDS = 20.0
@@ -186,14 +186,8 @@ class HdfsStore(Store):
                 path=self.root,
             )
         _first_user = os.getpid()
-        try:
-            with no_fork():
-                from hdfs_native import Client
-        except ImportError as error:
-            raise UnsupportedStoreError(
-                f"{self.root} needs a package that is not installed ({error}): pip install 'sparklog[hdfs]'",
-                path=self.root,
-            ) from error
+        with importing_client(self.root, "hdfs"):
+            from hdfs_native import Client
 
         def connect() -> Any:
             client = Client(self._service, self._options)
@@ -237,25 +231,17 @@ class HdfsOutputFile(StreamedFile):
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
     def __init__(self, store: HdfsStore, key: str, overwrite: bool) -> None:
-        super().__init__(key, store._shown(key))
+        super().__init__(key, store._shown(key), _WRITE_BYTES)
         self._store = store
         self._path = store._path(key)
         self._overwrite = overwrite
         self._temporary = f"{self._path.rpartition('/')[0]}/{TEMPORARY_PREFIX}{store._ids.write_id()}"
-        self._buffer = bytearray()
         self.rename_sent = False
         """Whether the object may have its key by now."""
         # A writer cannot outlive its process, and destroying it in a forked child would hang.
         self._writer: ProcessLocal[Any] = ProcessLocal(self._create)
         with _translating("write", self._shown):
             self._writer.get()
-
-    def _write(self, view: memoryview) -> None:
-        if view.nbytes + len(self._buffer) < _WRITE_BYTES:
-            self._buffer += view
-        else:
-            self._flush()
-            self._send(view)
 
     def _publish(self) -> None:
         self._flush()
@@ -277,11 +263,6 @@ class HdfsOutputFile(StreamedFile):
         from hdfs_native import WriteOptions
 
         return self._store.client.get().create(self._temporary, WriteOptions(overwrite=False))
-
-    def _flush(self) -> None:
-        if self._buffer:
-            buffered, self._buffer = self._buffer, bytearray()
-            self._send(memoryview(buffered))
 
     def _send(self, view: memoryview) -> None:
         with _translating("write", self._shown):

@@ -240,12 +240,11 @@ class LocalOutputFile(StreamedFile):
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
     def __init__(self, key: str, path: str, temporary: str, file: int, required: str = "") -> None:
-        super().__init__(key, path)
+        super().__init__(key, path, _SMALL_WRITE_BYTES)
         self._path = path
         self._required = required
         self._temporary = temporary
         self._file = file
-        self._buffer = bytearray()
         self._synced = 0
         self._sync: _BackgroundSync | None = None
         self._all_in_sync = False
@@ -256,15 +255,6 @@ class LocalOutputFile(StreamedFile):
         if self._position - self._synced >= SYNC_EVERY_BYTES and (self._sync is None or self._sync.done()):
             self._start_sync()
         return size
-
-    def _write(self, view: memoryview) -> None:
-        if view.nbytes < _SMALL_WRITE_BYTES:
-            self._buffer += view
-            if len(self._buffer) >= _SMALL_WRITE_BYTES:
-                self._flush()
-        else:
-            self._flush()
-            self._write_through(view)
 
     def _publish(self) -> None:
         self._rename()
@@ -322,12 +312,7 @@ class LocalOutputFile(StreamedFile):
             os.close(self._file)
         _remove_quietly(self._temporary)
 
-    def _flush(self) -> None:
-        if self._buffer:
-            buffered, self._buffer = self._buffer, bytearray()
-            self._write_through(memoryview(buffered))
-
-    def _write_through(self, view: memoryview) -> None:
+    def _send(self, view: memoryview) -> None:
         try:
             _write_fully(self._file, view)
         except OSError as error:

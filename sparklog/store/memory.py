@@ -138,7 +138,7 @@ class MemoryOutputFile(StreamedFile):
         self._store = store
         self._data = bytearray()
 
-    def _write(self, view: memoryview) -> None:
+    def _send(self, view: memoryview) -> None:
         self._data += view
 
     def _publish(self) -> None:

@@ -49,7 +49,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal, no_fork
+from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
@@ -141,17 +141,10 @@ class FsspecStore(Store):
         return 0  # Google and Azure delete unfinished uploads after a week by themselves
 
     def _connect(self) -> Any:
-        try:
-            with no_fork():
-                import fsspec
+        with importing_client(self.root, _EXTRAS[self._protocol]):
+            import fsspec
 
-                kind = fsspec.get_filesystem_class(self._protocol)
-        except ImportError as error:
-            raise UnsupportedStoreError(
-                f"{self.root} needs a package that is not installed ({error}): "
-                f"pip install 'sparklog[{_EXTRAS[self._protocol]}]'",
-                path=self.root,
-            ) from error
+            kind = fsspec.get_filesystem_class(self._protocol)
         options = {
             **kind._get_kwargs_from_urls(self._url),
             **self._options,
@@ -230,7 +223,7 @@ class FsspecOutputFile(StreamedFile):
     def _is_open(self) -> bool:
         return self._file.peek() is not None  # a forked child has none
 
-    def _write(self, view: memoryview) -> None:
+    def _send(self, view: memoryview) -> None:
         with self._store._translating("write", self.key):
             self._file.get().write(view)
 

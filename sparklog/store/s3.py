@@ -288,7 +288,7 @@ class S3OutputFile(StreamedFile):
         self._in_flight: deque[Future[dict[str, Any]]] = deque()
         self._done: list[dict[str, Any]] = []
 
-    def _write(self, view: memoryview) -> None:
+    def _send(self, view: memoryview) -> None:
         data = view.cast("B")
         start = 0
         while start < data.nbytes:

@@ -47,9 +47,9 @@ from sparklog.log.checkpoints.files import (
     write_segments_file,
 )
 from sparklog.log.checkpoints.lists import NO_LISTS, ListCache, Lists, TopicList
-from sparklog.log.checkpoints.tiers import FileReference, PartReference, Plan, Row, Rows, merge_rows, plan
+from sparklog.log.checkpoints.tiers import FileReference, PartReference, Plan, RowEncoding, Rows, merge_rows, plan
 from sparklog.log.layout import CHECKPOINTS, exists, manifest_version, read_certain_boundary
-from sparklog.log.parallel import map_parallel
+from sparklog.log.parallel import call_both, map_parallel
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
 from sparklog.protocol import levels
 from sparklog.protocol.commits import commit_key
@@ -273,8 +273,7 @@ def write_checkpoint(
     now = before.changed(changes)
     write_heads = partial(_write_heads, store, stem, state, base, touched)
     write_lists = partial(_write_lists, store, stem, base, before, changes, now)
-    writes: tuple[Callable[[], _WrittenPart], ...] = (write_heads, write_lists)
-    (head_parts, _), (list_parts, added) = map_parallel(lambda write: write(), writes, store.parallel_requests)
+    head_parts, (list_parts, added) = call_both(write_heads, write_lists, store.parallel_requests)
     manifest = Manifest(
         format=FORMAT,
         version=state.version,
@@ -291,26 +290,24 @@ def write_checkpoint(
     return manifest
 
 
-_WrittenPart = tuple[list[PartReference], dict[str, Rows]]
-"""All parts, oldest first, and the rows of those just written by key."""
-
-
 def _write_heads(
     store: Store, stem: str, state: State, base: Manifest | None, touched: Iterable[Entry] | None
-) -> _WrittenPart:
+) -> list[PartReference]:
+    """Write a part of the heads, and return all parts, oldest first."""
     old = base.head_parts if base is not None and base.format > 1 and touched is not None else []
     changed = heads.changed_rows(state, touched or ())
     planned = plan(old, _count(changed), MAX_HEAD_PARTS, partial(heads.count_rows, state))
     if planned.whole:
         rows: Rows = heads.all_rows(state)
     else:
-        rows = _merge_into(store, planned.merged, changed, heads.encode_rows, heads.decode_rows)
-    return _write_part(store, f"{stem}.heads", planned, rows, heads.encode_rows(rows)), {}
+        rows = _merge_into(store, heads.ENCODING, planned.merged, changed)
+    return _write_part(store, f"{stem}.heads", planned, rows, heads.ENCODING.encode(rows))
 
 
 def _write_lists(
     store: Store, stem: str, base: Manifest | None, before: Lists, changes: Mapping[str, TopicList], now: Lists
-) -> _WrittenPart:
+) -> tuple[list[PartReference], dict[str, Rows]]:
+    """Write a part of the lists if they changed. Return all parts, oldest first, and the rows just written by key."""
     old = base.lists if base is not None and base.format > 1 else []
     changed = before.rows(changes)
     if not changed and (old or not now.count_rows()):
@@ -319,24 +316,18 @@ def _write_lists(
     if planned.whole:
         rows: Rows = now.all_rows()
     else:
-        rows = _merge_into(store, planned.merged, changed, lists.encode_rows, lists.decode_rows)
-    data = lists.encode_rows(rows)
+        rows = _merge_into(store, lists.ENCODING, planned.merged, changed)
+    data = lists.ENCODING.encode(rows)
     list_parts = _write_part(store, f"{stem}.lists", planned, rows, data)
-    return list_parts, {list_parts[-1].key: lists.decode_rows(data)}
+    return list_parts, {list_parts[-1].key: lists.ENCODING.decode(data)}
 
 
-def _merge_into(
-    store: Store,
-    merged: Sequence[PartReference],
-    changed: Rows,
-    encode: Callable[[Rows], bytes],
-    decode: Callable[[BytesLike], dict[str, list[Row]]],
-) -> Rows:
+def _merge_into(store: Store, encoding: RowEncoding, merged: Sequence[PartReference], changed: Rows) -> Rows:
     """Return the changed rows together with those of the parts that are merged into the new one."""
     if not merged:
         return changed
-    parts = map_parallel(partial(read_rows, store, decode), merged, store.parallel_requests)
-    return merge_rows([*parts, decode(encode(changed))])
+    parts = map_parallel(partial(read_rows, store, encoding), merged, store.parallel_requests)
+    return merge_rows([*parts, encoding.decode(encoding.encode(changed))])
 
 
 def _count(rows: Rows) -> int:

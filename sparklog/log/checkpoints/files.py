@@ -7,7 +7,7 @@ Nothing is decompressed: these files are never compressed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -17,7 +17,7 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.checksum import crc32c
-from sparklog.log.checkpoints.tiers import FileReference, Row
+from sparklog.log.checkpoints.tiers import FileReference, Row, RowEncoding
 from sparklog.log.segments import DEFAULTS, SCHEMA
 from sparklog.store.base import BytesLike, Store
 
@@ -64,13 +64,11 @@ def write_file(store: Store, file: FileReference, data: BytesLike) -> None:
     read_file(store, file)
 
 
-def read_rows(
-    store: Store, decode: Callable[[BytesLike], dict[str, list[Row]]], part: FileReference
-) -> dict[str, list[Row]]:
+def read_rows(store: Store, encoding: RowEncoding, part: FileReference) -> dict[str, list[Row]]:
     """Read a part of the heads or lists. Raises CorruptMetadataError, StorageError."""
     data = read_file(store, part)
     with translate_damage(store, part.key):
-        return decode(memoryview(data))
+        return encoding.decode(memoryview(data))
 
 
 def describe(key: str, data: BytesLike, rows: int) -> FileReference:

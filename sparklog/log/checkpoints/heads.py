@@ -26,7 +26,7 @@ import msgspec
 from immutables import Map
 from msgspec.structs import fields, replace
 
-from sparklog.log.checkpoints.tiers import Row, Rows
+from sparklog.log.checkpoints.tiers import Row, RowEncoding
 from sparklog.protocol.fold import Entry
 from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.state import (
@@ -94,13 +94,12 @@ def _part_type(name: str, bodies: dict[str, Any]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, kinds)
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_to_plain)
 TYPED = _part_type("HeadRows", {**{kind: body | None for kind, (_, body) in KEYS.items()}, "cluster": SCALARS})
 _RAW = _part_type("_Raw", dict.fromkeys((*KEYS, "cluster"), msgspec.Raw))
 # Made at import, which one thread does: msgspec 0.22 ends the process with SIGSEGV where two threads at the same time
 # are the first to decode a type that holds other types.
 _TYPED_DECODER = msgspec.json.Decoder(TYPED, dec_hook=persistent)
-_RAW_DECODER = msgspec.json.Decoder(_RAW)
+ENCODING = RowEncoding(msgspec.json.Encoder(enc_hook=_to_plain), msgspec.json.Decoder(_RAW))
 
 
 # -- to rows
@@ -161,16 +160,7 @@ def _body(state: State, entry: Entry) -> Any:
     return replace(partition, producers=EMPTY) if kind == "partitions" else partition.producers.get(entry[3])
 
 
-def encode_rows(rows: Rows) -> bytes:
-    return _ENCODER.encode(rows)
-
-
 # -- from rows
-
-
-def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
-    """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
-    return msgspec.structs.asdict(_RAW_DECODER.decode(data))
 
 
 def assemble(parts: Iterable[BytesLike]) -> State:

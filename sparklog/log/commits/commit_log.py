@@ -407,12 +407,13 @@ class CommitLog:
     def rebase_quietly(self) -> None:
         """Rebase on a newer checkpoint of another process, best effort: it only saves memory."""
         try:
-            newer = self._find_newer_base()
+            newest = checkpoint.read_newest(self.store)
+            if newest is None or not self._may_build_on(newest) or not is_of_log(self.store, newest):
+                return
+            if self._is_of_this_history():
+                self._rebase(newest)
         except SparklogError as error:
             logger.warning("could not read the newest checkpoint of %s: %s", self.store.root, error)
-        else:
-            if newer is not None:
-                self._rebase(newer)
 
     def _advance(self, commit: Commit, folded: Folded, size: int) -> None:
         """Advance to the state after one commit, which takes ``size`` bytes in storage."""
@@ -552,7 +553,8 @@ class CommitLog:
         return self._checkpointer.write()
 
     def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot:
-        """Return what a checkpoint is to hold now, built on ``newest`` if that is possible; for the checkpointer."""
+        """Return what a checkpoint is to hold now, built on ``newest``, the newest stored one of this log, if that is
+        possible; for the checkpointer. Raises SparklogError."""
         with self._lock:
             if self._torn or self._elapsed.is_away_since(self._seen):
                 self.refresh()
@@ -574,13 +576,6 @@ class CommitLog:
             self._incomplete.add(heads)
             is_own = self._base is not None and self._base.heads.key == heads
             return not is_own or self._replace_incomplete_base()
-
-    def _find_newer_base(self) -> checkpoint.Manifest | None:
-        """Return another process's checkpoint between this log's base and its state, if there is one."""
-        newest = checkpoint.read_newest(self.store)
-        if newest is None or not self._may_build_on(newest) or not is_of_log(self.store, newest):
-            return None
-        return newest if self._is_of_this_history() else None
 
     def _is_of_this_history(self) -> bool:
         """Return whether a checkpoint that was just read is of the history of this log's state, not of a root that has
