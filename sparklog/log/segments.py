@@ -273,8 +273,7 @@ class TopicSegments:
     def table(self) -> pa.RecordBatch:
         """Return all segments as one part of a checkpoint."""
         tables = [table for number in range(len(self.topic.partitions)) for table in self.partition(number).tables()]
-        batches = pa.Table.from_batches(tables, schema=SCHEMA).combine_chunks().to_batches()
-        return batches[0] if batches else to_part([])
+        return pa.concat_batches([to_part([]), *tables])
 
 
 def _replace_in_runs(runs: Sequence[_Run], event: SegmentsReplaced) -> list[_Run]:
@@ -315,6 +314,4 @@ def part_up_to(part: pa.RecordBatch, version: int) -> pa.RecordBatch:
 
 def merge_parts(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Merge several parts of a topic into one."""
-    table = pa.Table.from_batches(parts, schema=SCHEMA)
-    ordered = table.sort_by([("partition", "ascending"), ("base_offset", "ascending")])
-    return ordered.combine_chunks().to_batches()[0] if ordered.num_rows else to_part([])
+    return pa.concat_batches(parts).sort_by([("partition", "ascending"), ("base_offset", "ascending")])

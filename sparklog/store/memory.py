@@ -118,9 +118,6 @@ class MemoryStore(Store):
         validate_key(key)
         return MemoryOutputFile(key, self)
 
-    def remove_unfinished(self, before_ms: int) -> int:
-        return 0  # unfinished bytes are in the writer's own object, and go with it
-
     def _object(self, key: str) -> tuple[bytes, int]:
         name = self._folder + validate_key(key)
         with self.space.lock:

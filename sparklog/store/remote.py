@@ -8,7 +8,8 @@ Rules:
 * A client retries internally, so it may find its own object and report that it exists; and every error, even a refusal,
   may be the response to the second of two requests whose first took effect. Callers resolve both by reading back.
   Only failures before a client exists, such as missing credentials, are certain.
-* Google's and Microsoft's own services honour conditions, so there is no endpoint to probe.
+* Google's and Microsoft's own services honour conditions, so there is no endpoint to probe; and they delete unfinished
+  uploads after a week by themselves.
 * Clients also raise errors that look like bugs (TypeError, AttributeError), in the middle of a request. They become a
   StorageError like all others.
 
@@ -21,6 +22,7 @@ import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sparklog.errors import (
@@ -127,18 +129,13 @@ class FsspecStore(Store):
 
     def open_input(self, key: str) -> InputFile:
         validate_key(key)
-        return ReadAheadFile(
-            key, lambda position, length: self.get_range(key, position, length), lambda: self.info(key).size
-        )
+        return ReadAheadFile(key, partial(self.get_range, key), lambda: self.info(key).size)
 
     def open_output(self, key: str) -> OutputFile:
         path = self._path(key)
         with self._translating("write", key):
             file = self.client.get().open(path, "wb")
         return FsspecOutputFile(self, key, file)
-
-    def remove_unfinished(self, before_ms: int) -> int:
-        return 0  # Google and Azure delete unfinished uploads after a week by themselves
 
     def _connect(self) -> Any:
         with importing_client(self.root, _EXTRAS[self._protocol]):

@@ -24,6 +24,7 @@ Format 1 (heads in one Arrow file, segment files in the manifest) is read and bu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -108,10 +109,8 @@ def read_newest(store: Store) -> Manifest | None:
     """Return the newest checkpoint's manifest, None if there is none."""
     hinted = _hinted_key(store)
     if hinted is not None:
-        try:
+        with suppress(ObjectNotFoundError):  # the hint may be stale, and its checkpoint deleted: list instead
             return read_manifest(store, hinted)
-        except ObjectNotFoundError:
-            pass  # the hint may be stale, and its checkpoint deleted: list instead
     return read_newest_listed(store)
 
 
@@ -297,10 +296,7 @@ def _write_heads(
     old = base.head_parts if base is not None and base.format > 1 and touched is not None else []
     changed = heads.changed_rows(state, touched or ())
     planned = plan(old, _count(changed), MAX_HEAD_PARTS, partial(heads.count_rows, state))
-    if planned.whole:
-        rows: Rows = heads.all_rows(state)
-    else:
-        rows = _merge_into(store, heads.ENCODING, planned.merged, changed)
+    rows = _rows_of_part(store, heads.ENCODING, planned, changed, partial(heads.all_rows, state))
     return _write_part(store, f"{stem}.heads", planned, rows, heads.ENCODING.encode(rows))
 
 
@@ -313,20 +309,21 @@ def _write_lists(
     if not changed and (old or not now.count_rows()):
         return list(old), {}
     planned = plan(old, _count(changed), MAX_LIST_PARTS, now.count_rows)
-    if planned.whole:
-        rows: Rows = now.all_rows()
-    else:
-        rows = _merge_into(store, lists.ENCODING, planned.merged, changed)
+    rows = _rows_of_part(store, lists.ENCODING, planned, changed, now.all_rows)
     data = lists.ENCODING.encode(rows)
     list_parts = _write_part(store, f"{stem}.lists", planned, rows, data)
     return list_parts, {list_parts[-1].key: lists.ENCODING.decode(data)}
 
 
-def _merge_into(store: Store, encoding: RowEncoding, merged: Sequence[PartReference], changed: Rows) -> Rows:
-    """Return the changed rows together with those of the parts that are merged into the new one."""
-    if not merged:
+def _rows_of_part(
+    store: Store, encoding: RowEncoding, planned: Plan, changed: Rows, all_rows: Callable[[], Rows]
+) -> Rows:
+    """Return the rows of the new part: all, or the changed ones with those of the parts that are merged into it."""
+    if planned.whole:
+        return all_rows()
+    if not planned.merged:
         return changed
-    parts = map_parallel(partial(read_rows, store, encoding), merged, store.parallel_requests)
+    parts = map_parallel(partial(read_rows, store, encoding), planned.merged, store.parallel_requests)
     return merge_rows([*parts, encoding.decode(encoding.encode(changed))])
 
 

@@ -163,12 +163,6 @@ def _body(state: State, entry: Entry) -> Any:
 # -- from rows
 
 
-def assemble(parts: Iterable[BytesLike]) -> State:
-    """Return the state in these parts, oldest first. Raises msgspec.MsgspecError, KeyError, ValueError."""
-    with _pause_collector():
-        return _assemble(parts)
-
-
 @contextmanager
 def _pause_collector() -> Iterator[None]:
     """Pause the garbage collector of cycles: it would scan a million new objects many times, and find no garbage."""
@@ -181,7 +175,9 @@ def _pause_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _assemble(parts: Iterable[BytesLike]) -> State:
+@_pause_collector()
+def assemble(parts: Iterable[BytesLike]) -> State:
+    """Return the state in these parts, oldest first. Raises msgspec.MsgspecError, KeyError, ValueError."""
     scalars: Any = None
     entries: dict[str, dict[Any, Any]] = {kind: {} for kind in KEYS}
     for data in parts:
