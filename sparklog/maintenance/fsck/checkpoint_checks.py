@@ -16,8 +16,9 @@ import pyarrow as pa
 from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY, Manifest
-from sparklog.log.checkpoints.files import AnyReference, FileReference, read_segments_file
+from sparklog.log.checkpoints.files import read_segments_file
 from sparklog.log.checkpoints.lists import ListCache, Lists, tail_segments
+from sparklog.log.checkpoints.tiers import FileReference
 from sparklog.log.layout import CHECKPOINTS, checkpoint_version, is_boundary_mark, manifest_version
 from sparklog.log.segments import TopicSegments, to_part
 from sparklog.maintenance.fsck import kinds
@@ -41,7 +42,7 @@ class KeptCheckpoint:
     manifest: Manifest | None = None
     state: State | None = None
     lists: Lists | None = None
-    files: Sequence[AnyReference] = ()
+    files: Sequence[FileReference] = ()
     fault: str = ""
     path: str = ""
     kind: str = kinds.DAMAGED_CHECKPOINT
