@@ -138,17 +138,18 @@ class FsspecStore(Store):
         return FsspecOutputFile(self, key, file)
 
     def _connect(self) -> Any:
+        """Open the client, which may already look for credentials."""
         with importing_client(self.root, _EXTRAS[self._protocol]):
             import fsspec
 
             kind = fsspec.get_filesystem_class(self._protocol)
-        options = {
-            **kind._get_kwargs_from_urls(self._url),
-            **self._options,
-            "skip_instance_cache": True,
-            "use_listings_cache": False,
-        }
-        with no_fork():
+        with self._translating("connect to", ""), no_fork():
+            options = {
+                **kind._get_kwargs_from_urls(self._url),
+                **self._options,
+                "skip_instance_cache": True,
+                "use_listings_cache": False,
+            }
             return kind(**options)
 
     def _find_folder(self) -> str:
