@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, refuse_together
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, given, refuse_together
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.clock import SystemClock
 from sparklog.types import printable
@@ -80,7 +80,7 @@ def _scope(options: argparse.Namespace) -> Scope:
 
     check_runner_options(options)
     for name in ("dry-run", "mirror", "end-at"):
-        if not options.repair and getattr(options, name.replace("-", "_")) not in (None, False, []):
+        if given(options, name) and not options.repair:
             raise UsageError(f"--{name} requires --repair")
     if options.end_at is not None and options.end_at < 0:
         raise UsageError(f"invalid --end-at {options.end_at}: must be a version, 0 or more")
