@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from immutables import Map
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import indexes, levels, log_time, partition_fold, segment_checksum
@@ -486,7 +486,15 @@ class Draft:
     def _commit_offsets(self, action: CommitOffsets) -> None:
         group: GroupState = self._field("groups").get(action.group) or GroupState()
         for item in action.offsets:
-            offset = GroupOffset(**asdict(item), timestamp_ms=self.timestamp_ms)
+            offset = GroupOffset(
+                topic=item.topic,
+                topic_id=item.topic_id,
+                partition=item.partition,
+                offset=item.offset,
+                leader_epoch=item.leader_epoch,
+                metadata=item.metadata,
+                timestamp_ms=self.timestamp_ms,
+            )
             group = self._put_offset(action.group, group, offset_key(item.topic_id, item.partition), offset)
         self._change_group(action.group, group)
 

@@ -109,7 +109,7 @@ class FsspecStore(Store):
         except Exception as error:
             if isinstance(error, FileExistsError) and is_about_the_object(error):
                 raise ObjectExistsError(f"{self._shown(key)} exists", path=self._shown(key)) from error
-            raise self._translate(error, "write", key) from error
+            raise self._translate(error, "write", key) from cause_of(error)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
@@ -167,7 +167,7 @@ class FsspecStore(Store):
         try:
             return self.client.get(), self._path(key)
         except Exception as error:
-            raise not_written(self._translate(error, "write", key)) from error
+            raise not_written(self._translate(error, "write", key)) from cause_of(error)
 
     def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
         try:
@@ -175,7 +175,7 @@ class FsspecStore(Store):
         except Exception as error:
             if is_past_the_end(error):
                 return b""
-            raise self._translate(error, "read", key) from error
+            raise self._translate(error, "read", key) from cause_of(error)
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         folder = self._folder.get()
@@ -184,7 +184,7 @@ class FsspecStore(Store):
         except FileNotFoundError:
             return
         except Exception as error:
-            raise self._translate(error, "list", prefix) from error
+            raise self._translate(error, "list", prefix) from cause_of(error)
         if not isinstance(entries, dict):  # from adlfs, if the folder is an object or absent
             return
         skip = len(folder) + 1
@@ -199,7 +199,7 @@ class FsspecStore(Store):
         try:
             yield
         except Exception as error:
-            raise self._translate(error, operation, key) from error
+            raise self._translate(error, operation, key) from cause_of(error)
 
     def _translate(self, error: Exception, operation: str, key: str) -> Exception:
         return translate_client_error(error, operation, self._shown(key))
@@ -257,6 +257,12 @@ def translate_client_error(error: Exception, operation: str, path: str) -> Excep
     if isinstance(error, _PROGRAMMING_ERRORS) or (isinstance(error, OSError) and error.errno in _REFUSED_CODES):
         return StorageError(reason, path=path)
     return StorageUnavailableError(f"{reason}; retry, and if that does not help check the storage", path=path)
+
+
+def cause_of(error: Exception) -> BaseException | None:
+    """Return the cause of the error that ``translate_client_error`` returns: one that was translated before has its
+    own, and would lose it as a cause of itself."""
+    return error.__cause__ if isinstance(error, StorageError) else error
 
 
 def error_code(error: BaseException) -> str:

@@ -41,7 +41,7 @@ from sparklog.errors import (
 )
 from sparklog.retry import is_a, retry
 from sparklog.store.base import BytesLike, ObjectInfo, StreamedFile, check_create, is_hidden, not_written, validate_key
-from sparklog.store.remote import FsspecStore, as_bytes, error_code
+from sparklog.store.remote import FsspecStore, as_bytes, cause_of, error_code
 
 PART_BYTES = 16 * 1024 * 1024
 """bytes of one part of an upload. S3 requires at least 5 MiB and at most 10,000 parts: 160 GB."""
@@ -118,7 +118,7 @@ class S3Store(FsspecStore):
                 if error_code(error) not in ("ConditionalRequestConflict", "409") or pause is None:
                     translated = self._translate(error, "write", key)
                     not_sent = number == 0 and type(error).__name__ in _NOT_SENT
-                    raise (not_written(translated) if not_sent else translated) from error
+                    raise (not_written(translated) if not_sent else translated) from cause_of(error)
             self._clock.sleep(pause)
 
     def delete(self, key: str) -> None:
@@ -172,7 +172,7 @@ class S3Store(FsspecStore):
         except Exception as error:
             if error_code(error) == "InvalidRange":
                 return b""
-            raise self._translate(error, "read", key) from error
+            raise self._translate(error, "read", key) from cause_of(error)
 
     async def _fetch(self, client: Any, key: str, bounds: Mapping[str, str]) -> bytes:
         """Send one GET and return the whole body."""

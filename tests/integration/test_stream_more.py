@@ -96,7 +96,7 @@ def test_a_listener_reports_lag_and_commits_to_the_group_of_the_querys_name(
         noop = stream(spark, log, maxOffsetsPerTrigger="3").writeStream.format("noop").queryName("audit")
         noop = noop.option("checkpointLocation", str(tmp_path / "checkpoint"))
         finished(noop.trigger(availableNow=True).start())
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(300_000)
     finally:
         spark.streams.removeListener(listener)
     assert [lag.max_offsets_behind_latest for lag in reports if lag.query == "audit"][:3] == [2, 1, 0]
@@ -107,7 +107,7 @@ def test_a_listener_reports_lag_and_commits_to_the_group_of_the_querys_name(
 def run_named(spark: SparkSession, source: DataFrame, name: str, checkpoint: Path) -> None:
     writer = source.writeStream.format("noop").queryName(name).option("checkpointLocation", str(checkpoint))
     finished(writer.trigger(availableNow=True).start())
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(300_000)
 
 
 def test_a_named_query_commits_to_the_group_of_its_name_by_default(

@@ -56,9 +56,13 @@ def all_offsets(base_offset: int, rows: int, offsets: pa.Array | None) -> Sequen
 
 
 def rows_before(base_offset: int, rows: int, offsets: pa.Array | None, offset: int) -> int:
-    """Return how many of these records are before an offset."""
+    """Return how many of these records are before an offset; without a search if all or none are."""
     if offsets is None:
         return min(max(offset - base_offset, 0), rows)
+    if not rows or offsets[0].as_py() >= offset:
+        return 0
+    if offsets[rows - 1].as_py() < offset:
+        return rows
     return bisect_left(range(rows), offset, key=lambda row: offsets[row].as_py())
 
 

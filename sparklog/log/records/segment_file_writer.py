@@ -109,7 +109,7 @@ class SegmentFileWriter:
             self.abort()
             raise
         ends = [*(first for _, first in self._starts[1:]), len(self._writer.entries)]
-        runs = zip(self._starts, ends, strict=True)
+        runs = zip(self._starts, ends, strict=False)  # a file without runs has an end, and no start
         return [self._to_append(target, first, end) for (target, first), end in runs if end > first]
 
     def abort(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.errors import StorageError, StoragePermissionError
 from sparklog.store.remote import FsspecOutputFile, FsspecStore
+from sparklog.store.s3 import S3Store
 
 
 class Upload(io.RawIOBase):
@@ -73,6 +74,11 @@ class Client:
         raise CredentialsMissingError("no token was found")
 
 
+def write(store: FsspecStore) -> None:
+    with store.open_output("k") as file:
+        file.write(b"v")
+
+
 @pytest.mark.parametrize(
     "request_of",
     [
@@ -82,14 +88,16 @@ class Client:
         lambda store: store.delete("k"),
         lambda store: store.info("k"),
         lambda store: list(store.list()),
-        lambda store: store.open_output("k"),
+        lambda store: write(store),
     ],
     ids=["get", "put", "put_if_absent", "delete", "info", "list", "open_output"],
 )
 def test_a_client_that_finds_no_credentials_is_a_storage_error(
     request_of: Callable[[FsspecStore], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fsspec, "get_filesystem_class", {"gs": Client}.__getitem__)
-    with pytest.raises(StorageError, match=r"gs://bucket/a.*no token was found; check the credentials") as raised:
-        request_of(FsspecStore("gs://bucket/a", {}))
-    assert isinstance(raised.value, StoragePermissionError)
+    monkeypatch.setattr(fsspec, "get_filesystem_class", {"gs": Client, "s3": Client}.__getitem__)
+    for store in (FsspecStore("gs://bucket/a", {}), S3Store("s3://bucket/a", {})):
+        with pytest.raises(StorageError, match=r"://bucket/a.*no token was found; check the credentials") as raised:
+            request_of(store)
+        assert isinstance(raised.value, StoragePermissionError)
+        assert isinstance(raised.value.__cause__, CredentialsMissingError)
