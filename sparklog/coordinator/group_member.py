@@ -371,12 +371,8 @@ class GroupMember:
 
     def _existing(self, offsets: Offsets) -> dict[tuple[str, int], OffsetAndMetadata | int]:
         """Return the offsets without those of deleted partitions, which are no longer read."""
-        topics = self.coordinator.state.topics
-        return {
-            (topic, partition): offset
-            for (topic, partition), offset in offsets.items()
-            if topic in topics and partition < len(topics[topic].partitions)
-        }
+        state = self.coordinator.state
+        return {partition: offset for partition, offset in offsets.items() if state.find_partition(*partition)}
 
     # -- offsets
 

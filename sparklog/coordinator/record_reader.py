@@ -114,10 +114,8 @@ class RecordReader:
     def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
         if self._coordinator is None:
             return self._replicas
-        topic_state = self._coordinator.state.topics.get(topic)
-        if topic_state is None or partition >= len(topic_state.partitions):
-            return ()  # deleted: the broker that a segment names may still have its file
-        return replicas_in_sync(topic_state.partitions[partition])
+        log = self._coordinator.state.find_partition(topic, partition)
+        return () if log is None else replicas_in_sync(log)  # deleted: a segment's broker may still have its file
 
     def _store_of(self, broker: int) -> Store:
         if self._coordinator is not None:

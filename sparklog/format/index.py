@@ -160,8 +160,8 @@ class BatchEntry(NamedTuple):
         """Yield the metadata of the message of batch ``number``, and the sections of all ``schema.STORED_COLUMNS``."""
         yield Region(number, "metadata", self.position, self.metadata_length, self.metadata_crc32c)
         position = self.position + self.metadata_length
-        for column in schema.STORED_COLUMNS:
-            length, crc = self.section(column)
+        sections = self[_SECTIONS_AT : _SECTIONS_AT + 2 * len(schema.STORED_COLUMNS)]
+        for column, length, crc in zip(schema.STORED_COLUMNS, sections[::2], sections[1::2], strict=True):
             yield Region(number, column, position, length, crc)
             position += length
 

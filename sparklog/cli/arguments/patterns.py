@@ -40,7 +40,7 @@ def subscribe(consumer: Consumer, options: argparse.Namespace, listener: object 
 
 
 def topic_filter(pattern: str | None, exclude_internal: bool) -> Callable[[str], bool]:
-    """Return whether a topic matches the pattern (if given), and is no internal one if ``exclude_internal``."""
+    """Return a filter of topics: those that match the pattern, if any, and no internal ones if ``exclude_internal``."""
     compiled = topic_pattern(pattern) if pattern is not None else None
     return lambda topic: (
         (compiled is None or bool(compiled.fullmatch(topic))) and not (exclude_internal and is_internal_topic(topic))

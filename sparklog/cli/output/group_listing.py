@@ -44,17 +44,12 @@ def _offsets(state: State, name: str, group: GroupState) -> list[OffsetDetails]:
     details: list[OffsetDetails] = []
     owned: set[TopicPartition] = set()
     for consumer, member in sorted(group.members.items(), key=lambda item: (-len(held_partitions(item[1])), item[0])):
-        partitions = {partition for partition in held_partitions(member) if _exists(state, partition)}
+        partitions = {partition for partition in held_partitions(member) if state.find_partition(*partition)}
         owned |= partitions
         owner = _Owner(consumer, member.host or None, member.client_id or None)
         details += [_offset(state, partition, offsets.get(partition), owner) for partition in sorted(partitions)]
     unowned = sorted(offsets.keys() - owned)
     return details + [_offset(state, partition, offsets[partition], _Owner()) for partition in unowned]
-
-
-def _exists(state: State, partition: TopicPartition) -> bool:
-    topic = state.topics.get(partition.topic)
-    return topic is not None and partition.partition < len(topic.partitions)
 
 
 def _offset(state: State, partition: TopicPartition, offset: GroupOffset | None, owner: _Owner) -> OffsetDetails:

@@ -198,8 +198,10 @@ class GroupAdmin(AdminBase):
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
         for partition, position in offsets.items():
-            results[TopicPartition(*partition)] = NoError if _exists(state, partition) else UnknownTopicOrPartitionError
-            if raise_errors or _exists(state, partition):
+            results[TopicPartition(*partition)] = (
+                NoError if state.find_partition(*partition) else UnknownTopicOrPartitionError
+            )
+            if raise_errors or state.find_partition(*partition):
                 wanted[partition[0], partition[1]] = position
         try:
             commit = partial(commit_group_offsets, commit=GroupCommit(group=group_id, offsets=wanted))
@@ -355,11 +357,6 @@ def _plan_offset(
             )
         wanted += before.offset
     return PlannedOffset(min(max(wanted, log.log_start_offset), log.high_watermark), wanted)
-
-
-def _exists(state: State, partition: tuple[str, int]) -> bool:
-    topic = state.topics.get(partition[0])
-    return topic is not None and 0 <= partition[1] < len(topic.partitions)
 
 
 def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) -> tuple[int, int]:

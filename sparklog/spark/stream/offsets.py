@@ -53,10 +53,10 @@ def find_logs(state: State, wanted: Iterable[TopicPartition]) -> dict[TopicParti
     """Return the logs of these partitions, without those that do not exist."""
     logs = {}
     for partition in wanted:
-        topic = state.topics.get(partition.topic)
-        if topic is not None and partition.partition < len(topic.partitions):
-            log = topic.partitions[partition.partition]
-            logs[partition] = PartitionLog(topic.topic_id, log.log_start_offset, log.high_watermark)
+        log = state.find_partition(*partition)
+        if log is not None:
+            topic_id = state.topic(partition.topic).topic_id
+            logs[partition] = PartitionLog(topic_id, log.log_start_offset, log.high_watermark)
     return logs
 
 

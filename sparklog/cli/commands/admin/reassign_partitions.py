@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
@@ -26,7 +25,7 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document, print_json
-from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import SparklogError
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
@@ -251,9 +250,8 @@ def _verify(options: argparse.Namespace) -> int:
 def _status(move: ReplicasOf, state: State, is_moving: bool) -> ReassignmentStatus:
     from sparklog.cli.output.documents import ReassignmentStatus
 
-    replicas: list[int] = []
-    with suppress(UnknownTopicOrPartitionError):
-        replicas += state.partition(*move.topic_partition).replicas
+    log = state.find_partition(*move.topic_partition)
+    replicas = [] if log is None else list(log.replicas)
     return ReassignmentStatus(
         topic=move.topic,
         partition=move.partition,
