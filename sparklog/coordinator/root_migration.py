@@ -5,7 +5,7 @@ the new address from it (ClusterMovedError). At the new root, which has this com
 the next commit completes the move and makes the old root the location of broker 0.
 
 Rules: each step is idempotent; a crash between two of them leaves the cluster at one root, without writers.
-Not for: copying the commit log (``maintenance.replicas.mirror``).
+Not for: copying the commit log (``maintenance.mirror``).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.expired_ids import expire
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.loop import Report, Step, describe_error
-from sparklog.maintenance.replicas.mirror import mirror_cluster
+from sparklog.maintenance.mirror import mirror_cluster
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import Check, TaskRunner
 from sparklog.maintenance.segments.compact import compact

@@ -29,9 +29,9 @@ from sparklog.log.layout import ACTIONS, BOUNDARY_KEY, CLUSTER_KEY
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
-from sparklog.maintenance.replicas.mirror import mirror, promote, read_mirror_file
+from sparklog.maintenance.gc.vacuum import vacuum
+from sparklog.maintenance.mirror import mirror, promote, read_mirror_file
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact

@@ -19,8 +19,8 @@ from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.layout import COMMITS, segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.segments.retention import retain
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore

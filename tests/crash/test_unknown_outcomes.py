@@ -24,7 +24,7 @@ from sparklog.errors import (
     StoragePermissionError,
 )
 from sparklog.maintenance.gc.sweep import sweep
-from sparklog.maintenance.replicas.mirror import mirror
+from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain

@@ -17,8 +17,8 @@ import pytest
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll

@@ -23,8 +23,8 @@ from sparklog.coordinator import Coordinator, open_cluster, shared
 from sparklog.errors import ClusterMovedError, CorruptionError, SparklogError
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.spark.sink import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space

@@ -42,8 +42,8 @@ from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact

@@ -22,7 +22,7 @@ from sparklog.log import layout, segments
 from sparklog.log.checkpoints import checkpoint, heads, lists, tiers
 from sparklog.log.checkpoints import read_v1 as checkpoint_v1
 from sparklog.log.commits import retired_files as removals
-from sparklog.maintenance.replicas import mirror
+from sparklog.maintenance import mirror
 from sparklog.protocol import commits, state
 
 FOLDER = Path(__file__).parent / "schemas"

@@ -16,8 +16,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commits.cleanup import clean_up
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain

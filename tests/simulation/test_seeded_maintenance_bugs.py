@@ -16,8 +16,8 @@ from sparklog.errors import SparklogError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import TopicList
 from sparklog.log.commits.retired_files import RemovedFile, write_removed
-from sparklog.maintenance.gc import orphans as vacuum
 from sparklog.maintenance.gc import sweep as deletion
+from sparklog.maintenance.gc import vacuum
 from sparklog.maintenance.live_files import LiveFiles
 from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing

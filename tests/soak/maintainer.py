@@ -11,7 +11,7 @@ import time
 from sparklog.cli.commands.storage import maintain as command
 from sparklog.errors import SparklogError
 from sparklog.maintenance import loop
-from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.testing.substitutes import substituted
 from tests.soak.worker import VACUUM_AGE_MS, Worker
 

@@ -30,8 +30,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.log.layout import CHECKPOINTS
 from sparklog.maintenance.fsck.check import check_cluster
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.protocol.commits import CommitOffsets
 from sparklog.protocol.state import State
 from sparklog.testing.checks import check

@@ -6,8 +6,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import COMMITS
 from sparklog.log.settings import LogSettings
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.segments.retention import retain
 from sparklog.store.base import Store
 from tests.cluster.maintenance.logs import Written, append, log_files, records

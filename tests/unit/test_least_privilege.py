@@ -24,7 +24,7 @@ from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.reader_leases import take_reader_lease
 from sparklog.errors import StoragePermissionError
 from sparklog.log.settings import LogSettings
-from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps

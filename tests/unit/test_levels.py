@@ -22,7 +22,7 @@ from sparklog.log.broker_files import read_identity
 from sparklog.log.commits.retired_files import SCHEMA, RemovedFile, read_removed, write_removed
 from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, MIRROR_KEY, read_boundary_file, read_cluster_file
 from sparklog.maintenance.gc.sweep import remove_expired_reader_leases
-from sparklog.maintenance.replicas.mirror import read_mirror_file
+from sparklog.maintenance.mirror import read_mirror_file
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key

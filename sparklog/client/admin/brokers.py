@@ -13,7 +13,7 @@ from sparklog.client.admin.types import BrokerCondition
 from sparklog.coordinator import brokers
 from sparklog.coordinator.broker_probes import probe_brokers
 from sparklog.log.broker_files import disallow_location
-from sparklog.protocol.decide.moves import drain_broker
+from sparklog.protocol.decide.reassignment import drain_broker
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 

@@ -29,9 +29,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.delivery import SEQUENCES, Delivery, forget_files, set_offsets, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of
 from sparklog.client.producer.record_accumulator import Drained
+from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, forget_files, set_offsets, unwritten_by_topic
 from sparklog.errors import (
     FencedError,
     IndeterminateCommitError,
@@ -54,7 +54,7 @@ TRIES_BEFORE_NEXT_REPLICA = 3
 """Failed writes to the leader alone, with ``acks`` 1 or 0, before the next in-sync replica takes its place."""
 
 
-class Sender(Delivery):
+class Sender(SenderBase):
     """Delivers the batches of an accumulator. Only its own thread calls ``deliver``."""
 
     def __post_init__(self) -> None:

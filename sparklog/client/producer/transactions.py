@@ -28,8 +28,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
 from sparklog.client.producer.in_flight import PartitionBatches, batches_of
+from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, unwritten_by_topic
 from sparklog.client.producer.takeover import Takeover
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import (
@@ -84,7 +84,7 @@ _HINTS = {
 _FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberError)
 
 
-class Transactions(Delivery):
+class Transactions(SenderBase):
     """The transactions of one producer. Thread-safe: one step at a time."""
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Limits the rate at which replicas are copied: the follower throttle of a reassignment.
 
 Rules: one throttle for one task. Not for: dividing a limit among tasks (``replication``), copying (``file_copies``),
-the configs that set the limit (``protocol.decide.moves``).
+the configs that set the limit (``protocol.decide.reassignment``).
 """
 
 from __future__ import annotations

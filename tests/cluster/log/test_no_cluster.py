@@ -11,7 +11,7 @@ from sparklog.coordinator.brokers import add_broker
 from sparklog.errors import ClusterNotFoundError
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import read_cluster_file
-from sparklog.maintenance.replicas.mirror import mirror
+from sparklog.maintenance.mirror import mirror
 from sparklog.store.open import open_store
 
 

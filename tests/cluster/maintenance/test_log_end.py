@@ -23,7 +23,7 @@ from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.replicas.mirror import mirror
+from sparklog.maintenance.mirror import mirror
 from sparklog.protocol import levels
 from sparklog.protocol.commits import ForgetRemovedFiles, commit_key
 from sparklog.store.local import LocalStore

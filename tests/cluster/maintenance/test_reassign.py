@@ -11,7 +11,7 @@ from sparklog.coordinator.brokers import remove_broker
 from sparklog.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide.moves import plan_drain
+from sparklog.protocol.decide.reassignment import plan_drain
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.types import TopicPartition

@@ -20,8 +20,8 @@ from sparklog.log.layout import actions_version, checkpoint_version, commit_vers
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.gc.orphans import vacuum
-from sparklog.maintenance.replicas.mirror import mirror
+from sparklog.maintenance.gc.vacuum import vacuum
+from sparklog.maintenance.mirror import mirror
 from sparklog.protocol.commit_bytes import actions_key
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.topics import alter_configs

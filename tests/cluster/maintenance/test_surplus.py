@@ -9,8 +9,8 @@ import pytest
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import open_cluster
 from sparklog.errors import BrokerNotAvailableError
-from sparklog.maintenance.gc.orphans import NO_REPLICA, vacuum
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
+from sparklog.maintenance.gc.vacuum import NO_REPLICA, vacuum
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.open import open_store

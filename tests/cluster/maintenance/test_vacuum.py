@@ -21,7 +21,8 @@ from sparklog.log.commits.retired_files import REMOVED, RemovedFile, write_remov
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
-from sparklog.maintenance.gc.orphans import (
+from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import (
     DEFAULT_AGE_MS,
     MIN_AGE_MS,
     NEVER_COMMITTED,
@@ -32,7 +33,6 @@ from sparklog.maintenance.gc.orphans import (
     OrphanReport,
     vacuum,
 )
-from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.segments.retention import retain
 from sparklog.protocol.commits import ChangeBroker, RegisterBroker
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend

@@ -15,8 +15,8 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import StoragePermissionError
 from sparklog.ids import SeededIds
 from sparklog.log.layout import CLOCK_KEY, COMMITS
-from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps

@@ -42,7 +42,7 @@ def test_the_limits_document_lists_settings_without_effect() -> None:
 
 
 DEFINITIONS = [*TOPIC_CONFIGS.values(), *(one for one in CLUSTER_CONFIGS.values() if not one.synonyms)]
-ONLY_SET = ("reassign_partitions.py", "moves.py")
+ONLY_SET = ("reassign_partitions.py", "reassignment.py")
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8")
     for path in sorted((ROOT / "sparklog").rglob("*.py"))

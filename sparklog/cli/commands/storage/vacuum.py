@@ -13,7 +13,7 @@ from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import VacuumFile, VacuumResult
-    from sparklog.maintenance.gc.orphans import GarbageFile, OrphanReport
+    from sparklog.maintenance.gc.vacuum import GarbageFile, OrphanReport
 
 OUTPUT_IS_OPTIONAL = True
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_together(options, "execute", ["dry-run"])
     older_than_ms = milliseconds(options.older_than)
     coordinator = connect(options)
-    from sparklog.maintenance.gc.orphans import vacuum
+    from sparklog.maintenance.gc.vacuum import vacuum
 
     brokers = len(coordinator.state.brokers)
     scanned = 0

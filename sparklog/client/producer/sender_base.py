@@ -27,7 +27,7 @@ SEQUENCES = 2**31
 
 
 @dataclass(eq=False, repr=False)
-class Delivery:
+class SenderBase:
     """Base class: takes batches from an accumulator and writes them to files. Not thread-safe."""
 
     _coordinator: Coordinator
