@@ -51,6 +51,9 @@ MAX_RECORD_BYTES = 512 * 1024 * 1024
 MAX_BATCHES_PER_FILE = 1_000_000
 """record batches. Bounds what an index may claim."""
 
+MAX_ROW_GROUPS_PER_FILE = 4096
+"""row groups of a history segment: 16 GiB at their usual size, with a footer of some MiB that other readers parse."""
+
 MAX_APPLICATION_ID_LENGTH = 512
 """characters of a txnAppId or a streaming query id; the state keeps it, by default forever."""
 

@@ -40,7 +40,7 @@ ReadAt = Callable[[int, int], pa.Buffer]
 _ENVELOPE_LAYOUT = layout(pa.schema([pa.field(schema.ENVELOPE, pa.binary())]))
 
 
-class _Region(NamedTuple):
+class Region(NamedTuple):
     """Bytes of one message with their own checksum; ``start`` counts from the start of the message."""
 
     name: str
@@ -83,6 +83,13 @@ class SegmentReader:
                 arrays[field.name] = pa.nulls(entry.count, field.type)
         return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=result)
 
+    def read_offsets(self, batch: int) -> pa.Array:
+        """Return the explicit offsets of a record batch as they are stored: relative to the run's base offset.
+
+        Raises CorruptRecordError, CorruptIndexError.
+        """
+        return self.read(batch, [schema.OFFSET]).column(0)
+
     def read_stored(self, batch: int) -> list[pa.Buffer]:
         """Return the stored bytes of one record batch's message, verified, as parts to be joined: for a copy of it.
 
@@ -90,7 +97,7 @@ class SegmentReader:
         """
         entry = self._index.entry(batch)
         names = [schema.VALUE] if self._envelope else list(self._index.columns)
-        return self._verified(batch, entry, _regions(entry, names))
+        return self._verified(batch, entry, regions_of(entry, names))
 
     def check_file(self) -> None:
         """Check the parts outside record batches against the index: the file's length, schema and footer.
@@ -112,7 +119,7 @@ class SegmentReader:
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
         names = [schema.VALUE] if self._envelope else [column.name for column in wanted]
-        metadata, *sections = self._verified(batch, entry, _regions(entry, names))
+        metadata, *sections = self._verified(batch, entry, regions_of(entry, names))
         try:
             message = parse_record_batch(metadata)
             if message.body_length != entry.length - entry.metadata_length:
@@ -171,7 +178,7 @@ class SegmentReader:
         }
         return self._decode(message, wanted, located, entry, codecs.NONE)
 
-    def _verified(self, batch: int, entry: BatchEntry, regions: Sequence[_Region]) -> list[pa.Buffer]:
+    def _verified(self, batch: int, entry: BatchEntry, regions: Sequence[Region]) -> list[pa.Buffer]:
         """Return the verified bytes of each region; adjacent regions are read together."""
         parts: list[pa.Buffer] = []
         for run in _runs(regions):
@@ -258,20 +265,20 @@ def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
     return None if row < 0 else int(row)
 
 
-def _regions(entry: BatchEntry, names: Sequence[str]) -> list[_Region]:
+def regions_of(entry: BatchEntry, names: Sequence[str]) -> list[Region]:
     """Return the regions of the metadata and of the named columns of a message."""
-    regions = [_Region("metadata", 0, entry.metadata_length, entry.metadata_crc32c)]
+    regions = [Region("metadata", 0, entry.metadata_length, entry.metadata_crc32c)]
     start = entry.metadata_length
     for name in schema.STORED_COLUMNS:
         length, crc = entry.section(name)
         if name in names:
-            regions.append(_Region(name, start, length, crc))
+            regions.append(Region(name, start, length, crc))
         start += length
     return regions
 
 
-def _runs(regions: Sequence[_Region]) -> list[list[_Region]]:
-    runs: list[list[_Region]] = []
+def _runs(regions: Sequence[Region]) -> list[list[Region]]:
+    runs: list[list[Region]] = []
     for region in regions:
         if runs and runs[-1][-1].start + runs[-1][-1].length == region.start:
             runs[-1].append(region)

@@ -25,6 +25,7 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError
 from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
+from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter
 from sparklog.log.records.index_checks import check_run
@@ -173,13 +174,13 @@ class Source:
             at = min(start - position, data.size)
             return data.slice(at, min(count, data.size - at))
 
-        self._reader = SegmentReader(read_at, self.index, f"{store.root}/{path}")
+        self._reader = open_segment(read_at, self.index, f"{store.root}/{path}")
 
     def _open_reader(self, broker: int) -> SegmentReader:
         if self._reader is None:
             store, index = self.replicas.stores[broker], self.index
             self._file = store.open_input(self.segment.path)
-            self._reader = SegmentReader(self._file.read_at, index, f"{store.root}/{self.segment.path}")
+            self._reader = open_segment(self._file.read_at, index, f"{store.root}/{self.segment.path}")
         return self._reader
 
 
@@ -271,6 +272,7 @@ class SegmentOutput:
         columns = schema.columns_present(layout.has_key, layout.has_headers, layout.has_offsets)
         return (
             not layout.has_offsets
+            and not index.summary.is_parquet
             and source.segment.append_time_ms < 0  # else the timestamps become the time of the commit
             and (index.codec, index.columns) == (layout.codec, columns)
             and 2 * entry.decoded_length >= limits.TARGET_BATCH_BYTES

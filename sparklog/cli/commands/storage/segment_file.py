@@ -19,6 +19,7 @@ from sparklog.cli.output.documents import DumpedBatch, DumpedMismatch
 from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError
 from sparklog.format import codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
+from sparklog.format.open_segment import open_segment
 from sparklog.format.scan import Scan, ScannedMessage, entry_at, read_header, scan
 from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
@@ -107,7 +108,7 @@ class SegmentFile:
 
     @cached_property
     def _reader(self) -> SegmentReader | None:
-        return None if self.index is None else SegmentReader(self._file.read_at, self.index, self.name)
+        return None if self.index is None else open_segment(self._file.read_at, self.index, self.name)
 
     @property
     def folder(self) -> str:

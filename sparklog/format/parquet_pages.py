@@ -1,0 +1,265 @@
+"""The parts of Parquet's metadata that the reader of a history segment needs: page headers, and a footer of its own.
+
+Parquet's reader trusts a footer: what one states about rows, sizes and encodings it allocates, and some of it ends the
+process. So a footer that was read is never given to it. ``read_pages`` walks over the page headers of a column, bounds
+what they state, and ``encode_file`` puts the verified pages into a file of one row group whose footer is made here.
+
+    page header, compact Thrift        1 type, 2 size once decompressed, 3 size, 5 data page: 1 values, 2 encoding,
+                                       3 encoding of definition levels
+    footer (FileMetaData)              1 version, 2 list of schema elements, 3 rows, 4 list of row groups
+    row group                          1 list of columns, 2 bytes, 3 rows
+    column                             2 position, 3 metadata: 1 type, 2 encodings, 3 path, 4 codec, 5 values,
+                                       6 bytes once decompressed, 7 bytes, 9 position of the first page
+
+Rules: only pages that ``parquet_writer`` writes are accepted: data pages of version 1, plain or differences of integers,
+so a value takes as many bytes in its page as in memory. Faults are ValueErrors.
+Source: parquet.thrift of Apache Parquet, and the specification of Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparklog.format import codecs
+
+MAGIC = b"PAR1"
+"""The first bytes of a file, and the last."""
+
+PLAIN, RLE, DELTA_BINARY_PACKED = 0, 3, 5
+
+_CODECS = {codecs.NONE: 0, codecs.SNAPPY: 1, codecs.GZIP: 2, codecs.ZSTD: 6, codecs.LZ4: 7}
+_INT64, _BYTE_ARRAY = 2, 6
+_DATA_PAGE = 0
+
+# Thrift's compact types
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_MAX_DEPTH = 8
+
+
+class Page(NamedTuple):
+    """One data page: its values (nulls and empty lists count), and its size in bytes with header, stored and not."""
+
+    values: int
+    encoding: int
+    length: int
+    decoded_length: int
+
+
+class Chunk(NamedTuple):
+    """The pages of one leaf column, joined. ``path`` is that of the leaf in the schema."""
+
+    path: tuple[str, ...]
+    encoding: int
+    values: int
+    pages: pa.Buffer
+    decoded_length: int
+
+
+def read_pages(data: pa.Buffer, encoding: int) -> list[Page]:
+    """Return the pages that tile ``data``. Raises ValueError for anything else than data pages of this encoding."""
+    pages: list[Page] = []
+    view, position = memoryview(data).cast("B"), 0
+    while position < len(view):
+        header = _Compact(view, position)
+        page = _read_page_header(header)
+        length = header.position - position + page.length
+        if position + length > len(view):
+            raise ValueError(f"a page of {length} bytes at {position} of a column of {len(view)}")
+        if page.encoding != encoding:
+            raise ValueError(f"a page of encoding {page.encoding}, not {encoding}")
+        pages.append(page._replace(length=length))
+        position += length
+    return pages
+
+
+def split_leaves(pages: Sequence[Page]) -> int:
+    """Return the bytes of the first of two leaf columns that have the same number of values and lie side by side.
+
+    Raises ValueError if no page begins in the middle.
+    """
+    values = sum(page.values for page in pages)
+    length = seen = 0
+    for page in pages:
+        if 2 * seen >= values:
+            break
+        seen += page.values
+        length += page.length
+    if 2 * seen != values:
+        raise ValueError(f"two columns of {values} values together")
+    return length
+
+
+def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk]) -> pa.Buffer:
+    """Return a Parquet file of one row group with these columns, which are those of ``schema``, in order."""
+    position, columns, parts = len(MAGIC), [], [pa.py_buffer(MAGIC)]
+    for chunk in chunks:
+        columns.append(_encode_column(chunk, codec, position))
+        parts.append(chunk.pages)
+        position += chunk.pages.size
+    group = _struct((1, _LIST, _list(_STRUCT, columns)), (2, _I64, _zigzag(position)), (3, _I64, _zigzag(rows)))
+    footer = _struct(
+        (1, _I32, _zigzag(2)),
+        (2, _LIST, _schema_elements(schema)),
+        (3, _I64, _zigzag(rows)),
+        (4, _LIST, _list(_STRUCT, [group])),
+    )
+    parts.append(pa.py_buffer(footer + len(footer).to_bytes(4, "little") + MAGIC))
+    return pa.py_buffer(b"".join(memoryview(part) for part in parts))
+
+
+def _encode_column(chunk: Chunk, codec: str, position: int) -> bytes:
+    path = [encode_varint(len(name.encode())) + name.encode() for name in chunk.path]
+    kind = _INT64 if chunk.encoding == DELTA_BINARY_PACKED else _BYTE_ARRAY
+    metadata = _struct(
+        (1, _I32, _zigzag(kind)),
+        (2, _LIST, _list(_I32, [_zigzag(chunk.encoding), _zigzag(RLE)])),
+        (3, _LIST, _list(_BINARY, path)),
+        (4, _I32, _zigzag(_CODECS[codec])),
+        (5, _I64, _zigzag(chunk.values)),
+        (6, _I64, _zigzag(chunk.decoded_length)),
+        (7, _I64, _zigzag(chunk.pages.size)),
+        (9, _I64, _zigzag(position)),
+    )
+    return _struct((2, _I64, _zigzag(position)), (3, _STRUCT, metadata))
+
+
+@lru_cache(maxsize=64)
+def _schema_elements(schema: pa.Schema) -> bytes:
+    """Return the encoded list of schema elements, as Arrow writes it into an empty file of this schema."""
+    file = io.BytesIO()
+    pq.ParquetWriter(file, schema, version="2.6", store_schema=False).close()
+    data = file.getvalue()
+    end = len(data) - len(MAGIC) - 4
+    footer = _Compact(memoryview(data), end - int.from_bytes(data[end : end + 4], "little"))
+    for field, kind in footer.fields():
+        start = footer.position
+        footer.skip(kind)
+        if field == 2:
+            return data[start : footer.position]
+    raise AssertionError("Arrow wrote a footer without a schema")
+
+
+def _read_page_header(header: _Compact) -> Page:
+    kind = decoded_length = length = values = encoding = levels = -1
+    for field, compact_type in header.fields():
+        if field == 1:
+            kind = header.integer(compact_type)
+        elif field == 2:
+            decoded_length = header.integer(compact_type)
+        elif field == 3:
+            length = header.integer(compact_type)
+        elif field == 5 and compact_type == _STRUCT:
+            for inner, inner_type in header.fields():
+                if inner == 1:
+                    values = header.integer(inner_type)
+                elif inner == 2:
+                    encoding = header.integer(inner_type)
+                elif inner == 3:
+                    levels = header.integer(inner_type)
+                else:
+                    header.skip(inner_type)
+        else:
+            header.skip(compact_type)
+    if kind != _DATA_PAGE or levels != RLE or min(decoded_length, length, values, encoding) < 0:
+        raise ValueError(f"a page of type {kind} with {values} values in {length} bytes, {decoded_length} decompressed")
+    return Page(values, encoding, length, decoded_length)
+
+
+class _Compact:
+    """Reads Thrift's compact protocol from a position on. Not thread-safe. Raises ValueError for impossible bytes."""
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        self.position = position
+        self._data = data
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Yield number and type of each field of a struct; the caller reads or skips its value before the next."""
+        number = 0
+        while True:
+            head = self._byte()
+            if head == 0:
+                return
+            number = number + (head >> 4) if head >> 4 else self.integer(_I16)
+            yield number, head & 15
+
+    def integer(self, kind: int) -> int:
+        """Read an integer of 16 to 64 bits."""
+        if kind not in (_I16, _I32, _I64):
+            raise ValueError(f"a field of type {kind} instead of an integer at byte {self.position}")
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Skip a value."""
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"structures nested deeper than {_MAX_DEPTH} at byte {self.position}")
+        if kind in (_TRUE, _FALSE):
+            return
+        if kind in (_BYTE, _DOUBLE):
+            self._advance(1 if kind == _BYTE else 8)
+        elif kind in (_I16, _I32, _I64):
+            self._varint()
+        elif kind == _BINARY:
+            self._advance(self._varint())
+        elif kind in (_LIST, _SET):
+            head = self._byte()
+            count = head >> 4 if head >> 4 < 15 else self._varint()
+            for _ in range(count):
+                # In a list, a boolean takes a byte.
+                self.skip(_BYTE if head & 15 in (_TRUE, _FALSE) else head & 15, depth + 1)
+        elif kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        else:
+            raise ValueError(f"a field of type {kind} at byte {self.position}")
+
+    def _byte(self) -> int:
+        self._advance(1)
+        return self._data[self.position - 1]
+
+    def _advance(self, length: int) -> None:
+        if self.position + length > len(self._data):
+            raise ValueError(f"{length} bytes at {self.position} of {len(self._data)}")
+        self.position += length
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError(f"a number longer than 64 bits at byte {self.position}")
+
+
+def _struct(*fields: tuple[int, int, bytes]) -> bytes:
+    """Encode fields (number, type, encoded value), in rising order of numbers at most 15 apart."""
+    encoded, last = b"", 0
+    for number, kind, value in fields:
+        encoded += bytes([(number - last) << 4 | kind]) + value
+        last = number
+    return encoded + b"\0"
+
+
+def _list(kind: int, items: Sequence[bytes]) -> bytes:
+    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + encode_varint(len(items))
+    return head + b"".join(items)
+
+
+def _zigzag(value: int) -> bytes:
+    return encode_varint(value << 1)
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a number that is not negative, 7 bits to a byte."""
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*encoded, value])

@@ -1,0 +1,151 @@
+"""Reads and verifies row groups of a history segment, as ``segment_reader`` does record batches of a ``.log``.
+
+Rules: as in ``segment_reader``: the bytes of the requested columns are verified by the checksums of the index before
+Parquet's reader sees them, their page headers are bounded by the index, and the file's footer is not used to read
+records (``parquet_pages`` says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format import schema
+from sparklog.format.columns import ColumnLayout, offsets_rise
+from sparklog.format.index import BatchEntry
+from sparklog.format.parquet_pages import MAGIC, Chunk, Page, encode_file, read_pages, split_leaves
+from sparklog.format.parquet_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
+from sparklog.format.segment_reader import SegmentReader, regions_of
+
+_FAULTS = (LookupError, ValueError, OSError, OverflowError, MemoryError, pa.ArrowException)
+
+_PAGE_OVERHEAD = 4096
+"""bytes. More than levels, lengths and a block of differences take of a page, beyond those of its values in memory."""
+
+
+class ParquetSegmentReader(SegmentReader):
+    """Reads one ``.parquet``. As thread-safe as ``read_at``; it keeps nothing between reads.
+
+    ``path`` is for messages only.
+    """
+
+    def read_stored(self, batch: int) -> list[pa.Buffer]:
+        """Not possible: a row group is only valid at its position in its file."""
+        raise InvalidRequestError(f"{self._path}: row group {batch} of a Parquet file cannot be copied as stored")
+
+    def read_offsets(self, batch: int) -> pa.Array:
+        """Return the offsets of a row group as they are stored: absolute, rising.
+
+        Raises CorruptRecordError, CorruptIndexError.
+        """
+        entry = self._index.entry(batch)
+        return self._read(batch, entry, [schema.OFFSET])[schema.OFFSET]
+
+    def check_file(self) -> None:
+        """Check the parts outside row groups against the index: the file's length, magic and footer.
+
+        Raises CorruptRecordError.
+        """
+        summary = self._index.summary
+        header = self._verified_part("header", 0, summary.header_length, summary.header_crc32c)
+        if header.to_pybytes() != MAGIC:
+            self._corrupt(None, "it does not start as a Parquet file")
+        if self._read_at(summary.log_length, 1).size:
+            self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
+        length = summary.log_length - summary.footer_position
+        footer = self._verified_part("footer", summary.footer_position, length, summary.footer_crc32c)
+        try:
+            self._check_footer(pq.read_metadata(pa.BufferReader(footer)))
+        except _FAULTS as error:
+            self._corrupt(None, f"its checksums are right, its content is not: {error}")
+
+    def _check_footer(self, metadata: pq.FileMetaData) -> None:
+        """Check what others read. Not a group's columns: Arrow ends the process if these are not the schema's."""
+        columns = metadata.schema.to_arrow_schema()
+        expected = parquet_schema()
+        if not pa.schema(list(columns)[-len(expected) :]).equals(expected):
+            raise ValueError(f"its schema is {columns}, which does not end with {expected}")
+        if metadata.num_row_groups != len(self._index):
+            raise ValueError(f"it has {metadata.num_row_groups} row groups, the index {len(self._index)}")
+        for number, entry in enumerate(self._index.entries):
+            rows = metadata.row_group(number).num_rows
+            if rows != entry.count:
+                raise ValueError(f"row group {number} has {rows} rows, the index says {entry.count}")
+
+    def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
+        arrays = self._read(batch, entry, [column.name for column in wanted])
+        if schema.OFFSET in arrays:
+            arrays[schema.OFFSET] = _relative(arrays[schema.OFFSET], entry.first_offset)
+        return {column.name: arrays[column.name].cast(column.type) for column in wanted}
+
+    def _read(self, batch: int, entry: BatchEntry, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return columns with the types of the file."""
+        regions = [region for region in regions_of(entry, names) if region.name != "metadata"]
+        parts = self._verified(batch, entry, regions)
+        sections = {region.name: part for region, part in zip(regions, parts, strict=True)}
+        try:
+            arrays = self._decode_pages(sections, entry)
+            if schema.OFFSET in arrays:
+                _check_offsets(arrays[schema.OFFSET], self._index.summary.has_offsets)
+        except _FAULTS as error:
+            self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
+        return arrays
+
+    def _decode_pages(self, sections: dict[str, pa.Buffer], entry: BatchEntry) -> dict[str, pa.Array]:
+        """Return the columns of these sections, with the types of the file."""
+        names = list(sections)
+        chunks = [chunk for name, data in sections.items() for chunk in _chunks(name, data, entry)]
+        expected = parquet_schema(names=names)
+        file = encode_file(expected, entry.count, self._index.codec, chunks)
+        table = pq.ParquetFile(pa.BufferReader(file), pre_buffer=False).read(use_threads=False)
+        if table.num_rows != entry.count or not table.schema.equals(expected):
+            raise ValueError(f"it has {table.num_rows} rows of {table.schema}, the index says {entry.count}")
+        arrays = {name: _one_array(table.column(name)) for name in names}
+        for array in arrays.values():
+            array.validate(full=True)
+        return arrays
+
+
+def _chunks(name: str, data: pa.Buffer, entry: BatchEntry) -> list[Chunk]:
+    """Return the leaf columns of a section. Raises ValueError if they would take more memory than the index allows."""
+    pages = read_pages(data, ENCODINGS[name])
+    decoded_length = sum(page.decoded_length for page in pages)
+    if decoded_length > 2 * entry.decoded_length + _PAGE_OVERHEAD * len(pages):
+        raise ValueError(f"its {name} states {decoded_length} bytes decompressed, the index {entry.decoded_length}")
+    if name != schema.HEADERS:
+        return [_chunk((name,), pages, data, entry.count, entry.count)]
+    middle = split_leaves(pages)
+    most = entry.count + entry.decoded_length // 8  # two lengths of 4 bytes are in memory for each header
+    halves = data.slice(0, middle), data.slice(middle)
+    return [
+        _chunk(path, read_pages(half, ENCODINGS[name]), half, entry.count, most)
+        for path, half in zip(HEADER_LEAVES, halves, strict=True)
+    ]
+
+
+def _chunk(path: tuple[str, ...], pages: Sequence[Page], data: pa.Buffer, least: int, most: int) -> Chunk:
+    values = sum(page.values for page in pages)
+    if not least <= values <= most:
+        raise ValueError(f"its {path[0]} has {values} values, from {least} to {most} are possible")
+    return Chunk(path, ENCODINGS[path[0]], values, data, sum(page.decoded_length for page in pages))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _check_offsets(offsets: pa.Array, may_have_gaps: bool) -> None:
+    if not offsets_rise(offsets):
+        raise ValueError("its offsets do not rise")
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if last - first >= (2**31 if may_have_gaps else len(offsets)):
+        raise ValueError(f"its {len(offsets)} offsets are {first} to {last}")
+
+
+def _relative(offsets: pa.Array, first: int) -> pa.Array:
+    """Return absolute offsets relative to the run's base offset, from which the first is ``first`` away."""
+    return pc.subtract(offsets, pa.scalar(offsets[0].as_py() - first, pa.int64()))
