@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from benchmarks.measure import Figure, Settings, interleaved, median, milliseconds, rate, scratch, speed_ratio, timed
 from benchmarks.spark_session import spark_session
 from sparklog.format import codecs, schema
-from sparklog.format.index import NO_PRODUCER, decode_index
+from sparklog.format.index import decode_index
 from sparklog.format.parquet_reader import ParquetSegmentReader
 from sparklog.format.parquet_writer import ParquetSegmentWriter
 from sparklog.format.segment_reader import SegmentReader
@@ -129,7 +129,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     with path.open("wb") as sink:
         writer = ParquetSegmentWriter(sink, base_offset=0)
         for batch in batches:
-            writer.write(batch, NO_PRODUCER)
+            writer.write(batch)
         path.with_suffix(".index").write_bytes(writer.finish())
 
 

@@ -45,6 +45,10 @@ MAX_BATCH_BYTES = 1024 * 1024 * 1024
 TARGET_BATCH_BYTES = 1024 * 1024
 """bytes. Spark's Arrow channel moves batches of about this size fastest."""
 
+TARGET_ROW_GROUP_BYTES = 4 * TARGET_BATCH_BYTES
+"""bytes of records in a row group of a history segment. A look-up decodes one, and larger ones take no less space
+(docs/decisions/0021)."""
+
 MAX_RECORD_BYTES = 512 * 1024 * 1024
 """bytes. The most that max.message.bytes can admit, so that a batch of one record fits 32-bit Arrow offsets."""
 

@@ -11,8 +11,8 @@ what they state, and ``encode_file`` puts the verified pages into a file of one 
     column                             2 position, 3 metadata: 1 type, 2 encodings, 3 path, 4 codec, 5 values,
                                        6 bytes once decompressed, 7 bytes, 9 position of the first page
 
-Rules: only pages that ``parquet_writer`` writes are accepted: data pages of version 1, plain or differences of integers,
-so a value takes as many bytes in its page as in memory. Faults are ValueErrors.
+Rules: only pages that ``parquet_writer`` writes are accepted: data pages of version 1, of plain values, or of integers
+as differences; so a value of unlimited size takes as many bytes in its page as in memory. Faults are ValueErrors.
 Source: parquet.thrift of Apache Parquet, and the specification of Thrift's compact protocol.
 """
 

@@ -26,6 +26,7 @@ from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet_schema import ENCODINGS, OFFSET_TYPE, parquet_schema
 from sparklog.format.segment_writer import Sink, check_batch
 from sparklog.limits import MAX_BATCH_BYTES, MAX_ROW_GROUPS_PER_FILE
+from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _PARQUET_CODECS = {codecs.NONE: "NONE", codecs.LZ4: "LZ4"}
 _DIFFERENCES = {name: "DELTA_BINARY_PACKED" for name, code in ENCODINGS.items() if code == DELTA_BINARY_PACKED}
@@ -108,8 +109,16 @@ class ParquetSegmentWriter:
         """The entries of the index, once the file is finished."""
         return self._entries
 
-    def write(self, batch: pa.RecordBatch, producer: BatchProducer, typed: Mapping[str, pa.Array] | None = None) -> int:
-        """Write one row group and return its size in bytes. ``typed`` has the typed columns, as long as the batch.
+    def write(
+        self,
+        batch: pa.RecordBatch,
+        typed: Mapping[str, pa.Array] | None = None,
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> None:
+        """Write one row group. ``typed`` has the typed columns, as long as the batch.
 
         Raises InvalidRecordError for other columns, a null timestamp, a header without a key or explicit offsets that
         do not rise; InvalidRequestError for an empty batch or other typed columns; RecordListTooLargeError over
@@ -128,7 +137,6 @@ class ParquetSegmentWriter:
         if len(self._written) >= MAX_ROW_GROUPS_PER_FILE:
             raise RecordListTooLargeError(f"a file holds at most {MAX_ROW_GROUPS_PER_FILE} row groups: start another")
         columns = [*values, *map(batch.column, schema.COLUMNS), self._offsets(batch)]
-        start = self._sums.position
         table = pa.Table.from_arrays(columns, schema=self._schema)
         with self._sums:
             self._parquet.write_table(table, row_group_size=batch.num_rows)
@@ -139,14 +147,13 @@ class ParquetSegmentWriter:
                 decoded_length,
                 earliest,
                 latest,
-                producer,
+                BatchProducer(producer_id, producer_epoch, base_sequence),
                 batch.column(schema.KEY).null_count,
                 batch.column(schema.VALUE).null_count,
                 batch.column(schema.OFFSET)[0].as_py() if self._has_offsets else 0,
             )
         )
         self.rows += batch.num_rows
-        return self._sums.position - start
 
     def finish(self) -> bytes:
         """Write the footer to the sink, which stays open, and return the bytes of the ``.index``.

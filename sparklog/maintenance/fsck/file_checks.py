@@ -29,7 +29,8 @@ from sparklog.format.verification import Damage, Verification, verify
 from sparklog.log.records.index_checks import find_run_fault
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Finding
-from sparklog.protocol.segments import Segment, index_path
+from sparklog.protocol.file_names import index_path
+from sparklog.protocol.segments import Segment
 from sparklog.store.base import Store
 
 UNKNOWN = -1

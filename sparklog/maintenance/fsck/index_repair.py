@@ -27,7 +27,7 @@ from sparklog.format.index_rebuild import ProducerOf, producers_in, rebuild_inde
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.maintenance.fsck.file_checks import LiveRun, Reads, run_fault
 from sparklog.protocol.commits import Append
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.store.base import Store
 
 

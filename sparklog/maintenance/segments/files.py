@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +27,7 @@ from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
 from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import SegmentReader
-from sparklog.format.segment_writer import SegmentWriter
+from sparklog.format.segment_writer import SegmentWriter, Sink
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
@@ -35,6 +35,9 @@ from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
 from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
+
+if TYPE_CHECKING:
+    from sparklog.format.parquet_writer import ParquetSegmentWriter
 
 FETCHED_AHEAD = 16
 """Segments that are fetched at the same time from a storage with a high latency."""
@@ -225,16 +228,18 @@ class Layout(NamedTuple):
     has_headers: bool = False
     has_offsets: bool = False
     index_interval_bytes: int = 0
+    history: bool = False
 
 
 class SegmentOutput:
-    """Writes one ``.log`` and its ``.index`` at every broker of ``ReplicaStores.write``. Not thread-safe.
+    """Writes one ``.log`` or ``.parquet``, and its index, at every broker of ``ReplicaStores.write``. Not thread-safe.
 
     Batches are gathered to ``limits.TARGET_BATCH_BYTES``, and an index entry covers at least ``index_interval_bytes``
-    of the file, so that the index is not finer than configured.
+    of the file, so that the index is not finer than configured; row groups to ``limits.TARGET_ROW_GROUP_BYTES``.
+    ``base_offset`` is that of the run.
     """
 
-    def __init__(self, replicas: ReplicaStores, key: str, layout: Layout) -> None:
+    def __init__(self, replicas: ReplicaStores, key: str, layout: Layout, base_offset: int) -> None:
         self.key = key
         self._replicas = replicas
         self._waiting: list[pa.RecordBatch] = []
@@ -242,17 +247,11 @@ class SegmentOutput:
         self._producer: BatchProducer | None = None
         self._layout = layout
         self._interval = layout.index_interval_bytes
-        self._target = max(limits.TARGET_BATCH_BYTES, min(self._interval, MAX_GATHERED_BYTES))
+        self._least = limits.TARGET_ROW_GROUP_BYTES if layout.history else limits.TARGET_BATCH_BYTES
+        self._target = max(self._least, min(self._interval, MAX_GATHERED_BYTES))
         targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
         self._output = ReplicatedFile(key, targets, least=len(targets))
-        self._writer = SegmentWriter(
-            self._output,
-            codec=layout.codec,
-            level=layout.level,
-            has_key=layout.has_key,
-            has_headers=layout.has_headers,
-            has_offsets=layout.has_offsets,
-        )
+        self._writer = _open_writer(self._output, layout, base_offset)
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
@@ -272,6 +271,7 @@ class SegmentOutput:
         columns = schema.columns_present(layout.has_key, layout.has_headers, layout.has_offsets)
         return (
             not layout.has_offsets
+            and not layout.history
             and not index.summary.is_parquet
             and source.segment.append_time_ms < 0  # else the timestamps become the time of the commit
             and (index.codec, index.columns) == (layout.codec, columns)
@@ -282,6 +282,7 @@ class SegmentOutput:
     def copy(self, parts: Sequence[pa.Buffer], entry: BatchEntry) -> None:
         """Append the stored bytes of a batch for which ``takes_as_stored`` is true."""
         self._flush()
+        assert isinstance(self._writer, SegmentWriter)
         self._writer.copy(parts, entry)
 
     def finish(self) -> tuple[Run, int]:
@@ -317,6 +318,28 @@ class SegmentOutput:
         batch = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
         size, producer = self._waiting_bytes, self._producer or NO_PRODUCER
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
-        entry = self._writer.write(batch, **producer._asdict())
-        stored = min(self._interval * size // max(entry.length, 1), MAX_GATHERED_BYTES)
-        self._target = max(limits.TARGET_BATCH_BYTES, stored)
+        before = self._writer.bytes_written
+        self._writer.write(batch, **producer._asdict())
+        length = self._writer.bytes_written - before
+        self._target = max(self._least, min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
+
+
+def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter | ParquetSegmentWriter:
+    if layout.history:
+        from sparklog.format.parquet_writer import ParquetSegmentWriter  # Parquet's writer takes time to import
+
+        return ParquetSegmentWriter(
+            sink,
+            base_offset=base_offset,
+            codec=layout.codec,
+            level=layout.level,
+            has_offsets=layout.has_offsets,
+        )
+    return SegmentWriter(
+        sink,
+        codec=layout.codec,
+        level=layout.level,
+        has_key=layout.has_key,
+        has_headers=layout.has_headers,
+        has_offsets=layout.has_offsets,
+    )

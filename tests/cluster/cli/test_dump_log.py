@@ -11,7 +11,7 @@ import pytest
 from sparklog.cli.commands.storage.segment_dump import name_number
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import rewrite
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CorruptRecordError, SparklogError
-from sparklog.format import schema
-from sparklog.format.index import BatchProducer, decode_index
-from sparklog.format.open_segment import open_segment
-from sparklog.format.parquet_writer import ParquetSegmentWriter
-from sparklog.log.layout import segment_key
+from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
-from sparklog.protocol.commits import LiveSegment, Run
-from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, removed
-from sparklog.protocol.segments import Segment, index_path
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.file_names import index_path
+from sparklog.protocol.segments import Segment
 from sparklog.store.memory import MemoryStore
 from tests.cluster.log.rewriting import rewrite
 from tests.cluster.maintenance.logs import Read, Written, append, live, records
@@ -39,54 +37,27 @@ ROWS = [
 ]
 
 
-def cluster_with(rows: list[Written], **configs: str) -> Coordinator:
+LATER = [Written(key=b"last", value=b"active", minute=60)]
+
+
+def cluster_with(*appends: list[Written], **configs: str) -> Coordinator:
+    """A topic whose segments are history as soon as they are closed, which each is a minute after its first record."""
     coordinator = create_cluster(MemoryStore(f"history-{next(ROOTS)}"))
-    coordinator.create_topic("t", 1, configs=configs)
-    append(coordinator, "t", rows)
+    coordinator.create_topic("t", 1, configs={"history.format": "delta", "segment.ms": "60000", **configs})
+    for rows in appends:
+        append(coordinator, "t", rows)
     return coordinator
 
 
-def turn_into_parquet(coordinator: Coordinator, segment: Segment) -> None:
-    """Replace a segment by one with the same records as Parquet, as the roll of a topic with history will."""
-    store, state = coordinator.store, coordinator.refresh()
-    index = decode_index(store.get(segment.index_path), segment.index_path)
-    data = pa.py_buffer(store.get(segment.path))
-    reader = open_segment(lambda position, size: data.slice(position, size), index, segment.path)
-    sink = io.BytesIO()
-    has_offsets = index.summary.has_offsets
-    writer = ParquetSegmentWriter(sink, base_offset=segment.base_offset, has_offsets=has_offsets)
-    columns = schema.columns_present(True, True, has_offsets)
-    for number, entry in enumerate(index.entries):
-        producer = BatchProducer(entry.producer_id, entry.producer_epoch, entry.base_sequence)
-        writer.write(reader.read(number, columns), producer)
-    key = segment_key("t", 0, segment.base_offset, state.version, coordinator.log.ids.write_id())
-    store.put(index_path(key), writer.finish())
-    store.put(key, sink.getvalue())
-    run = Run(
-        path=key,
-        batches=segment.batches,
-        records=segment.records,
-        size_bytes=sum(entry.length for entry in writer.entries),
-        min_timestamp_us=segment.min_timestamp_us,
-        max_timestamp_us=segment.max_timestamp_us,
-    )
-    topic_id = state.topic("t").topic_id
-    change = Replacement(
-        topic="t",
-        topic_id=topic_id,
-        partition=0,
-        start_offset=segment.base_offset,
-        end_offset=segment.end_offset,
-        removed=removed(topic_id, [segment]),
-        added=[LiveSegment(base_offset=segment.base_offset, end_offset=segment.end_offset, closed=False, run=run)],
-    )
-    request = SegmentsRequest(version=state.version, changes=[change])
-    assert coordinator.submit(partial(change_segments, request=request)).left_out == []
-
-
-def all_to_parquet(coordinator: Coordinator) -> None:
-    for segment in live(coordinator, "t"):
-        turn_into_parquet(coordinator, segment)
+def roll_to_history(coordinator: Coordinator) -> list[Segment]:
+    """Close all segments and roll; return those that are history, all but the active one."""
+    append(coordinator, "t", LATER)
+    roll(coordinator, InProcess())
+    *closed, active = live(coordinator, "t")
+    assert not active.is_history
+    assert closed
+    assert all(segment.is_history and segment.closed for segment in closed)
+    return closed
 
 
 def read(coordinator: Coordinator) -> list[Read]:
@@ -94,11 +65,10 @@ def read(coordinator: Coordinator) -> list[Read]:
 
 
 def test_all_records_are_read_with_their_offsets_and_by_time() -> None:
-    coordinator = cluster_with(ROWS)
-    append(coordinator, "t", ROWS)
+    coordinator = cluster_with(ROWS, ROWS)
     before = read(coordinator)
-    all_to_parquet(coordinator)
-    assert read(coordinator) == before
+    roll_to_history(coordinator)
+    assert read(coordinator)[:-1] == before
     with LogReader(coordinator) as reader:
         assert [record.offset for record in reader.records("t", 0, 7, 9)] == [7, 8]
         found = reader.find_timestamp("t", 0, 4 * 60_000_000)
@@ -106,58 +76,126 @@ def test_all_records_are_read_with_their_offsets_and_by_time() -> None:
     assert found.offset == 3
 
 
+def test_history_is_in_the_folder_of_the_topics_table() -> None:
+    coordinator = cluster_with(ROWS)
+    (segment,) = roll_to_history(coordinator)
+    assert segment.path.startswith("tables/t/_segments/partition=0/00000000000000000000-v")
+    assert segment.index_path == f"{segment.path}.index"
+    coordinator.store.info(segment.index_path)
+
+
+def test_garbage_collection_deletes_history_of_no_use_and_no_other() -> None:
+    coordinator = cluster_with(ROWS, **{"file.delete.delay.ms": "0"})
+    (segment,) = roll_to_history(coordinator)
+    abandoned = segment.path.replace("-v", "-v0-abandoned-v")
+    for key in (abandoned, index_path(abandoned)):
+        coordinator.store.put(key, b"never committed")
+    report = vacuum(coordinator, older_than_ms=0, dry_run=False, force=True)
+    assert {file.path for file in report.files} == {abandoned, index_path(abandoned)}
+    assert not report.left_alone
+    assert not check_cluster(coordinator.store).report.findings
+    assert len(read(coordinator)) == len(ROWS) + 1
+    delete_topic(coordinator, "t")
+    vacuum(coordinator, older_than_ms=0, dry_run=False, force=True)
+    assert not [info.key for info in coordinator.store.list("tables/")]
+
+
+def test_any_parquet_reader_sees_absolute_offsets() -> None:
+    coordinator = cluster_with(ROWS, ROWS)
+    segments = roll_to_history(coordinator)
+    tables = [pq.read_table(pa.BufferReader(coordinator.store.get(segment.path))) for segment in segments]
+    offsets = [offset for table in tables for offset in table.column("offset").to_pylist()]
+    assert offsets == [record.offset for record in read(coordinator)[:-1]]
+
+
+def test_a_closed_segment_of_one_file_becomes_history_and_then_stays_as_it_is() -> None:
+    coordinator = cluster_with(ROWS)
+    (segment,) = roll_to_history(coordinator)
+    assert roll(coordinator, InProcess()).files_in == 0
+    assert live(coordinator, "t")[0] == segment
+
+
+def test_history_stays_readable_after_the_topic_returns_to_arrow() -> None:
+    coordinator = cluster_with(ROWS)
+    roll_to_history(coordinator)
+    coordinator.submit(partial(alter_configs, topic="t", changes={"history.format": "arrow"}))
+    append(coordinator, "t", [Written(minute=120)])
+    append(coordinator, "t", [Written(minute=120)])
+    append(coordinator, "t", [Written(minute=180)])
+    before = read(coordinator)
+    roll(coordinator, InProcess())
+    assert [segment.is_history for segment in live(coordinator, "t")] == [True, False, False, False]
+    assert read(coordinator) == before
+
+
 def test_a_compacted_segment_keeps_its_gaps() -> None:
     coordinator = cluster_with(ROWS)
     rewrite(coordinator, keep=lambda offset: offset in (1, 4), batch_rows=1)
     before = read(coordinator)
-    all_to_parquet(coordinator)
+    roll_to_history(coordinator)
     assert [record.offset for record in before] == [1, 4]
-    assert read(coordinator) == before
+    assert read(coordinator)[:-1] == before
 
 
-@pytest.mark.parametrize("configs", [{}, {"compression.type": "zstd"}])
-def test_roll_merges_it_with_arrow_segments(configs: dict[str, str]) -> None:
-    coordinator = cluster_with(ROWS, **configs)
-    turn_into_parquet(coordinator, live(coordinator, "t")[0])
-    for _ in range(40):
-        append(coordinator, "t", ROWS)
+def test_append_times_are_the_timestamps_of_the_files() -> None:
+    coordinator = cluster_with(**{"message.timestamp.type": "LogAppendTime", "segment.ms": "1"})
+    append(coordinator, "t", ROWS, log_append_time=True)
+    append(coordinator, "t", ROWS, log_append_time=True)
     before = read(coordinator)
-    assert roll(coordinator, InProcess()).files_in > 1
+    roll(coordinator, InProcess())
     assert read(coordinator) == before
 
 
-def test_compaction_keeps_the_latest_record_of_each_key() -> None:
+@pytest.mark.parametrize("codec", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_the_codec_is_the_topics_and_zstd_if_it_leaves_that_to_producers(codec: str) -> None:
+    coordinator = cluster_with(ROWS, **{"compression.type": codec})
+    before = read(coordinator)
+    (segment,) = roll_to_history(coordinator)
+    assert read(coordinator)[:-1] == before
+    index = decode_index(coordinator.store.get(segment.index_path), segment.index_path)
+    assert index.codec == {"producer": "zstd", "uncompressed": "none"}.get(codec, codec)
+
+
+def test_compaction_keeps_the_latest_record_of_each_key_in_history() -> None:
     rows = [Written(key=b"k%d" % (number % 2), value=b"%d" % number) for number in range(6)]
-    coordinator = cluster_with(rows, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
-    append(coordinator, "t", rows)
-    append(coordinator, "t", [Written(key=b"k9", value=b"active")])
-    all_to_parquet(coordinator)
+    coordinator = cluster_with(rows, rows, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+    roll_to_history(coordinator)
     compact(coordinator, InProcess())
-    assert [(record.key, record.value) for record in read(coordinator)][-3:] == [
+    assert [(record.key, record.value) for record in read(coordinator)] == [
         (b"k0", b"4"),
         (b"k1", b"5"),
-        (b"k9", b"active"),
+        (b"last", b"active"),
     ]
+    assert all(segment.is_history for segment in live(coordinator, "t")[:-1])
 
 
 def test_fsck_reads_it_and_finds_every_flipped_byte() -> None:
     coordinator = cluster_with(ROWS[:2])
-    all_to_parquet(coordinator)
-    assert {finding.kind for finding in check_cluster(coordinator.store).report.findings} == {"orphan-file"}
-    (segment,) = live(coordinator, "t")
+    (segment,) = roll_to_history(coordinator)
+    assert not check_cluster(coordinator.store).report.findings
     sound = bytes(coordinator.store.get(segment.path))
     for position in range(len(sound)):
         damaged = bytearray(sound)
         damaged[position] ^= 1
         coordinator.store.put(segment.path, bytes(damaged))
-        kinds = {finding.kind for finding in check_cluster(coordinator.store).report.findings}
-        assert kinds > {"orphan-file"}, f"byte {position}"
+        assert check_cluster(coordinator.store).report.findings, f"byte {position}"
+
+
+def test_fsck_says_who_can_read_a_file_with_a_damaged_footer() -> None:
+    coordinator = cluster_with(ROWS)
+    (segment,) = roll_to_history(coordinator)
+    damaged = bytearray(coordinator.store.get(segment.path))
+    damaged[-10] ^= 1
+    coordinator.store.put(segment.path, bytes(damaged))
+    (finding,) = check_cluster(coordinator.store).report.findings
+    assert (finding.kind, finding.severity) == ("damaged-file", "error")
+    assert "can still be read by sparklog, but no other reader" in finding.message
+    assert len(read(coordinator)) == len(ROWS) + 1
 
 
 def test_a_flipped_byte_of_a_value_is_an_error_that_names_the_file() -> None:
     coordinator = cluster_with(ROWS)
-    all_to_parquet(coordinator)
-    (segment,) = live(coordinator, "t")
+    (segment,) = roll_to_history(coordinator)
     entry = decode_index(coordinator.store.get(segment.index_path), segment.index_path).entry(0)
     damaged = bytearray(coordinator.store.get(segment.path))
     damaged[entry.position + entry.metadata_length + entry.key_length + 2] ^= 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sparklog.errors import CorruptIndexError, CorruptRecordError, InvalidRecordError, InvalidRequestError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index, encode_index
+from sparklog.format.index import BatchEntry, BatchProducer, Index, decode_index, encode_index
 from sparklog.format.parquet_pages import PLAIN, encode_varint, read_pages
 from sparklog.format.parquet_reader import ParquetSegmentReader
 from sparklog.format.parquet_writer import ParquetSegmentWriter
@@ -54,7 +54,7 @@ class File:
         sink = io.BytesIO()
         writer = ParquetSegmentWriter(sink, base_offset=base_offset, codec=codec, **options)
         for batch in written:
-            writer.write(batch, NO_PRODUCER)
+            writer.write(batch)
         self.index_bytes = writer.finish()
         self.data = bytearray(sink.getvalue())
 
@@ -224,7 +224,7 @@ def test_an_index_of_a_parquet_file_without_headers_is_refused() -> None:
 def test_a_writer_that_is_abandoned_writes_nothing_to_a_closed_sink() -> None:
     sink = io.BytesIO()
     writer = ParquetSegmentWriter(sink, base_offset=0)
-    writer.write(record_batch(ROWS), NO_PRODUCER)
+    writer.write(record_batch(ROWS))
     written = writer.bytes_written
     del writer
     gc.collect()
@@ -246,7 +246,7 @@ def test_typed_columns_that_do_not_fit_are_refused_before_anything_is_written(ty
     writer = ParquetSegmentWriter(sink, base_offset=0, typed=[pa.field("amount", pa.float64(), nullable=False)])
     before = sink.getvalue()
     with pytest.raises(InvalidRequestError, match="amount"):
-        writer.write(record_batch(ROWS), NO_PRODUCER, typed)
+        writer.write(record_batch(ROWS), typed)
     assert sink.getvalue() == before
 
 
@@ -265,7 +265,9 @@ def test_the_regions_of_the_index_are_the_whole_file() -> None:
     writer = ParquetSegmentWriter(sink, base_offset=5, typed=typed)
     producer = BatchProducer(7, 1, 3)
     writer.write(
-        record_batch(ROWS), producer, {"amount": pa.array([1.5, None, 2.0]), "city": pa.array(["a", None, "b"])}
+        record_batch(ROWS),
+        {"amount": pa.array([1.5, None, 2.0]), "city": pa.array(["a", None, "b"])},
+        **producer._asdict(),
     )
     index = decode_index(writer.finish(), "x.index")
     position = 0
@@ -298,7 +300,7 @@ def test_offsets_that_do_not_rise_are_refused_before_anything_is_written(broken:
     writer = ParquetSegmentWriter(sink, base_offset=0, has_offsets=True)
     before = writer.bytes_written
     with pytest.raises(InvalidRecordError, match="offsets"):
-        writer.write(record_batch(ROWS[:2], broken), NO_PRODUCER)
+        writer.write(record_batch(ROWS[:2], broken))
     assert writer.bytes_written == before
 
 

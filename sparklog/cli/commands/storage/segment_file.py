@@ -23,8 +23,9 @@ from sparklog.format.open_segment import open_segment
 from sparklog.format.scan import Scan, ScannedMessage, entry_at, read_header, scan
 from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
+from sparklog.protocol.file_names import index_path
 from sparklog.protocol.partition_fold import last_sequence
-from sparklog.protocol.segments import NO_APPEND_TIME, Segment, index_path
+from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.store.open import open_store
 
 if TYPE_CHECKING:
