@@ -12,7 +12,7 @@ COVERED := tests/unit tests/cluster
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,14 +26,21 @@ setup: $(STAMP) ## create .venv and install the pinned packages (again when the 
 demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and read them with another
 	@$(WITH_JAVA) $(PY) scripts/demo.py
 
-# More processes than two cores: half of the time a test waits, for a timeout or for a program that it started.
+# Both at the same time, with more processes than two cores: half of the time a test waits, for a timeout or for a
+# program that it started.
 test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
 ifeq ($(TESTS),)
-	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
-	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
+	@$(MAKE) --no-print-directory -j 2 test-spark test-python
 else
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
 endif
+
+# One test at a time to each process, the longest kinds first (tests/conftest.py): no process is left with a long one.
+test-python: $(STAMP) ## those of make test that start no Spark
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
+
+test-spark: $(STAMP) ## those of make test that start Spark
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
 
 test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go builds it once)
 	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests

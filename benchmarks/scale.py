@@ -310,7 +310,7 @@ def _bytes_changed(coordinator: Coordinator, before: State) -> int:
         touched |= entries
         found = segment_events(stored.commit).values()
         segments += [event for events in found for event in events if isinstance(event, Segment)]
-    rows = len(heads.encode_rows(heads.changed_rows(before, touched)))
+    rows = len(heads.ENCODING.encode(heads.changed_rows(before, touched)))
     return rows + len(lists.add_tail(lists.TopicList(), 0, segments).tails[0][1])
 
 

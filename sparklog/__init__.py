@@ -127,16 +127,13 @@ if not TYPE_CHECKING:  # else every misspelt name would pass a type checker
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if not module_name.startswith("sparklog.spark.") or _package_of(error) not in _SPARK_PACKAGES:
+            missing = (error.name or "").partition(".")[0]
+            if not module_name.startswith("sparklog.spark.") or missing not in _SPARK_PACKAGES:
                 raise
-            return _function_without_spark(name, _package_of(error))
+            return _function_without_spark(name, missing)
         value = module if attribute is None else getattr(module, attribute)
         globals()[name] = value  # later uses do not call __getattr__
         return value
-
-
-def _package_of(error: ModuleNotFoundError) -> str:
-    return (error.name or "").partition(".")[0]
 
 
 def _function_without_spark(name: str, missing: str) -> object:

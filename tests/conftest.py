@@ -33,9 +33,14 @@ ELSEWHERE = {
 }
 
 
+# folders of tests/ with the longest tests
+LONGEST = ("soak", "crash", "simulation")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the soak test first: it mostly waits, so the other process can work for a minute at the same time."""
-    items.sort(key=lambda item: "soak" not in item.path.parts)
+    """Run the longest tests first, so that no process still works on one when all others are done."""
+    order = {folder: number for number, folder in enumerate(LONGEST)}
+    items.sort(key=lambda item: min(order.get(part, len(order)) for part in item.path.parts))
 
 
 def pytest_collection_finish() -> None:

@@ -19,7 +19,7 @@ from types import ModuleType
 
 from sparklog.cli.commands import COMMANDS, load_command
 from sparklog.config.environment import DEBUG_VARIABLE, KAFKA_EXIT_CODES_VARIABLE, is_enabled
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidConfigurationError, SparklogError
 
 HELP = """\
 usage: sparklog COMMAND [OPTIONS]
@@ -57,21 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["help"] and len(arguments) > 1:  # `help topics` is `topics --help`
         arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(_help())
+        names = "\n".join(f"  {name:<21}{description}" for name, description in COMMANDS.items())
+        print(HELP.format(commands=names))
         return 0 if arguments else 1
     if arguments[0] == "--version":
-        from sparklog import __version__
+        from sparklog.cli.arguments.parser import VERSION
 
-        print(f"{__version__} (sparklog)")
+        print(VERSION)
         return 0
     if arguments[0] not in COMMANDS:
         return _reject_unknown_command(arguments[0])
     name = arguments.pop(0)
     return _run(load_command(name), name, arguments, debug)
-
-
-def _help() -> str:
-    return HELP.format(commands="\n".join(f"  {name:<21}{description}" for name, description in COMMANDS.items()))
 
 
 def _reject_unknown_command(name: str) -> int:
@@ -114,14 +111,14 @@ def _open_closed_streams() -> None:
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
     from sparklog.cli.arguments import parser
-    from sparklog.errors import SparklogError
 
     debug = debug or "--debug" in arguments
     parser.set_logging(debug)
     prefix = getattr(command, "ERROR_PREFIX", "")
-    failed = int(getattr(command, "FAILURE_EXIT_CODE", 1))
+    invalid: int = getattr(command, "FAILURE_EXIT_CODE", 1)
+    failed = invalid
     if parser.use_kafka_exit_codes() or "--kafka-exit-codes" in arguments:
-        failed = int(getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed))
+        failed = getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed)
     try:
         with parser.optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)):
             code: int = command.run(command.parser().parse(arguments))
@@ -129,11 +126,12 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         return code
     except SystemExit as finished:  # --help and --version
         return finished.code if isinstance(finished.code, int) else 0
+    except parser.CommandError as error:
+        parser.complain(f"{prefix}{error}")
     except parser.UsageError as error:
-        parser.complain(f"{prefix if error.prefixed else ''}{error}")
-        if not error.prefixed:
-            parser.complain(f"`sparklog {name} --help` lists the options.")
-            return int(getattr(command, "FAILURE_EXIT_CODE", 1))
+        parser.complain(str(error))
+        parser.complain(f"`sparklog {name} --help` lists the options.")
+        return invalid
     except SparklogError as error:
         if debug:
             raise
@@ -148,5 +146,5 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
             raise
         what = f"unexpected {type(error).__name__}: {parser.explain(error)}"
         parser.complain(f"{prefix}{what}; `sparklog --debug {name} …` shows where")
-        return int(getattr(command, "FAILURE_EXIT_CODE", 1))
+        return invalid
     return failed

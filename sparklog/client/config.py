@@ -105,6 +105,9 @@ _BROKER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:[A-Za-z0-9._-]+|
 _BROKERS = re.compile(rf"\s*(?:localhost|{_BROKER}(?:\s*,\s*{_BROKER})*)\s*")
 """Addresses of Kafka's brokers; ``localhost`` is kafka-python's default."""
 
+Converter = Callable[[str, "list[tuple[str, Any]]", Any], Any]
+"""(topic, headers, data) -> bytes for a serializer, any object for a deserializer; data may be None."""
+
 OPEN_PAUSE_SECONDS = 0.1
 """seconds between two attempts to open a cluster whose storage does not answer."""
 
@@ -130,13 +133,9 @@ def check_arguments(
         elif name in ignored:
             logger.debug("%s(%s=...) has no effect: there is no server to connect to", client, name)
         else:
-            raise _unknown(client, name, known)
+            hint = did_you_mean(name, known) or f"; it takes {', '.join(sorted(known))}"
+            raise InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
     return config
-
-
-def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClientConfigurationError:
-    hint = did_you_mean(name, known) or f"; it takes {', '.join(sorted(known))}"
-    return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
 
 
 def build_shown_config(
@@ -157,8 +156,8 @@ def build_shown_config(
 # -- values
 
 
-def whole_number(client: str, config: Mapping[str, object], name: str, least: int = 0, most: float = math.inf) -> int:
-    """Return the value of an argument that is a whole number within these bounds, inclusive.
+def whole_number(client: str, config: Mapping[str, Any], name: str, least: int = 0) -> int:
+    """Return the value of an argument that is a whole number of at least ``least``.
 
     ``math.inf``, which in kafka-python means no limit, becomes the largest int64. Raises
     InvalidClientConfigurationError, for another type its subclass InvalidClientConfigurationTypeError.
@@ -168,21 +167,20 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
         value = 2**63 - 1
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        bounds = f"from {least} to {most}" if most != math.inf else f"of at least {least}"
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        raise invalid_argument(client, name, value, f"give a whole number {bounds}", of_type=not is_number)
-    return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or isinstance(value, float) or value < least:
+        raise invalid_argument(client, name, value, f"give a whole number of at least {least}", of_type=not is_number)
+    return int(value)
 
 
-def milliseconds(client: str, config: Mapping[str, object], name: str, least: int = 0) -> float:
+def milliseconds(client: str, config: Mapping[str, Any], name: str, least: int = 0) -> float:
     """Return the value of an argument that is a time of at least ``least`` milliseconds; fractions are accepted.
 
     ``math.inf`` and errors as in ``whole_number``.
     """
     value = config[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value >= least:
         raise invalid_argument(client, name, value, f"give milliseconds of at least {least}", of_type=not is_number)
     return 2**63 - 1 if value == math.inf else value
 
@@ -207,6 +205,23 @@ def invalid_argument(
     return kind(f"{client}({name}={value!r}): {what}", config=name, value=value)
 
 
+def converter(client: str, name: str, given: Any, method_name: str, data: str) -> Converter | None:
+    """Return the serializer or deserializer that an argument gives, as a function of (topic, headers, data).
+
+    It is given as a function of the data, or as an object whose method takes (topic, headers, data) or (topic, data).
+    ``data`` is its name, for messages. Raises InvalidClientConfigurationTypeError.
+    """
+    if given is None:
+        return None
+    method: Any = getattr(given, method_name, None)
+    if callable(method):
+        return method if takes(method, "topic", [], b"") else lambda topic, headers, value: method(topic, value)
+    if callable(given):
+        return lambda topic, headers, value: given(value)
+    what = f"give a function of the {data}, or an object with {method_name}(topic, headers, {data})"
+    raise invalid_argument(client, name, given, what, of_type=True)
+
+
 def takes(method: Callable[..., object], *arguments: object) -> bool:
     """Return whether a method of the user's can be called with these arguments; true if it has no signature."""
     try:
@@ -216,6 +231,14 @@ def takes(method: Callable[..., object], *arguments: object) -> bool:
     except ValueError:  # a built-in without a signature
         return True
     return True
+
+
+def close_converters(*given: object) -> None:
+    """Close serializers or deserializers, as far as they have a method ``close``."""
+    for converter in given:
+        close = getattr(converter, "close", None)
+        if callable(close):
+            close()
 
 
 def cluster_of(client: str, config: Mapping[str, object], address: str = "bootstrap_servers") -> Coordinator:

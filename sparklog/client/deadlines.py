@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -22,15 +23,12 @@ from sparklog.errors import KafkaTimeoutError
 Result = TypeVar("Result")
 
 
-class Call(Generic[Result]):
-    """One call, which ``run`` executes in some thread. Thread-safe."""
+class Call(Future[Result]):
+    """One call, which ``run`` executes in some thread. ``cancel`` has no effect once it has begun. Thread-safe."""
 
     def __init__(self, action: Callable[[], Result]) -> None:
+        super().__init__()
         self._action = action
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._done = threading.Event()
-        self._cancelled = False
 
     def start(self) -> Call[Result]:
         """Run in a new thread, or in this one if the interpreter is shutting down and starts no threads."""
@@ -42,30 +40,16 @@ class Call(Generic[Result]):
 
     def run(self) -> None:
         """Execute the call, unless it was cancelled, and keep its result or error."""
+        if not self.set_running_or_notify_cancel():
+            return
         try:
-            if not self._cancelled:
-                self._result = self._action()
+            self.set_result(self._action())
         except BaseException as error:
-            self._error = error
-        finally:
-            self._done.set()
-
-    def cancel(self) -> None:
-        """Do not execute it, unless it has already begun: its result is no longer needed."""
-        self._cancelled = True
-
-    def done(self) -> bool:
-        return self._done.is_set()
+            self.set_exception(error)
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds``; return whether it has ended."""
-        return self._done.wait(clamp_timeout(seconds))
-
-    def result(self) -> Result:
-        """Return its result or raise its error, once it has ended."""
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[no-any-return]
+        return bool(wait([self], clamp_timeout(seconds)).done)
 
 
 def call_within(seconds: float | None, action: Callable[[], Result], what: str) -> Result:

@@ -14,6 +14,9 @@ percentiles.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 SHORTEST_SPAN_SECONDS = 1.0
 """Minimum span of a rate, so that the first record of a client does not count as a thousand per second."""
 
@@ -43,21 +46,21 @@ class Windows:
         self.total += value
 
     def rate(self, now: float) -> float:
-        """Return the sum of the values per second."""
+        """Return the sum of the recent values per second."""
         return sum(sample.total for sample in self._counted(now)) / self._span(now)
 
     def count_rate(self, now: float) -> float:
-        """Return the number of values per second."""
+        """Return the number of recent values per second."""
         return sum(sample.count for sample in self._counted(now)) / self._span(now)
 
     def average(self, now: float) -> float:
-        """Return the average of the values; 0 if there are none."""
+        """Return the average of the recent values; 0 if there are none."""
         counted = self._counted(now)
         count = sum(sample.count for sample in counted)
         return sum(sample.total for sample in counted) / count if count else 0.0
 
     def maximum(self, now: float) -> float:
-        """Return the largest value; 0 if there are none."""
+        """Return the largest recent value; 0 if there are none."""
         return max((sample.most for sample in self._counted(now)), default=0.0)
 
     def _number(self, now: float) -> int:
@@ -72,16 +75,14 @@ class Windows:
         return max(now - self._created - oldest * self._seconds, SHORTEST_SPAN_SECONDS)
 
 
+@dataclass(slots=True)
 class _Sample:
     """The values recorded in one window."""
 
-    __slots__ = ("count", "most", "number", "total")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.count = 0
-        self.total: float = 0  # stays an int if all values are ints
-        self.most = float("-inf")
+    number: int
+    count: int = 0
+    total: float = 0  # stays an int if all values are ints
+    most: float = -math.inf
 
     def add(self, value: float) -> None:
         self.count += 1

@@ -20,13 +20,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from sparklog.client.config import METRIC_ARGUMENTS, milliseconds, one_of, whole_number
+from sparklog.client.config import METRIC_ARGUMENTS, invalid_argument, milliseconds, one_of, whole_number
 from sparklog.client.metric_windows import Windows
 from sparklog.client.user_code import ends_program
 from sparklog.clock import Clock
-from sparklog.errors import InvalidClientConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +51,8 @@ def metric_settings(client: str, given: Mapping[str, object]) -> MetricSettings:
     arguments = {name: given.get(name, default) for name, default in METRIC_ARGUMENTS.items()}
     reporters: Any = arguments["metric_reporters"] or ()
     if not isinstance(reporters, Sequence) or not all(callable(reporter) for reporter in reporters):
-        raise InvalidClientConfigurationError(
-            f"{client}(metric_reporters={reporters!r}): give a list of classes with metric_change(metric)",
-            config="metric_reporters",
-            value=reporters,
-        )
+        what = "give a list of classes with metric_change(metric)"
+        raise invalid_argument(client, "metric_reporters", reporters, what)
     return MetricSettings(
         enabled=one_of(client, arguments, "metrics_enabled", (True, False)),
         samples=whole_number(client, arguments, "metrics_num_samples", 1),
@@ -115,36 +112,27 @@ class MetricsReporter(ABC):
 
 
 class Sensor:
-    """Records values of one kind, such as the latencies of requests. Thread-safe."""
+    """Records values of one kind, such as the latencies of requests. Thread-safe.
 
-    __slots__ = ("_clock", "_lock", "_windows")
+    ``rate()``, ``count_rate()``, ``average()`` and ``maximum()`` are those of ``Windows``, now.
+    """
+
+    __slots__ = ("_clock", "_lock", "_windows", "average", "count_rate", "maximum", "rate")
 
     def __init__(self, clock: Clock, lock: threading.Lock, settings: MetricSettings) -> None:
         self._clock = clock
         self._lock = lock
         self._windows = Windows(settings.window_seconds, settings.samples, clock.monotonic())
+        self.rate = partial(self._measure, self._windows.rate)
+        self.count_rate = partial(self._measure, self._windows.count_rate)
+        self.average = partial(self._measure, self._windows.average)
+        self.maximum = partial(self._measure, self._windows.maximum)
 
     def record(self, value: float) -> None:
         """Add a value."""
         now = self._clock.monotonic()
         with self._lock:
             self._windows.record(value, now)
-
-    def rate(self) -> float:
-        """Return the sum of the values per second over the recent windows."""
-        return self._measure(self._windows.rate)
-
-    def count_rate(self) -> float:
-        """Return the number of values per second over the recent windows."""
-        return self._measure(self._windows.count_rate)
-
-    def average(self) -> float:
-        """Return the average of the values in the recent windows, 0 if there are none."""
-        return self._measure(self._windows.average)
-
-    def maximum(self) -> float:
-        """Return the largest value in the recent windows, 0 if there are none."""
-        return self._measure(self._windows.maximum)
 
     def total(self) -> float:
         """Return the sum of all values ever recorded."""

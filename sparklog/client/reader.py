@@ -114,11 +114,11 @@ class LogReader:
 
     def bounds(self, topic: str, partition: int) -> Bounds | None:
         """Return the bounds of a partition in the newest state read so far, None if there is no such partition."""
-        topic_state = self.state.topics.get(topic)
-        if topic_state is None or partition >= len(topic_state.partitions):
+        state = self.state
+        log = state.find_partition(topic, partition)
+        if log is None:
             return None
-        state = topic_state.partitions[partition]
-        return Bounds(topic_state.topic_id, state.log_start_offset, state.high_watermark, state.leader_epoch)
+        return Bounds(state.topics[topic].topic_id, log.log_start_offset, log.high_watermark, log.leader_epoch)
 
     def end_offset(self, topic: str, partition: int) -> int | None:
         """Return the log end offset in the newest state read so far, without a request."""

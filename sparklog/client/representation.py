@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 LONGEST_TEXT = 100
 """characters shown of a value."""
@@ -31,22 +32,19 @@ class Shown:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"<{' '.join([type(self).__name__, *_words(_facts_of(self))])}>"
+        facts = [f"{name}={shorten(value)}" if name else str(value) for name, value in _facts_of(self).items()]
+        return f"<{' '.join([type(self).__name__, *facts])}>"
 
     def _repr_html_(self) -> str:
-        rows = [(name or "state", shorten(value)) for name, value in _facts_of(self).items() if value is not None]
+        rows = [(name or "state", shorten(value)) for name, value in _facts_of(self).items()]
         return table(type(self).__name__, [], rows)
 
 
 def _facts_of(shown: Shown) -> Facts:
     try:
-        return dict(shown._facts())
+        return {name: value for name, value in shown._facts().items() if value is not None}
     except Exception:  # partly constructed, or changed by another thread: must not break a log line or a debugger
         return {"": "not ready"}
-
-
-def _words(facts: Facts) -> list[str]:
-    return [f"{name}={shorten(value)}" if name else str(value) for name, value in facts.items() if value is not None]
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -61,7 +59,9 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> 
 def shorten(value: object) -> str:
     """Return a value as text of at most ``LONGEST_TEXT`` characters, on one line."""
     if isinstance(value, bytes | bytearray | memoryview):
-        value = _text_of(bytes(value[: LONGEST_TEXT + 1]))
+        value = bytes(value[: LONGEST_TEXT + 1])
+        with suppress(UnicodeDecodeError):
+            value = value.decode()
     if isinstance(value, str):
         value = value[: LONGEST_TEXT + 1]
         text = value if value and value.isprintable() and " " not in value else repr(value)
@@ -75,13 +75,6 @@ def _repr_of(value: object) -> str:
         return repr(value)
     except Exception:  # an object of the program
         return f"<{type(value).__name__}>"
-
-
-def _text_of(data: bytes) -> object:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
 
 
 def join_names(names: Iterable[str]) -> str:

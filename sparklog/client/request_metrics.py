@@ -2,10 +2,11 @@
 
 There are no connections and no brokers that respond, so these names stand for what comes nearest:
 
-    request        one storage operation: a segment file written, a stored batch read, a commit, a read of the log's
-    state node           ``bootstrap-0`` is the cluster's root, with the commit log; a number is a broker's location
-    connection     a location that this client has used bytes          of segment files; commits and reads of state
-    count as 0: small, and their size depends on other writers throttle time  0: clients are not throttled
+    request        one storage operation: a segment file written, a stored batch read, a commit, a read of the state
+    node           ``bootstrap-0`` is the cluster's root, with the commit log; a number is a broker's location
+    connection     a location that this client has used
+    bytes          of segment files; commits and reads of state count as 0: small, and others determine their size
+    throttle time  0: clients are not throttled
 
 Rules: thread-safe. A failed request counts as one without a response. Not for: windows (``metric_windows``).
 """
@@ -34,19 +35,18 @@ class StorageRequests:
         self._all = _Sensors(metrics)
         self._nodes: dict[str, _Sensors] = {}
         self._created, self._closed = metrics.sensor(), metrics.sensor()
-        self._all.add_to(metrics, f"{prefix}-metrics")
-        self._add_totals(f"{prefix}-metrics")
+        group = f"{prefix}-metrics"
+        self._all.add_to(metrics, group)
+        for name, description, measure in (
+            ("network-io-rate", "requests and responses per second", self._all.exchanges_rate),
+            ("connection-count", "locations that this client uses", lambda: len(self._nodes)),
+            ("connection-creation-rate", "locations per second that came into use", self._created.count_rate),
+            ("connection-close-rate", "locations per second that went out of use", self._closed.count_rate),
+            ("request-total", "requests since the client was created", self._all.sent.count),
+            ("response-total", "responses since the client was created", self._all.received.count),
+        ):
+            metrics.add(group, name, description, measure)
         self._node(ROOT)
-
-    def _add_totals(self, group: str) -> None:
-        metrics, everything = self._metrics, self._all
-        add = metrics.add
-        add(group, "network-io-rate", "requests and responses per second", everything.exchanges_rate)
-        add(group, "connection-count", "locations that this client uses", lambda: len(self._nodes))
-        add(group, "connection-creation-rate", "locations per second that came into use", self._created.count_rate)
-        add(group, "connection-close-rate", "locations per second that went out of use", self._closed.count_rate)
-        add(group, "request-total", "requests since the client was created", everything.sent.count)
-        add(group, "response-total", "responses since the client was created", everything.received.count)
 
     @property
     def in_flight(self) -> int:
@@ -140,11 +140,7 @@ class _Sensors:
             ("response-rate", "responses per second", self.received.count_rate),
             ("request-latency-avg", "milliseconds until a response, on average", self.latency.average),
             ("request-latency-max", "milliseconds until the slowest response", self.latency.maximum),
-            ("throttle-time-avg", "milliseconds; always 0: clients are not throttled", _zero),
-            ("throttle-time-max", "milliseconds; always 0: clients are not throttled", _zero),
+            ("throttle-time-avg", "milliseconds; always 0: clients are not throttled", float),
+            ("throttle-time-max", "milliseconds; always 0: clients are not throttled", float),
         ):
             metrics.add(group, name, description, measure)
-
-
-def _zero() -> float:
-    return 0.0

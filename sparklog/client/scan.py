@@ -25,7 +25,6 @@ import pyarrow as pa
 
 from sparklog.client.config import cluster_of
 from sparklog.client.consumer.offsets_topic import ConsumerReader
-from sparklog.client.reader import Bounds
 from sparklog.client.representation import Facts, Shown
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -105,10 +104,9 @@ def scan(
     coordinator = cluster_of("scan", given, "root")
     with ConsumerReader(coordinator) as reader:
         state = reader.refresh()
-        resolve = _Resolver(reader, topic)
-        numbers = _check_partitions(resolve.count, topic, partitions)
+        numbers = _check_partitions(reader, topic, partitions)
         starts, ends = _by_partition("start", start, "earliest", numbers), _by_partition("end", end, "latest", numbers)
-        ranges = [resolve.range(number, starts[number], ends[number]) for number in numbers]
+        ranges = [_find_range(reader, topic, number, starts[number], ends[number]) for number in numbers]
     return Scan(coordinator, state, topic, names, ranges)
 
 
@@ -245,7 +243,10 @@ def _check_columns(columns: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _check_partitions(count: int, topic: str, partitions: Sequence[int] | None) -> list[int]:
+def _check_partitions(reader: ConsumerReader, topic: str, partitions: Sequence[int] | None) -> list[int]:
+    count = reader.partitions(topic)
+    if not count:
+        reader.state.topic(topic)  # raises, with the nearest name
     if partitions is None:
         return list(range(count))
     numbers = sorted(set(partitions))
@@ -278,38 +279,30 @@ def _invalid(name: str, value: object, advice: str) -> InvalidConfigurationError
     return InvalidConfigurationError(f"scan({name}={value!r}): {advice}", config=name, value=value)
 
 
-class _Resolver:
-    """Resolves limits to offsets, in the state that a reader has read."""
+def _find_range(
+    reader: ConsumerReader, topic: str, partition: int, start: int | str | datetime, end: int | str | datetime
+) -> _Range:
+    """Return the offsets of a partition, in the state read. Raises OffsetOutOfRangeError outside of the log."""
+    bounds = reader.fresh_bounds(topic, partition)
+    assert bounds is not None, "the partitions were counted in this state"
 
-    def __init__(self, reader: ConsumerReader, topic: str) -> None:
-        self._reader = reader
-        self._topic = topic
-        self.count = reader.partitions(topic)
-        if not self.count:
-            reader.state.topic(topic)  # raises, with the nearest name
-
-    def range(self, partition: int, start: int | str | datetime, end: int | str | datetime) -> _Range:
-        """Return the offsets of a partition. Raises OffsetOutOfRangeError if they are outside of the log."""
-        bounds = self._reader.fresh_bounds(self._topic, partition)
-        assert bounds is not None, "the partitions were counted in this state"
-        first = self._offset(partition, bounds, start)
-        last = max(self._offset(partition, bounds, end), first)
-        for offset in (first, last):
-            if not bounds.start <= offset <= bounds.end:
-                raise OffsetOutOfRangeError(
-                    f"offset {offset} of {self._topic}-{partition} is out of range: the log has offsets from "
-                    f"{bounds.start} and ends before {bounds.end}",
-                    topic=self._topic,
-                    partition=partition,
-                    offset=offset,
-                )
-        return _Range(partition, first, last)
-
-    def _offset(self, partition: int, bounds: Bounds, limit: int | str | datetime) -> int:
+    def find_offset(limit: int | str | datetime) -> int:
         if isinstance(limit, int):
             return limit
         if isinstance(limit, str):
             return bounds.start if limit == "earliest" else bounds.end
-        microseconds = (limit - _EPOCH) // _MICROSECOND
-        timed = self._reader.find_timestamp(self._topic, partition, microseconds)
+        timed = reader.find_timestamp(topic, partition, (limit - _EPOCH) // _MICROSECOND)
         return bounds.end if timed is None else timed.offset
+
+    first = find_offset(start)
+    last = max(find_offset(end), first)
+    for offset in (first, last):
+        if not bounds.start <= offset <= bounds.end:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {topic}-{partition} is out of range: the log has offsets from {bounds.start} and "
+                f"ends before {bounds.end}",
+                topic=topic,
+                partition=partition,
+                offset=offset,
+            )
+    return _Range(partition, first, last)

@@ -37,17 +37,16 @@ _UNITS = {1: "", MINUTE_MS: ", in minutes", HOUR_MS: ", in hours"}
 _OWN = (
     ConfigDef(
         "num.partitions", "int", "1", "Number of partitions of a topic that is created without one.",
-        minimum=1, maximum=limits.MAX_PARTITIONS_PER_TOPIC, effective=True,
+        minimum=1, maximum=limits.MAX_PARTITIONS_PER_TOPIC,
     ),
     ConfigDef(
         "auto.create.topics.enable", "boolean", "true", "Whether writing to a topic that does not exist creates it.",
-        effective=True,
     ),
     ConfigDef(
         "default.replication.factor", "int", "1", "Replication factor of a topic that is created without one.",
-        minimum=1, maximum=2**15 - 1, effective=True,
+        minimum=1, maximum=2**15 - 1,
     ),
-    ConfigDef("delete.topic.enable", "boolean", "true", "Whether topics may be deleted.", effective=True),
+    ConfigDef("delete.topic.enable", "boolean", "true", "Whether topics may be deleted."),
     ConfigDef(
         "create.topic.policy.class.name", "string", None, "Class that validates the creation of topics.",
         refused="no policy class is called before a topic is created. The permissions of the storage decide who may "
@@ -69,41 +68,40 @@ _OWN = (
     ),
     ConfigDef(
         "broker.heartbeat.interval.ms", "int", "2000", "Time in ms between two checks of the storage locations.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "broker.session.timeout.ms", "int", "9000",
         "Time in ms without a heartbeat after which another controller takes over.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "auto.leader.rebalance.enable", "boolean", "true",
         "Whether leadership is returned to preferred leaders automatically.",
-        effective=True,
     ),
     ConfigDef(
         "leader.imbalance.check.interval.seconds", "long", "300",
         "Interval in seconds between leader-imbalance checks.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "leader.imbalance.per.broker.percentage", "int", "10",
         "Percentage of a broker's preferred partitions that others may lead before leadership is returned.",
-        minimum=0, maximum=100, effective=True,
+        minimum=0, maximum=100,
     ),
     ConfigDef(
         "leader.replication.throttled.rate", "long", str(LONG_MAX),
         "Most bytes per second that are copied from a broker to replicas that are catching up.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "follower.replication.throttled.rate", "long", str(LONG_MAX),
         "Most bytes per second that are copied to a broker whose replicas are catching up.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "log.retention.check.interval.ms", "long", "300000", "Time in ms between two searches for segments to delete.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "log.initial.task.delay.ms", "long", "30000", "Time in ms before the first run of maintenance.",
@@ -113,12 +111,10 @@ _OWN = (
     ConfigDef(
         "metadata.max.retention.ms", "long", "604800000",
         "Time in ms for which commits before a checkpoint are kept; -1: no limit.",
-        effective=True,
     ),
     ConfigDef(
         "metadata.max.retention.bytes", "long", "104857600",
         "Bytes of commits before a checkpoint that are kept; -1: no limit.",
-        effective=True,
     ),
     ConfigDef(
         "log.flush.offset.checkpoint.interval.ms", "int", "60000",
@@ -137,10 +133,7 @@ _OWN = (
         minimum=1,
         unused="a location needs no recovery",
     ),
-    ConfigDef(
-        "log.cleaner.enable", "boolean", "true", "Whether topics with cleanup.policy compact are compacted.",
-        effective=True,
-    ),
+    ConfigDef("log.cleaner.enable", "boolean", "true", "Whether topics with cleanup.policy compact are compacted."),
     ConfigDef(
         "log.cleaner.threads", "int", "1", "Partitions that are compacted at the same time.", minimum=0,
         unused="`sparklog maintain --workers` sets how many tasks run in parallel",
@@ -153,7 +146,6 @@ _OWN = (
     ConfigDef(
         "log.cleaner.dedupe.buffer.size", "long", "134217728",
         "Bytes of memory for the keys that compaction deduplicates.",
-        effective=True,
     ),
     ConfigDef(
         "log.cleaner.io.buffer.size", "int", "524288", "Bytes of memory for I/O of compaction.", minimum=0,
@@ -165,47 +157,44 @@ _OWN = (
     ),
     ConfigDef(
         "log.cleaner.backoff.ms", "long", "15000", "Time in ms to wait when there is nothing to compact.", minimum=0,
-        effective=True,
     ),
     ConfigDef(
         "offsets.retention.minutes", "int", "10080", "Minutes for which an empty group's committed offsets are kept.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "offsets.retention.check.interval.ms", "long", "600000", "Time in ms between two searches for expired offsets.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "group.min.session.timeout.ms", "int", "6000", "Shortest session timeout in ms that a member may ask for.",
-        effective=True,
     ),
     ConfigDef(
         "group.max.session.timeout.ms", "int", "1800000", "Longest session timeout in ms that a member may ask for.",
-        effective=True,
     ),
     ConfigDef(
         "group.initial.rebalance.delay.ms", "int", "3000", "Time in ms that a new group waits for more members.",
         unused="a new group does not wait for more members",
     ),
-    ConfigDef("group.max.size", "int", str(INT_MAX), "Most members that a group may have.", minimum=1, effective=True),
+    ConfigDef("group.max.size", "int", str(INT_MAX), "Most members that a group may have.", minimum=1),
     ConfigDef(
         "transactional.id.expiration.ms", "int", "604800000",
         "Time in ms after which an unused transactional id expires.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "transaction.max.timeout.ms", "int", "900000", "Longest timeout in ms that a transaction may ask for.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "producer.id.expiration.ms", "int", "86400000", "Time in ms after which an idle producer's sequences expire.",
-        minimum=1, effective=True,
+        minimum=1,
     ),
     ConfigDef(
         "application.id.expiration.ms", "long", "-1",
         "Time in ms after which an unused txnAppId or streaming query id expires, so that a repeated write is stored "
         "twice; -1: never.",
-        minimum=1, also=-1, effective=True,
+        minimum=1, also=-1,
     ),
 )  # fmt: skip
 
@@ -215,7 +204,7 @@ def _define_topic_default(definition: ConfigDef, synonym: Synonym) -> ConfigDef:
     doc = definition.doc
     if synonym.name != definition.name:
         doc = f"{doc.rstrip('.')} (default of {definition.name}{_UNITS[synonym.unit]})."
-    default = replace(definition, name=synonym.name, default=synonym.default, doc=doc, synonyms=definition.synonyms)
+    default = replace(definition, name=synonym.name, default=synonym.default, doc=doc)
     if definition.name == "retention.ms":
         default = replace(default, minimum=1, also=-1)  # Kafka's KafkaConfig.validateValues
     return default if synonym.unit == 1 else replace(default, kind="int")

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from sparklog.errors import InvalidConfigurationError
@@ -78,9 +79,8 @@ class ConfigDef:
     """One setting. Immutable, picklable.
 
     ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive; ``also`` is allowed
-    as well. ``choices`` are the allowed strings or list items. ``doc`` is one sentence in plain words; ``effective``
-    says whether the setting has an effect. If not, ``unused`` says why it is only stored and shown, or ``refused`` why
-    it has to stay at its default.
+    as well. ``choices`` are the allowed strings or list items. ``doc`` is one sentence in plain words. Of a setting
+    without effect, ``unused`` says why it is only stored and shown, or ``refused`` why it has to stay at its default.
     """
 
     name: str
@@ -93,10 +93,14 @@ class ConfigDef:
     choices: tuple[str, ...] = ()
     throttled_replicas: bool = False
     synonyms: tuple[Synonym, ...] = ()
-    effective: bool = False
     unused: str = ""
     refused: str = ""
     internal: bool = False
+
+    @property
+    def effective(self) -> bool:
+        """Whether the setting has an effect."""
+        return not (self.unused or self.refused)
 
     @property
     def description(self) -> str:
@@ -276,17 +280,16 @@ def _quote(value: object) -> str:
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
 
 
-def cluster_chain(synonyms: Iterable[Synonym], cluster: Mapping[str, str]) -> list[ConfigSynonym]:
+def cluster_chain(synonyms: Sequence[Synonym], cluster: Mapping[str, str]) -> list[ConfigSynonym]:
     """Return the cluster's values under these names: first those that are set, then the defaults, each in order."""
-    ordered = list(synonyms)
     chain = [
         ConfigSynonym(DYNAMIC_DEFAULT_BROKER_CONFIG, synonym.name, cluster[synonym.name])
-        for synonym in ordered
+        for synonym in synonyms
         if synonym.name in cluster
     ]
     chain += [
         ConfigSynonym(DEFAULT_CONFIG, synonym.name, synonym.default)
-        for synonym in ordered
+        for synonym in synonyms
         if synonym.default is not None
     ]
     return chain
@@ -301,12 +304,5 @@ def _format_java_double(value: float) -> str:
     """Format as ``Double.toString``: a plain decimal from 0.001 to 10,000,000, else one digit, a point, an exponent."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return str(value)
-    digits, _, exponent = f"{value!r}".lower().partition("e")
-    mantissa, power = digits, int(exponent or 0)
-    sign, mantissa = ("-", mantissa[1:]) if mantissa.startswith("-") else ("", mantissa)
-    whole, _, fraction = mantissa.partition(".")
-    power += len(whole) - 1
-    significant = (whole + fraction).rstrip("0") or "0"
-    stripped = significant.lstrip("0")
-    power -= len(significant) - len(stripped)
-    return f"{sign}{stripped[0]}.{stripped[1:] or '0'}E{power}"
+    mantissa, _, exponent = f"{Decimal(repr(value)).normalize():E}".partition("E")
+    return f"{mantissa if '.' in mantissa else f'{mantissa}.0'}E{int(exponent)}"

@@ -50,15 +50,15 @@ def _make_synonym(name: str, default: str) -> tuple[Synonym, ...]:
 _TABLE = (
     ConfigDef(
         "segment.bytes", "int", "1073741824", "Size in bytes at which a segment is closed and the next one begins.",
-        minimum=_MIB, synonyms=_make_synonym("log.segment.bytes", "1073741824"), effective=True,
+        minimum=_MIB, synonyms=_make_synonym("log.segment.bytes", "1073741824"),
     ),
     ConfigDef(
         "segment.ms", "long", "604800000", "Age in ms at which the active segment is rolled even if it is not full.",
-        minimum=1, synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS, "168")), effective=True,
+        minimum=1, synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS, "168")),
     ),
     ConfigDef(
         "segment.jitter.ms", "long", "0", "Most ms by which a roll may be early, so that not all roll together.",
-        minimum=0, effective=True,
+        minimum=0,
         synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS, "0")),
     ),
     ConfigDef(
@@ -83,11 +83,11 @@ _TABLE = (
     ConfigDef(
         "retention.bytes", "long", "-1",
         "Size in bytes of a partition above which its oldest segments are deleted; -1: no limit.",
-        synonyms=_make_synonym("log.retention.bytes", "-1"), effective=True,
+        synonyms=_make_synonym("log.retention.bytes", "-1"),
     ),
     ConfigDef(
         "retention.ms", "long", "604800000", "Age in ms above which segments are deleted; -1: no limit.",
-        minimum=-1, effective=True,
+        minimum=-1,
         synonyms=(
             Synonym("log.retention.ms"),
             Synonym("log.retention.minutes", MINUTE_MS),
@@ -96,62 +96,62 @@ _TABLE = (
     ),
     ConfigDef(
         "max.message.bytes", "int", "1048588", "Largest record in bytes that is accepted, key and headers included.",
-        minimum=0, synonyms=_make_synonym("message.max.bytes", "1048588"), effective=True,
+        minimum=0, synonyms=_make_synonym("message.max.bytes", "1048588"),
     ),
     ConfigDef(
         "index.interval.bytes", "int", "4096", "Bytes of records between two entries in a segment's index.",
-        minimum=0, synonyms=_make_synonym("log.index.interval.bytes", "4096"), effective=True,
+        minimum=0, synonyms=_make_synonym("log.index.interval.bytes", "4096"),
     ),
     ConfigDef(
         "delete.retention.ms", "long", "86400000", "Time in ms for which a compacted topic keeps tombstones.",
-        minimum=0, synonyms=_make_synonym("log.cleaner.delete.retention.ms", "86400000"), effective=True,
+        minimum=0, synonyms=_make_synonym("log.cleaner.delete.retention.ms", "86400000"),
     ),
     ConfigDef(
         "min.compaction.lag.ms", "long", "0", "Age in ms that a record reaches before it may be compacted.",
-        minimum=0, synonyms=_make_synonym("log.cleaner.min.compaction.lag.ms", "0"), effective=True,
+        minimum=0, synonyms=_make_synonym("log.cleaner.min.compaction.lag.ms", "0"),
     ),
     ConfigDef(
         "max.compaction.lag.ms", "long", str(LONG_MAX), "Age in ms at which a record must be compacted.",
-        minimum=1, synonyms=_make_synonym("log.cleaner.max.compaction.lag.ms", str(LONG_MAX)), effective=True,
+        minimum=1, synonyms=_make_synonym("log.cleaner.max.compaction.lag.ms", str(LONG_MAX)),
     ),
     ConfigDef(
         "file.delete.delay.ms", "long", "60000",
         "Time in ms between removing a segment from the log and deleting its file.",
-        minimum=0, synonyms=_make_synonym("log.segment.delete.delay.ms", "60000"), effective=True,
+        minimum=0, synonyms=_make_synonym("log.segment.delete.delay.ms", "60000"),
     ),
     ConfigDef(
         "min.cleanable.dirty.ratio", "double", "0.5",
         "Ratio of uncompacted to all bytes of a log above which it is compacted.",
-        minimum=0, maximum=1, synonyms=_make_synonym("log.cleaner.min.cleanable.ratio", "0.5"), effective=True,
+        minimum=0, maximum=1, synonyms=_make_synonym("log.cleaner.min.cleanable.ratio", "0.5"),
     ),
     ConfigDef(
         "cleanup.policy", "list", DELETE, "What happens to old segments: delete, compact, both, or nothing if empty.",
-        choices=(COMPACT, DELETE), synonyms=_make_synonym("log.cleanup.policy", DELETE), effective=True,
+        choices=(COMPACT, DELETE), synonyms=_make_synonym("log.cleanup.policy", DELETE),
     ),
     ConfigDef(
         "unclean.leader.election.enable", "boolean", "false",
         "Whether an out-of-sync replica may be elected leader, which can lose records.",
-        synonyms=_make_synonym("unclean.leader.election.enable", "false"), effective=True,
+        synonyms=_make_synonym("unclean.leader.election.enable", "false"),
     ),
     ConfigDef(
         "min.insync.replicas", "int", "1", "Replicas that must be in sync for a write with acks=all to be accepted.",
-        minimum=1, synonyms=_make_synonym("min.insync.replicas", "1"), effective=True,
+        minimum=1, synonyms=_make_synonym("min.insync.replicas", "1"),
     ),
     ConfigDef(
         "compression.type", "string", "producer", "Codec of the stored batches; producer keeps the writer's codec.",
-        choices=CODECS, synonyms=_make_synonym("compression.type", "producer"), effective=True,
+        choices=CODECS, synonyms=_make_synonym("compression.type", "producer"),
     ),
     ConfigDef(
         "compression.gzip.level", "int", "-1", "Level of gzip, from fast to small; -1 is the library's default.",
-        minimum=1, maximum=9, also=-1, synonyms=_make_synonym("compression.gzip.level", "-1"), effective=True,
+        minimum=1, maximum=9, also=-1, synonyms=_make_synonym("compression.gzip.level", "-1"),
     ),
     ConfigDef(
         "compression.lz4.level", "int", "9", "Level of lz4, from fast to small.",
-        minimum=1, maximum=17, synonyms=_make_synonym("compression.lz4.level", "9"), effective=True,
+        minimum=1, maximum=17, synonyms=_make_synonym("compression.lz4.level", "9"),
     ),
     ConfigDef(
         "compression.zstd.level", "int", "3", "Level of zstd, from fast to small.",
-        minimum=-131072, maximum=22, synonyms=_make_synonym("compression.zstd.level", "3"), effective=True,
+        minimum=-131072, maximum=22, synonyms=_make_synonym("compression.zstd.level", "3"),
     ),
     ConfigDef(
         "preallocate", "boolean", "false", "Whether disk space is reserved for a new segment when it is created.",
@@ -162,17 +162,16 @@ _TABLE = (
         "message.timestamp.type", "string", CREATE_TIME,
         "Timestamp of a record: the producer's (CreateTime) or the time of the commit (LogAppendTime).",
         choices=(CREATE_TIME, LOG_APPEND_TIME), synonyms=_make_synonym("log.message.timestamp.type", CREATE_TIME),
-        effective=True,
     ),
     ConfigDef(
         "message.timestamp.before.max.ms", "long", str(LONG_MAX),
         "Most ms by which a record's CreateTime may be in the past.",
-        minimum=0, synonyms=_make_synonym("log.message.timestamp.before.max.ms", str(LONG_MAX)), effective=True,
+        minimum=0, synonyms=_make_synonym("log.message.timestamp.before.max.ms", str(LONG_MAX)),
     ),
     ConfigDef(
         "message.timestamp.after.max.ms", "long", "3600000",
         "Most ms by which a record's CreateTime may be in the future.",
-        minimum=0, synonyms=_make_synonym("log.message.timestamp.after.max.ms", "3600000"), effective=True,
+        minimum=0, synonyms=_make_synonym("log.message.timestamp.after.max.ms", "3600000"),
     ),
     ConfigDef(
         "remote.storage.enable", "boolean", "false", "Whether closed segments are copied to remote (tiered) storage.",
@@ -231,11 +230,11 @@ _TABLE = (
     ConfigDef(
         "history.format", "string", ARROW,
         "Format of closed segments: arrow, or delta for Parquet files of a Delta table.",
-        choices=(ARROW, DELTA), synonyms=_make_synonym("log.history.format", ARROW), effective=True,
+        choices=(ARROW, DELTA), synonyms=_make_synonym("log.history.format", ARROW),
     ),
     ConfigDef(
         "internal.segment.bytes", "int", None, "For tests: replaces segment.bytes, without its lower bound.",
-        internal=True, effective=True,
+        internal=True,
     ),
 )  # fmt: skip
 

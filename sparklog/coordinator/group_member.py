@@ -211,7 +211,7 @@ class GroupMember:
         self._joined = True
         self._reported_state = self._reported_group = None
         if former not in ("", self._member_id):
-            self._forget_lease(former)
+            _delete_lease(self.coordinator, self.group, former)
         self.beat()
 
     def _begin(self) -> None:
@@ -236,7 +236,7 @@ class GroupMember:
         self._reported_state = self._reported_group = None
         if member and not self.instance_id:
             self._insist(partial(leave_group, group=self.group, members=[member], reason=reason))
-            self._forget_lease(member)
+            _delete_lease(self.coordinator, self.group, member)
 
     # -- liveness
 
@@ -281,16 +281,6 @@ class GroupMember:
         }
         limits = {name: group.members[name].rebalance_timeout_ms / 1000 for name in self._revoking_since}
         return [name for name, (_, since) in self._revoking_since.items() if now - since >= limits[name] > 0]
-
-    def _forget_lease(self, member: str) -> None:
-        self._run_quietly(lambda: self.coordinator.store.delete(lease_key(self.group, member)), "delete a lease")
-
-    def _run_quietly(self, action: Callable[[], object], what: str) -> None:
-        """Run an action, best effort: log and ignore errors."""
-        try:
-            action()
-        except SparklogError as error:
-            logger.warning("group %s: could not %s: %s", self.group, what, error)
 
     # -- partitions
 
@@ -489,8 +479,13 @@ def expire(
     )
     for member in removed:
         logger.warning("member %s of group %s %s and was removed", printable(member), printable(group), why)
-        try:
-            coordinator.store.delete(lease_key(group, member))
-        except SparklogError as error:
-            logger.warning("could not delete the lease of %s in group %s: %s", printable(member), group, error)
+        _delete_lease(coordinator, group, member)
     return removed
+
+
+def _delete_lease(coordinator: Coordinator, group: str, member: str) -> None:
+    """Delete the lease of a member that is no longer in the group, best effort: log and ignore errors."""
+    try:
+        coordinator.store.delete(lease_key(group, member))
+    except SparklogError as error:
+        logger.warning("could not delete the lease of %s in group %s: %s", printable(member), printable(group), error)

@@ -86,7 +86,6 @@
        |- StorageFullError
        `- StorageUnavailableError
 
-
 Kafka's own groups cut across these: ``except RetriableError`` catches errors that a retry may resolve,
 InvalidMetadataError those that reading the newest state may resolve, BrokerResponseError those with a number in
 Kafka's protocol (``errno``), AuthorizationError operations that the storage does not allow. Every class of
@@ -105,7 +104,7 @@ from sparklog.errors.base import InvalidMetadataError as InvalidMetadataError
 from sparklog.errors.base import KafkaError as KafkaError
 from sparklog.errors.base import RetriableError as RetriableError
 from sparklog.errors.base import SparklogError as SparklogError
+from sparklog.errors.base import kafka_errors as kafka_errors
 from sparklog.errors.codes import for_code as for_code
-from sparklog.errors.codes import kafka_errors as kafka_errors
 from sparklog.errors.kafka import *  # noqa: F403
 from sparklog.errors.raised import *  # noqa: F403

@@ -1,7 +1,8 @@
 """Base classes of all errors: the common behaviour, and Kafka's grouping by origin and by whether a retry may help.
 
 Rules: ``retriable`` and ``invalid_metadata`` follow from the bases alone. An error of a broker's response defines its
-number and code in its class statement, and its docstring is its ``description``. Every error is picklable.
+number in its class statement, and its code if that is not its name in Kafka's spelling: NotControllerError has
+NOT_CONTROLLER. Its docstring is its ``description``. Every error is picklable.
 
 Not for: the errors themselves (``raised``, ``kafka``).
 """
@@ -84,6 +85,10 @@ class InvalidMetadataError(RetriableError):
     invalid_metadata = True
 
 
+kafka_errors: dict[int, type[BrokerResponseError]] = {}
+"""The class of each number, NoError for 0. Two classes have 35: it maps to ``UnsupportedVersionError``."""
+
+
 class BrokerResponseError(KafkaError):
     """An error with a number (``errno``), a code (``message`` of the class) and a meaning (``description``) in Kafka's
     protocol."""
@@ -91,8 +96,14 @@ class BrokerResponseError(KafkaError):
     def __init_subclass__(cls, errno: int | None = None, code: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if errno is not None:
-            cls.errno, cls.message = errno, code
+            cls.errno, cls.message = errno, code or _code(cls.__name__)
             cls.description = " ".join((cls.__doc__ or "").split("\n\n")[0].split()).replace("``", "")
+            kafka_errors.setdefault(errno, cls)
+
+
+def _code(name: str) -> str:
+    """Return Kafka's code for a class of this name: upper case with underscores, without ``Error``."""
+    return "".join(f"_{char}" if char.isupper() else char.upper() for char in name.removesuffix("Error")).lstrip("_")
 
 
 class AuthorizationError(BrokerResponseError):

@@ -75,7 +75,7 @@ class UnsupportedCodecError(KafkaError):
 # -- Responses of Kafka's brokers
 
 
-class UnknownError(BrokerResponseError, errno=-1, code="UNKNOWN"):
+class UnknownError(BrokerResponseError, errno=-1):
     """An unexpected error of the broker."""
 
 
@@ -83,55 +83,51 @@ class InvalidFetchRequestError(BrokerResponseError, errno=4, code="INVALID_FETCH
     """A fetch with a negative size."""
 
 
-class RequestTimedOutError(RetriableError, BrokerResponseError, errno=7, code="REQUEST_TIMED_OUT"):
+class RequestTimedOutError(RetriableError, BrokerResponseError, errno=7):
     """The broker did not complete the request within its timeout."""
 
 
-class ReplicaNotAvailableError(InvalidMetadataError, BrokerResponseError, errno=9, code="REPLICA_NOT_AVAILABLE"):
+class ReplicaNotAvailableError(InvalidMetadataError, BrokerResponseError, errno=9):
     """A replica that belongs on this broker cannot be read there."""
 
 
-class NetworkExceptionError(InvalidMetadataError, BrokerResponseError, errno=13, code="NETWORK_EXCEPTION"):
+class NetworkExceptionError(InvalidMetadataError, BrokerResponseError, errno=13):
     """The connection was lost before the response arrived."""
 
 
-class CoordinatorLoadInProgressError(
-    RetriableError, BrokerResponseError, errno=14, code="COORDINATOR_LOAD_IN_PROGRESS"
-):
+class CoordinatorLoadInProgressError(RetriableError, BrokerResponseError, errno=14):
     """The coordinator is still loading its groups or transactions."""
 
 
-class CoordinatorNotAvailableError(RetriableError, BrokerResponseError, errno=15, code="COORDINATOR_NOT_AVAILABLE"):
+class CoordinatorNotAvailableError(RetriableError, BrokerResponseError, errno=15):
     """No broker currently coordinates the group or transaction."""
 
 
-class NotCoordinatorError(RetriableError, BrokerResponseError, errno=16, code="NOT_COORDINATOR"):
+class NotCoordinatorError(RetriableError, BrokerResponseError, errno=16):
     """Another broker coordinates the group or transaction."""
 
 
-class NotEnoughReplicasAfterAppendError(
-    RetriableError, BrokerResponseError, errno=20, code="NOT_ENOUGH_REPLICAS_AFTER_APPEND"
-):
+class NotEnoughReplicasAfterAppendError(RetriableError, BrokerResponseError, errno=20):
     """The leader appended the records, but too few in-sync replicas have them."""
 
 
-class InvalidCommitOffsetSizeError(BrokerResponseError, errno=28, code="INVALID_COMMIT_OFFSET_SIZE"):
+class InvalidCommitOffsetSizeError(BrokerResponseError, errno=28):
     """Offsets and metadata that are too large to be committed."""
 
 
-class TopicAuthorizationFailedError(AuthorizationError, errno=29, code="TOPIC_AUTHORIZATION_FAILED"):
+class TopicAuthorizationFailedError(AuthorizationError, errno=29):
     """Not allowed for this topic."""
 
 
-class GroupAuthorizationFailedError(AuthorizationError, errno=30, code="GROUP_AUTHORIZATION_FAILED"):
+class GroupAuthorizationFailedError(AuthorizationError, errno=30):
     """Not allowed for this group."""
 
 
-class UnsupportedSaslMechanismError(BrokerResponseError, errno=33, code="UNSUPPORTED_SASL_MECHANISM"):
+class UnsupportedSaslMechanismError(BrokerResponseError, errno=33):
     """The broker does not support this SASL mechanism."""
 
 
-class IllegalSaslStateError(BrokerResponseError, errno=34, code="ILLEGAL_SASL_STATE"):
+class IllegalSaslStateError(BrokerResponseError, errno=34):
     """A request that does not fit the state of the SASL handshake."""
 
 
@@ -139,41 +135,39 @@ class IncompatibleBrokerVersion(UnsupportedVersionError, errno=35, code="UNSUPPO
     """The broker is too old for the request."""
 
 
-class NotControllerError(RetriableError, BrokerResponseError, errno=41, code="NOT_CONTROLLER"):
+class NotControllerError(RetriableError, BrokerResponseError, errno=41):
     """This broker is not the controller."""
 
 
-class UnsupportedForMessageFormatError(BrokerResponseError, errno=43, code="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
+class UnsupportedForMessageFormatError(BrokerResponseError, errno=43):
     """The format of the stored records does not support the request."""
 
 
-class DuplicateSequenceNumberError(BrokerResponseError, errno=46, code="DUPLICATE_SEQUENCE_NUMBER"):
+class DuplicateSequenceNumberError(BrokerResponseError, errno=46):
     """The broker already has records with this sequence number."""
 
 
-class InvalidProducerEpochError(BrokerResponseError, errno=47, code="INVALID_PRODUCER_EPOCH"):
+class InvalidProducerEpochError(BrokerResponseError, errno=47):
     """A producer with an old epoch."""
 
 
-class InvalidProducerIdMappingError(BrokerResponseError, errno=49, code="INVALID_PRODUCER_ID_MAPPING"):
+class InvalidProducerIdMappingError(BrokerResponseError, errno=49):
     """The producer id does not belong to the transactional id."""
 
 
-class ConcurrentTransactionsError(RetriableError, BrokerResponseError, errno=51, code="CONCURRENT_TRANSACTIONS"):
+class ConcurrentTransactionsError(RetriableError, BrokerResponseError, errno=51):
     """The previous transaction is still being completed."""
 
 
-class TransactionCoordinatorFencedError(BrokerResponseError, errno=52, code="TRANSACTION_COORDINATOR_FENCED"):
+class TransactionCoordinatorFencedError(BrokerResponseError, errno=52):
     """The transaction has another coordinator now."""
 
 
-class TransactionalIdAuthorizationFailedError(
-    AuthorizationError, errno=53, code="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-):
+class TransactionalIdAuthorizationFailedError(AuthorizationError, errno=53):
     """Not allowed for this transactional id."""
 
 
-class OperationNotAttemptedError(BrokerResponseError, errno=55, code="OPERATION_NOT_ATTEMPTED"):
+class OperationNotAttemptedError(BrokerResponseError, errno=55):
     """Another part of the request failed first."""
 
 
@@ -181,137 +175,135 @@ class KafkaStorageError(InvalidMetadataError, BrokerResponseError, errno=56, cod
     """The disk of the partition failed."""
 
 
-class LogDirNotFoundError(BrokerResponseError, errno=57, code="LOG_DIR_NOT_FOUND"):
+class LogDirNotFoundError(BrokerResponseError, errno=57):
     """The broker does not have this log dir."""
 
 
-class SaslAuthenticationFailedError(BrokerResponseError, errno=58, code="SASL_AUTHENTICATION_FAILED"):
+class SaslAuthenticationFailedError(BrokerResponseError, errno=58):
     """The credentials were rejected."""
 
 
-class DelegationTokenAuthDisabledError(BrokerResponseError, errno=61, code="DELEGATION_TOKEN_AUTH_DISABLED"):
+class DelegationTokenAuthDisabledError(BrokerResponseError, errno=61):
     """The cluster has no delegation tokens."""
 
 
-class DelegationTokenNotFoundError(BrokerResponseError, errno=62, code="DELEGATION_TOKEN_NOT_FOUND"):
+class DelegationTokenNotFoundError(BrokerResponseError, errno=62):
     """The delegation token does not exist."""
 
 
-class DelegationTokenOwnerMismatchError(BrokerResponseError, errno=63, code="DELEGATION_TOKEN_OWNER_MISMATCH"):
+class DelegationTokenOwnerMismatchError(BrokerResponseError, errno=63):
     """The delegation token belongs to another principal."""
 
 
-class DelegationTokenRequestNotAllowedError(BrokerResponseError, errno=64, code="DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"):
+class DelegationTokenRequestNotAllowedError(BrokerResponseError, errno=64):
     """This connection may not request delegation tokens."""
 
 
-class DelegationTokenAuthorizationFailedError(
-    AuthorizationError, errno=65, code="DELEGATION_TOKEN_AUTHORIZATION_FAILED"
-):
+class DelegationTokenAuthorizationFailedError(AuthorizationError, errno=65):
     """Not allowed for this delegation token."""
 
 
-class DelegationTokenExpiredError(BrokerResponseError, errno=66, code="DELEGATION_TOKEN_EXPIRED"):
+class DelegationTokenExpiredError(BrokerResponseError, errno=66):
     """The delegation token has expired."""
 
 
-class InvalidPrincipalTypeError(BrokerResponseError, errno=67, code="INVALID_PRINCIPAL_TYPE"):
+class InvalidPrincipalTypeError(BrokerResponseError, errno=67):
     """A principal type that the broker does not support."""
 
 
-class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError, errno=70, code="FETCH_SESSION_ID_NOT_FOUND"):
+class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError, errno=70):
     """The broker does not have this fetch session."""
 
 
-class InvalidFetchSessionEpochError(RetriableError, BrokerResponseError, errno=71, code="INVALID_FETCH_SESSION_EPOCH"):
+class InvalidFetchSessionEpochError(RetriableError, BrokerResponseError, errno=71):
     """A fetch with an epoch that does not match its session."""
 
 
-class ListenerNotFoundError(InvalidMetadataError, BrokerResponseError, errno=72, code="LISTENER_NOT_FOUND"):
+class ListenerNotFoundError(InvalidMetadataError, BrokerResponseError, errno=72):
     """The leader has no listener that matches the client's."""
 
 
-class TopicDeletionDisabledError(BrokerResponseError, errno=73, code="TOPIC_DELETION_DISABLED"):
+class TopicDeletionDisabledError(BrokerResponseError, errno=73):
     """The cluster does not allow topics to be deleted (``delete.topic.enable``)."""
 
 
-class FencedLeaderEpochError(InvalidMetadataError, BrokerResponseError, errno=74, code="FENCED_LEADER_EPOCH"):
+class FencedLeaderEpochError(InvalidMetadataError, BrokerResponseError, errno=74):
     """The client's leader epoch is older than the broker's."""
 
 
-class UnknownLeaderEpochError(InvalidMetadataError, BrokerResponseError, errno=75, code="UNKNOWN_LEADER_EPOCH"):
+class UnknownLeaderEpochError(InvalidMetadataError, BrokerResponseError, errno=75):
     """The client's leader epoch is newer than the broker's."""
 
 
-class UnsupportedCompressionTypeError(BrokerResponseError, errno=76, code="UNSUPPORTED_COMPRESSION_TYPE"):
+class UnsupportedCompressionTypeError(BrokerResponseError, errno=76):
     """The requesting client does not support this compression codec."""
 
 
-class StaleBrokerEpochError(BrokerResponseError, errno=77, code="STALE_BROKER_EPOCH"):
+class StaleBrokerEpochError(BrokerResponseError, errno=77):
     """The broker has re-registered since."""
 
 
-class OffsetNotAvailableError(RetriableError, BrokerResponseError, errno=78, code="OFFSET_NOT_AVAILABLE"):
+class OffsetNotAvailableError(RetriableError, BrokerResponseError, errno=78):
     """The new leader does not know its high watermark yet."""
 
 
-class MemberIdRequiredError(BrokerResponseError, errno=79, code="MEMBER_ID_REQUIRED"):
+class MemberIdRequiredError(BrokerResponseError, errno=79):
     """The member must join again with the id that it was given."""
 
 
-class UnstableOffsetCommitError(RetriableError, BrokerResponseError, errno=88, code="UNSTABLE_OFFSET_COMMIT"):
+class UnstableOffsetCommitError(RetriableError, BrokerResponseError, errno=88):
     """A transaction that commits these offsets is still open."""
 
 
-class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError, errno=89, code="THROTTLING_QUOTA_EXCEEDED"):
+class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError, errno=89):
     """The changes to topics exceed the quota."""
 
 
-class ResourceNotFoundError(BrokerResponseError, errno=91, code="RESOURCE_NOT_FOUND"):
+class ResourceNotFoundError(BrokerResponseError, errno=91):
     """A resource named in the request does not exist."""
 
 
-class DuplicateResourceError(BrokerResponseError, errno=92, code="DUPLICATE_RESOURCE"):
+class DuplicateResourceError(BrokerResponseError, errno=92):
     """The request names a resource twice, or one that already exists."""
 
 
-class UnacceptableCredentialError(BrokerResponseError, errno=93, code="UNACCEPTABLE_CREDENTIAL"):
+class UnacceptableCredentialError(BrokerResponseError, errno=93):
     """A credential, or its parameters, that the broker does not accept."""
 
 
-class InconsistentVoterSetError(BrokerResponseError, errno=94, code="INCONSISTENT_VOTER_SET"):
+class InconsistentVoterSetError(BrokerResponseError, errno=94):
     """Sender and receiver disagree about the voters of the quorum."""
 
 
-class InvalidUpdateVersionError(BrokerResponseError, errno=95, code="INVALID_UPDATE_VERSION"):
+class InvalidUpdateVersionError(BrokerResponseError, errno=95):
     """A version that cannot follow the stored one."""
 
 
-class FeatureUpdateFailedError(BrokerResponseError, errno=96, code="FEATURE_UPDATE_FAILED"):
+class FeatureUpdateFailedError(BrokerResponseError, errno=96):
     """The features of the cluster could not be changed."""
 
 
-class PrincipalDeserializationFailureError(BrokerResponseError, errno=97, code="PRINCIPAL_DESERIALIZATION_FAILURE"):
+class PrincipalDeserializationFailureError(BrokerResponseError, errno=97):
     """The principal that a broker forwarded cannot be read."""
 
 
-class SnapshotNotFoundError(BrokerResponseError, errno=98, code="SNAPSHOT_NOT_FOUND"):
+class SnapshotNotFoundError(BrokerResponseError, errno=98):
     """The quorum does not have this snapshot."""
 
 
-class PositionOutOfRangeError(BrokerResponseError, errno=99, code="POSITION_OUT_OF_RANGE"):
+class PositionOutOfRangeError(BrokerResponseError, errno=99):
     """A position beyond the end of a snapshot."""
 
 
-class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError, errno=100, code="UNKNOWN_TOPIC_ID"):
+class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError, errno=100):
     """The broker does not know this topic id."""
 
 
-class InconsistentTopicIdError(InvalidMetadataError, BrokerResponseError, errno=103, code="INCONSISTENT_TOPIC_ID"):
+class InconsistentTopicIdError(InvalidMetadataError, BrokerResponseError, errno=103):
     """The log of the partition belongs to another topic of this name."""
 
 
-class InconsistentClusterIdError(BrokerResponseError, errno=104, code="INCONSISTENT_CLUSTER_ID"):
+class InconsistentClusterIdError(BrokerResponseError, errno=104):
     """Sender and receiver belong to different clusters."""
 
 
@@ -319,87 +311,87 @@ class FetchSessionTopicIdError(RetriableError, BrokerResponseError, errno=106, c
     """A fetch session that mixes topic ids and topic names."""
 
 
-class IneligibleReplicaError(BrokerResponseError, errno=107, code="INELIGIBLE_REPLICA"):
+class IneligibleReplicaError(BrokerResponseError, errno=107):
     """A replica that is not eligible to join the ISR."""
 
 
-class NewLeaderElectedError(BrokerResponseError, errno=108, code="NEW_LEADER_ELECTED"):
+class NewLeaderElectedError(BrokerResponseError, errno=108):
     """The change of the ISR caused the election of another leader."""
 
 
-class OffsetMovedToTieredStorageError(BrokerResponseError, errno=109, code="OFFSET_MOVED_TO_TIERED_STORAGE"):
+class OffsetMovedToTieredStorageError(BrokerResponseError, errno=109):
     """The records at this offset are in tiered storage."""
 
 
-class FencedMemberEpochError(BrokerResponseError, errno=110, code="FENCED_MEMBER_EPOCH"):
+class FencedMemberEpochError(BrokerResponseError, errno=110):
     """The group has a newer epoch of this member; join again."""
 
 
-class UnreleasedInstanceIdError(BrokerResponseError, errno=111, code="UNRELEASED_INSTANCE_ID"):
+class UnreleasedInstanceIdError(BrokerResponseError, errno=111):
     """Another member still has this ``group.instance.id``."""
 
 
-class UnsupportedAssignorError(BrokerResponseError, errno=112, code="UNSUPPORTED_ASSIGNOR"):
+class UnsupportedAssignorError(BrokerResponseError, errno=112):
     """The group does not support this assignor."""
 
 
-class StaleMemberEpochError(BrokerResponseError, errno=113, code="STALE_MEMBER_EPOCH"):
+class StaleMemberEpochError(BrokerResponseError, errno=113):
     """The member's epoch is older than the group's."""
 
 
-class MismatchedEndpointTypeError(BrokerResponseError, errno=114, code="MISMATCHED_ENDPOINT_TYPE"):
+class MismatchedEndpointTypeError(BrokerResponseError, errno=114):
     """A request for controllers was sent to a broker, or vice versa."""
 
 
-class UnsupportedEndpointTypeError(BrokerResponseError, errno=115, code="UNSUPPORTED_ENDPOINT_TYPE"):
+class UnsupportedEndpointTypeError(BrokerResponseError, errno=115):
     """An endpoint type that the cluster does not support."""
 
 
-class UnknownControllerIdError(BrokerResponseError, errno=116, code="UNKNOWN_CONTROLLER_ID"):
+class UnknownControllerIdError(BrokerResponseError, errno=116):
     """No controller has this id."""
 
 
-class UnknownSubscriptionIdError(BrokerResponseError, errno=117, code="UNKNOWN_SUBSCRIPTION_ID"):
+class UnknownSubscriptionIdError(BrokerResponseError, errno=117):
     """The broker no longer collects metrics under this subscription."""
 
 
-class TelemetryTooLargeError(BrokerResponseError, errno=118, code="TELEMETRY_TOO_LARGE"):
+class TelemetryTooLargeError(BrokerResponseError, errno=118):
     """More metrics in one request than the broker accepts."""
 
 
-class InvalidRegistrationError(BrokerResponseError, errno=119, code="INVALID_REGISTRATION"):
+class InvalidRegistrationError(BrokerResponseError, errno=119):
     """An invalid broker registration."""
 
 
-class TransactionAbortableError(BrokerResponseError, errno=120, code="TRANSACTION_ABORTABLE"):
+class TransactionAbortableError(BrokerResponseError, errno=120):
     """The transaction failed and must be aborted."""
 
 
-class InvalidRecordStateError(BrokerResponseError, errno=121, code="INVALID_RECORD_STATE"):
+class InvalidRecordStateError(BrokerResponseError, errno=121):
     """The record is not in a state that allows this acknowledgement."""
 
 
-class ShareSessionNotFoundError(RetriableError, BrokerResponseError, errno=122, code="SHARE_SESSION_NOT_FOUND"):
+class ShareSessionNotFoundError(RetriableError, BrokerResponseError, errno=122):
     """The broker does not have this share session."""
 
 
-class InvalidShareSessionEpochError(RetriableError, BrokerResponseError, errno=123, code="INVALID_SHARE_SESSION_EPOCH"):
+class InvalidShareSessionEpochError(RetriableError, BrokerResponseError, errno=123):
     """An epoch that does not match the share session."""
 
 
-class FencedStateEpochError(BrokerResponseError, errno=124, code="FENCED_STATE_EPOCH"):
+class FencedStateEpochError(BrokerResponseError, errno=124):
     """The share group has a newer epoch of this state."""
 
 
-class InvalidVoterKeyError(BrokerResponseError, errno=125, code="INVALID_VOTER_KEY"):
+class InvalidVoterKeyError(BrokerResponseError, errno=125):
     """The voter's directory id differs from the quorum's."""
 
 
-class DuplicateVoterError(BrokerResponseError, errno=126, code="DUPLICATE_VOTER"):
+class DuplicateVoterError(BrokerResponseError, errno=126):
     """The quorum already has this voter."""
 
 
-class VoterNotFoundError(BrokerResponseError, errno=127, code="VOTER_NOT_FOUND"):
+class VoterNotFoundError(BrokerResponseError, errno=127):
     """The quorum does not have this voter."""
 
 

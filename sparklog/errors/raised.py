@@ -33,7 +33,7 @@ class InvalidCallError(KafkaError):
     """The call is invalid, or invalid at this time; nothing was written."""
 
 
-class InvalidRequestError(InvalidCallError, BrokerResponseError, errno=42, code="INVALID_REQUEST"):
+class InvalidRequestError(InvalidCallError, BrokerResponseError, errno=42):
     """A request that is invalid, whatever the state of the cluster."""
 
 
@@ -51,7 +51,7 @@ class InvalidArgumentTypeError(InvalidRequestError, IllegalArgumentError, TypeEr
     did."""
 
 
-class InvalidTopicError(InvalidCallError, BrokerResponseError, ValueError, errno=17, code="INVALID_TOPIC"):
+class InvalidTopicError(InvalidCallError, BrokerResponseError, ValueError, errno=17):
     """A topic name that Kafka's rules forbid. A ValueError too, which is what kafka-python's clients raise."""
 
 
@@ -59,17 +59,15 @@ class InvalidTopicTypeError(InvalidTopicError, TypeError):
     """A topic name that is not text. A TypeError too, as with kafka-python."""
 
 
-class InvalidPartitionsError(InvalidCallError, BrokerResponseError, errno=37, code="INVALID_PARTITIONS"):
+class InvalidPartitionsError(InvalidCallError, BrokerResponseError, errno=37):
     """An invalid partition count or number."""
 
 
-class InvalidReplicationFactorError(InvalidCallError, BrokerResponseError, errno=38, code="INVALID_REPLICATION_FACTOR"):
+class InvalidReplicationFactorError(InvalidCallError, BrokerResponseError, errno=38):
     """More replicas than there are brokers, or fewer than one."""
 
 
-class InvalidReplicationAssignmentError(
-    InvalidCallError, BrokerResponseError, errno=39, code="INVALID_REPLICATION_ASSIGNMENT"
-):
+class InvalidReplicationAssignmentError(InvalidCallError, BrokerResponseError, errno=39):
     """Brokers that cannot hold a partition: named twice, not registered, cordoned, or none of them in sync."""
 
 
@@ -96,7 +94,7 @@ class InvalidClientConfigurationTypeError(InvalidClientConfigurationError, TypeE
     """An argument of the wrong type. A TypeError too, as with kafka-python."""
 
 
-class InvalidRequiredAcksError(BrokerResponseError, errno=21, code="INVALID_REQUIRED_ACKS"):
+class InvalidRequiredAcksError(BrokerResponseError, errno=21):
     """Invalid ``acks``."""
 
 
@@ -115,7 +113,7 @@ class RefusedRecordError(InvalidCallError, ValueError):
     """
 
 
-class InvalidRecordError(RefusedRecordError, BrokerResponseError, errno=87, code="INVALID_RECORD"):
+class InvalidRecordError(RefusedRecordError, BrokerResponseError, errno=87):
     """A row that cannot become a record: wrong type, missing topic, missing key, or invalid partition."""
 
 
@@ -123,7 +121,7 @@ class InvalidRecordTypeError(InvalidRecordError, TypeError):
     """A partition that is not an integer. A TypeError too, as with kafka-python."""
 
 
-class InvalidTimestampError(RefusedRecordError, BrokerResponseError, errno=32, code="INVALID_TIMESTAMP"):
+class InvalidTimestampError(RefusedRecordError, BrokerResponseError, errno=32):
     """A record's timestamp is outside the range that the topic accepts."""
 
 
@@ -131,15 +129,15 @@ class InvalidTimestampTypeError(InvalidTimestampError, TypeError):
     """A timestamp that is not a number. A TypeError too, as with kafka-python."""
 
 
-class MessageSizeTooLargeError(RefusedRecordError, BrokerResponseError, errno=10, code="MESSAGE_SIZE_TOO_LARGE"):
+class MessageSizeTooLargeError(RefusedRecordError, BrokerResponseError, errno=10):
     """A record is larger than the topic's ``max.message.bytes``."""
 
 
-class PolicyViolationError(InvalidCallError, BrokerResponseError, errno=44, code="POLICY_VIOLATION"):
+class PolicyViolationError(InvalidCallError, BrokerResponseError, errno=44):
     """A setting of the cluster forbids the request."""
 
 
-class RecordListTooLargeError(InvalidCallError, BrokerResponseError, errno=18, code="RECORD_LIST_TOO_LARGE"):
+class RecordListTooLargeError(InvalidCallError, BrokerResponseError, errno=18):
     """A commit or batch would exceed a hard limit (see ``sparklog.limits``)."""
 
 
@@ -160,7 +158,7 @@ class NotAssignedError(IllegalStateError, ValueError):
     raises."""
 
 
-class InvalidTxnStateError(InvalidCallError, BrokerResponseError, errno=48, code="INVALID_TXN_STATE"):
+class InvalidTxnStateError(InvalidCallError, BrokerResponseError, errno=48):
     """A call that the current state of the transaction does not allow."""
 
 
@@ -168,43 +166,39 @@ class TransactionStateError(InvalidTxnStateError, IllegalStateError):
     """``send`` outside of a transaction. An IllegalStateError too, as with kafka-python."""
 
 
-class InvalidTransactionTimeoutError(
-    InvalidCallError, BrokerResponseError, errno=50, code="INVALID_TRANSACTION_TIMEOUT"
-):
+class InvalidTransactionTimeoutError(InvalidCallError, BrokerResponseError, errno=50):
     """A ``transaction_timeout_ms`` above the cluster's ``transaction.max.timeout.ms``."""
 
 
-class InvalidSessionTimeoutError(InvalidCallError, BrokerResponseError, errno=26, code="INVALID_SESSION_TIMEOUT"):
+class InvalidSessionTimeoutError(InvalidCallError, BrokerResponseError, errno=26):
     """A session timeout outside the cluster's bounds."""
 
 
-class InconsistentGroupProtocolError(
-    InvalidCallError, BrokerResponseError, errno=23, code="INCONSISTENT_GROUP_PROTOCOL"
-):
+class InconsistentGroupProtocolError(InvalidCallError, BrokerResponseError, errno=23):
     """A member and its group have no assignor in common."""
 
 
-class GroupMaxSizeReachedError(InvalidCallError, BrokerResponseError, errno=81, code="GROUP_MAX_SIZE_REACHED"):
+class GroupMaxSizeReachedError(InvalidCallError, BrokerResponseError, errno=81):
     """The group has ``group.max.size`` members already."""
 
 
-class NonEmptyGroupError(InvalidCallError, BrokerResponseError, errno=68, code="NON_EMPTY_GROUP"):
+class NonEmptyGroupError(InvalidCallError, BrokerResponseError, errno=68):
     """A change to a group that is only allowed while the group has no members."""
 
 
-class GroupSubscribedToTopicError(InvalidCallError, BrokerResponseError, errno=86, code="GROUP_SUBSCRIBED_TO_TOPIC"):
+class GroupSubscribedToTopicError(InvalidCallError, BrokerResponseError, errno=86):
     """Offsets of a topic that members of the group subscribe to cannot be deleted."""
 
 
-class InvalidGroupIdError(InvalidCallError, BrokerResponseError, errno=24, code="INVALID_GROUP_ID"):
+class InvalidGroupIdError(InvalidCallError, BrokerResponseError, errno=24):
     """An invalid group id."""
 
 
-class OffsetMetadataTooLargeError(InvalidCallError, BrokerResponseError, errno=12, code="OFFSET_METADATA_TOO_LARGE"):
+class OffsetMetadataTooLargeError(InvalidCallError, BrokerResponseError, errno=12):
     """The metadata committed with an offset is too long."""
 
 
-class SecurityDisabledError(InvalidCallError, BrokerResponseError, errno=54, code="SECURITY_DISABLED"):
+class SecurityDisabledError(InvalidCallError, BrokerResponseError, errno=54):
     """There are no ACLs: the permissions of the storage decide."""
 
 
@@ -223,9 +217,7 @@ class NotFoundError(KafkaError):
     """The named object does not exist."""
 
 
-class UnknownTopicOrPartitionError(
-    NotFoundError, InvalidMetadataError, BrokerResponseError, errno=3, code="UNKNOWN_TOPIC_OR_PARTITION"
-):
+class UnknownTopicOrPartitionError(NotFoundError, InvalidMetadataError, BrokerResponseError, errno=3):
     """No such topic, or no such partition in it."""
 
 
@@ -233,7 +225,7 @@ class InvalidPartitionError(UnknownTopicOrPartitionError, ValueError):
     """A record names a partition that its topic does not have. A ValueError too, as with kafka-python's ``send``."""
 
 
-class TransactionalIdNotFoundError(NotFoundError, BrokerResponseError, errno=105, code="TRANSACTIONAL_ID_NOT_FOUND"):
+class TransactionalIdNotFoundError(NotFoundError, BrokerResponseError, errno=105):
     """No producer has used this transactional id within ``transactional.id.expiration.ms``."""
 
 
@@ -246,19 +238,19 @@ class ClusterNotFoundError(NotFoundError):
     """The root holds no ``cluster.json``."""
 
 
-class BrokerIdNotRegisteredError(NotFoundError, BrokerResponseError, errno=102, code="BROKER_ID_NOT_REGISTERED"):
+class BrokerIdNotRegisteredError(NotFoundError, BrokerResponseError, errno=102):
     """No storage location is registered under this broker id."""
 
 
-class NoReassignmentInProgressError(NotFoundError, BrokerResponseError, errno=85, code="NO_REASSIGNMENT_IN_PROGRESS"):
+class NoReassignmentInProgressError(NotFoundError, BrokerResponseError, errno=85):
     """The replicas of this partition are not being reassigned."""
 
 
-class OffsetOutOfRangeError(NotFoundError, BrokerResponseError, errno=1, code="OFFSET_OUT_OF_RANGE"):
+class OffsetOutOfRangeError(NotFoundError, BrokerResponseError, errno=1):
     """An offset below the log start offset or above the log end offset."""
 
 
-class GroupIdNotFoundError(NotFoundError, BrokerResponseError, errno=69, code="GROUP_ID_NOT_FOUND"):
+class GroupIdNotFoundError(NotFoundError, BrokerResponseError, errno=69):
     """No such consumer group."""
 
 
@@ -269,7 +261,7 @@ class AlreadyExistsError(KafkaError):
     """The object to be created already exists."""
 
 
-class TopicAlreadyExistsError(AlreadyExistsError, BrokerResponseError, errno=36, code="TOPIC_ALREADY_EXISTS"):
+class TopicAlreadyExistsError(AlreadyExistsError, BrokerResponseError, errno=36):
     """A topic of this name exists, or one whose name collides with it."""
 
 
@@ -277,15 +269,11 @@ class ClusterAlreadyExistsError(AlreadyExistsError):
     """The root already holds a cluster."""
 
 
-class DuplicateBrokerRegistrationError(
-    AlreadyExistsError, BrokerResponseError, errno=101, code="DUPLICATE_BROKER_REGISTRATION"
-):
+class DuplicateBrokerRegistrationError(AlreadyExistsError, BrokerResponseError, errno=101):
     """The broker id or the location is already in use."""
 
 
-class ElectionNotNeededError(
-    AlreadyExistsError, InvalidMetadataError, BrokerResponseError, errno=84, code="ELECTION_NOT_NEEDED"
-):
+class ElectionNotNeededError(AlreadyExistsError, InvalidMetadataError, BrokerResponseError, errno=84):
     """The partition already has the leader that the election would choose."""
 
 
@@ -296,11 +284,11 @@ class FencedError(KafkaError):
     """A newer incarnation of the caller has taken over; this one must stop."""
 
 
-class ProducerFencedError(FencedError, BrokerResponseError, errno=90, code="PRODUCER_FENCED"):
+class ProducerFencedError(FencedError, BrokerResponseError, errno=90):
     """A producer with the same id and a higher epoch exists."""
 
 
-class OutOfOrderSequenceNumberError(FencedError, BrokerResponseError, errno=45, code="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+class OutOfOrderSequenceNumberError(FencedError, BrokerResponseError, errno=45):
     """A producer's sequence leaves a gap, so records in between were lost."""
 
 
@@ -317,7 +305,7 @@ class ClusterMovedError(FencedError):
     """A mirror of this root was promoted; the cluster continues there, and this root is no longer written."""
 
 
-class StaleControllerEpochError(FencedError, BrokerResponseError, errno=11, code="STALE_CONTROLLER_EPOCH"):
+class StaleControllerEpochError(FencedError, BrokerResponseError, errno=11):
     """A request of a controller that has been replaced."""
 
 
@@ -325,20 +313,20 @@ class ControllerMovedError(StaleControllerEpochError):
     """Another controller, of a higher epoch, has taken over."""
 
 
-class IllegalGenerationError(FencedError, BrokerResponseError, errno=22, code="ILLEGAL_GENERATION"):
+class IllegalGenerationError(FencedError, BrokerResponseError, errno=22):
     """A group member uses an old generation."""
 
 
-class UnknownProducerIdError(FencedError, BrokerResponseError, errno=59, code="UNKNOWN_PRODUCER_ID"):
+class UnknownProducerIdError(FencedError, BrokerResponseError, errno=59):
     """The cluster or a partition has forgotten the producer id, after ``transactional.id.expiration.ms`` or
     ``producer.id.expiration.ms``."""
 
 
-class UnknownMemberIdError(FencedError, BrokerResponseError, errno=25, code="UNKNOWN_MEMBER_ID"):
+class UnknownMemberIdError(FencedError, BrokerResponseError, errno=25):
     """The member is not, or no longer, in the group."""
 
 
-class FencedInstanceIdError(FencedError, BrokerResponseError, errno=82, code="FENCED_INSTANCE_ID"):
+class FencedInstanceIdError(FencedError, BrokerResponseError, errno=82):
     """Another process has taken over the ``group.instance.id`` of this static member."""
 
 
@@ -353,7 +341,7 @@ class CommitFailedError(FencedError):
 # -- retry, now or once the replicas or the storage are available
 
 
-class RebalanceInProgressError(BrokerResponseError, errno=27, code="REBALANCE_IN_PROGRESS"):
+class RebalanceInProgressError(BrokerResponseError, errno=27):
     """The group is rebalancing; call ``poll`` to take part."""
 
 
@@ -361,29 +349,23 @@ class ReplicaError(KafkaError):
     """The replicas of a partition do not currently allow the operation; nothing was written, and it may be retried."""
 
 
-class LeaderNotAvailableError(
-    ReplicaError, InvalidMetadataError, BrokerResponseError, errno=5, code="LEADER_NOT_AVAILABLE"
-):
+class LeaderNotAvailableError(ReplicaError, InvalidMetadataError, BrokerResponseError, errno=5):
     """A partition has no leader: none of its in-sync replicas is available."""
 
 
-class BrokerNotAvailableError(ReplicaError, BrokerResponseError, errno=8, code="BROKER_NOT_AVAILABLE"):
+class BrokerNotAvailableError(ReplicaError, BrokerResponseError, errno=8):
     """A storage location fails its checks."""
 
 
-class ReassignmentInProgressError(ReplicaError, BrokerResponseError, errno=60, code="REASSIGNMENT_IN_PROGRESS"):
+class ReassignmentInProgressError(ReplicaError, BrokerResponseError, errno=60):
     """The replicas of the partition are being reassigned; wait until that is complete, or cancel it."""
 
 
-class PreferredLeaderNotAvailableError(
-    ReplicaError, InvalidMetadataError, BrokerResponseError, errno=80, code="PREFERRED_LEADER_NOT_AVAILABLE"
-):
+class PreferredLeaderNotAvailableError(ReplicaError, InvalidMetadataError, BrokerResponseError, errno=80):
     """The preferred leader is offline or not in sync."""
 
 
-class EligibleLeadersNotAvailableError(
-    ReplicaError, InvalidMetadataError, BrokerResponseError, errno=83, code="ELIGIBLE_LEADERS_NOT_AVAILABLE"
-):
+class EligibleLeadersNotAvailableError(ReplicaError, InvalidMetadataError, BrokerResponseError, errno=83):
     """No replica is eligible to become leader."""
 
 
@@ -418,7 +400,7 @@ class CorruptMetadataError(CorruptionError):
     """``cluster.json``, a commit, a checkpoint or the boundary is corrupt or was edited."""
 
 
-class UnsupportedVersionError(BrokerResponseError, errno=35, code="UNSUPPORTED_VERSION"):
+class UnsupportedVersionError(BrokerResponseError, errno=35):
     """Written by a newer sparklog than this one."""
 
 
@@ -436,9 +418,7 @@ class WriteRefusedError(RetriableError):
     """
 
 
-class NotLeaderForPartitionError(
-    WriteRefusedError, InvalidMetadataError, BrokerResponseError, errno=6, code="NOT_LEADER_FOR_PARTITION"
-):
+class NotLeaderForPartitionError(WriteRefusedError, InvalidMetadataError, BrokerResponseError, errno=6):
     """No in-sync broker has the records: the partition has no leader, or its replicas have changed since."""
 
 
@@ -446,9 +426,7 @@ NotLeaderOrFollowerError = NotLeaderForPartitionError
 """The name in Kafka's Java client."""
 
 
-class NotEnoughReplicasError(
-    WriteRefusedError, RetriableError, BrokerResponseError, errno=19, code="NOT_ENOUGH_REPLICAS"
-):
+class NotEnoughReplicasError(WriteRefusedError, RetriableError, BrokerResponseError, errno=19):
     """A write with ``acks=all`` to a partition with fewer in-sync replicas than ``min.insync.replicas``."""
 
 
@@ -479,7 +457,7 @@ class ObjectExistsError(StorageError):
     """put_if_absent found an object under this key."""
 
 
-class ClusterAuthorizationFailedError(AuthorizationError, errno=31, code="CLUSTER_AUTHORIZATION_FAILED"):
+class ClusterAuthorizationFailedError(AuthorizationError, errno=31):
     """Not allowed for the cluster."""
 
 

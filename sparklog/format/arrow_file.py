@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from sparklog.format.columns import decompressed_size
+from sparklog.format.columns import decompressed_body
 from sparklog.format.message import MAGIC, NOT_COMPRESSED, TAIL_LENGTH, parse_footer, parse_record_batch, prefix
 from sparklog.format.plain_arrays import plain_array
 
@@ -82,10 +82,6 @@ def _check_size(data: pa.Buffer, limit: int) -> None:
             continue
         if not limit:
             raise ValueError("its buffers are compressed, which is not allowed in this kind of file")
-        body = data.slice(block.position + metadata.size)
-        for start, count in zip(message.buffers[::2], message.buffers[1::2], strict=True):
-            if start < 0 or count < 0 or start + count > body.size:
-                raise ValueError(f"a buffer at {start} of {count} bytes in a body of {body.size}")
-            total += decompressed_size(body.slice(start, count))
+        total += decompressed_body(message, data.slice(block.position + metadata.size))
     if total > limit:
         raise ValueError(f"its buffers claim a decompressed size of {total:,} bytes, above the limit of {limit:,}")

@@ -105,7 +105,7 @@ def decode_column(
 
 def _cut(section: pa.Buffer, start: int, length: int) -> pa.Buffer:
     if start < 0 or length < 0 or start + length > section.size:
-        raise ValueError(f"a buffer at {start} of {length} bytes in a section of {section.size}")
+        raise ValueError(f"a buffer at {start} of {length} bytes in a section or body of {section.size}")
     return section.slice(start, length)
 
 
@@ -134,6 +134,14 @@ def decompressed_size(buffer: pa.Buffer) -> int:
     if size < _STORED_RAW:
         raise ValueError(f"a compressed buffer claims a decompressed size of {size} bytes")
     return buffer.size - _LENGTH.size if size == _STORED_RAW else size
+
+
+def decompressed_body(message: Message, body: pa.Buffer) -> int:
+    """Return the decompressed size of a message's body in bytes, as its buffers claim it. Raises ValueError."""
+    if message.compression == NOT_COMPRESSED:
+        return message.body_length
+    buffers = zip(message.buffers[::2], message.buffers[1::2], strict=True)
+    return sum(decompressed_size(_cut(body, start, length)) for start, length in buffers)
 
 
 def _array(kind: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer]) -> pa.Array:

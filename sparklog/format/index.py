@@ -90,6 +90,16 @@ class BatchProducer(NamedTuple):
 NO_PRODUCER = BatchProducer()
 
 
+class Region(NamedTuple):
+    """Adjacent bytes with one checksum. ``batch`` is -1 outside record batches; ``name`` is for messages."""
+
+    batch: int
+    name: str
+    position: int
+    length: int
+    crc32c: int
+
+
 class BatchEntry(NamedTuple):
     """One record batch. Positions and lengths in bytes, timestamps in us since 1970, checksums CRC32C."""
 
@@ -129,9 +139,9 @@ class BatchEntry(NamedTuple):
     @property
     def crc32c(self) -> int:
         """The checksum of the whole message, combined from those of its parts."""
-        total = self.metadata_crc32c
-        for at in range(_SECTIONS_AT, _SECTIONS_AT + 10, 2):
-            total = combine(total, self[at + 1], self[at])
+        total = 0
+        for region in self.regions():
+            total = combine(total, region.crc32c, region.length)
         return total
 
     @property
@@ -148,6 +158,15 @@ class BatchEntry(NamedTuple):
         """Return length and CRC32C of a column's section."""
         at = _SECTIONS_AT + 2 * schema.STORED_COLUMNS.index(column)
         return self[at], self[at + 1]
+
+    def regions(self, number: int = 0) -> Iterator[Region]:
+        """Yield the metadata of the message of batch ``number``, and the sections of all ``schema.STORED_COLUMNS``."""
+        yield Region(number, "metadata", self.position, self.metadata_length, self.metadata_crc32c)
+        position = self.position + self.metadata_length
+        for column in schema.STORED_COLUMNS:
+            length, crc = self.section(column)
+            yield Region(number, column, position, length, crc)
+            position += length
 
 
 _SECTIONS_AT = BatchEntry._fields.index("key_length")
@@ -167,6 +186,17 @@ class FileSummary(NamedTuple):
     header_crc32c: int
     footer_crc32c: int
     is_parquet: bool = False
+
+    @property
+    def header(self) -> Region:
+        """The bytes before the first message."""
+        return Region(-1, "schema", 0, self.header_length, self.header_crc32c)
+
+    @property
+    def footer(self) -> Region:
+        """The bytes after the last message."""
+        length = self.log_length - self.footer_position
+        return Region(-1, "footer", self.footer_position, length, self.footer_crc32c)
 
 
 def encode_index(summary: FileSummary, entries: Iterable[BatchEntry]) -> bytes:

@@ -12,18 +12,18 @@ Not for: deciding whether the result can be trusted (``sparklog.maintenance.fsck
 
 from __future__ import annotations
 
+import base64
 import itertools
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.errors import CorruptionError, CorruptRecordError, InvalidConfigurationError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.columns import decode_column, decompressed_size, layout, section_bounds
+from sparklog.format.columns import decode_column, decompressed_body, layout, section_bounds
 from sparklog.format.index import _ENTRY as ENTRY
 from sparklog.format.index import _HEADER as HEADER
 from sparklog.format.index import (
@@ -35,19 +35,11 @@ from sparklog.format.index import (
     decode_index,
     encode_index,
 )
-from sparklog.format.message import (
-    END_OF_STREAM,
-    NOT_COMPRESSED,
-    PREFIX_LENGTH,
-    TAIL_LENGTH,
-    Message,
-    parse_record_batch,
-    prefix,
-)
+from sparklog.format.message import END_OF_STREAM, PREFIX_LENGTH, TAIL_LENGTH, Message
 from sparklog.format.scan import read_header, read_message
-from sparklog.format.segment_reader import ReadAt, SegmentReader
+from sparklog.format.segment_reader import OpenMessage, ReadAt, SegmentReader, open_envelope
+from sparklog.format.segment_writer import describe_batch
 from sparklog.limits import MAX_BATCHES_PER_FILE
-from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _CRC_BYTES = 4
 _CHECKSUM_FIELDS = [name for name in BatchEntry._fields if name.endswith("_crc32c")]
@@ -69,165 +61,70 @@ ProducerOf = Callable[[int, int], BatchProducer]
 """(number of a batch, its first row) -> its producer."""
 
 
-def rebuild_index(
-    read_at: ReadAt, size: int, path: str, producer_of: ProducerOf = lambda batch, row: NO_PRODUCER
-) -> bytes:
+def rebuild_index(read_at: ReadAt, size: int, path: str, producer_of: ProducerOf) -> bytes:
     """Return the bytes of the index of a ``.log`` of ``size`` bytes. Raises CorruptRecordError."""
     try:
-        return _Rebuild(read_at, size).index(producer_of, path)
+        return _rebuild(read_at, size, path, producer_of)
     except _FAULTS as error:
-        _corrupt(path, str(error))
+        raise CorruptRecordError(f"{path}: cannot rebuild an index from it: {error}", path=path) from error
 
 
-def _corrupt(path: str, what: str) -> NoReturn:
-    raise CorruptRecordError(f"{path}: cannot rebuild an index from it: {what}", path=path)
-
-
-class _Rebuild:
-    """Rebuilds the index of one file. Not thread-safe."""
-
-    def __init__(self, read_at: ReadAt, size: int) -> None:
-        self._read_at = read_at
-        self._size = size
-
-    def index(self, producer_of: ProducerOf, path: str) -> bytes:
-        stored, header = read_header(self._read_at, self._size)
-        codec = (stored.metadata or {})[b"sparklog.codec"].decode()
-        codecs.codec_number(codec)
-        present = self._columns(stored, codec)
-        entries: list[BatchEntry] = []
-        position, first_row = header.size, 0
-        while self._read_at(position, PREFIX_LENGTH).to_pybytes() != END_OF_STREAM:
-            metadata, message = read_message(self._read_at, position, self._size)
-            body = self._read_at(position + metadata.size, message.body_length)
-            entry = _make_entry(position, metadata, message, body, stored, present, codec, first_row)
-            producer = producer_of(len(entries), first_row)
-            entries.append(entry._replace(**producer._asdict()))
-            position, first_row = position + entry.length, entry.end_row
-        if self._size - position > _MAX_FOOTER_BYTES:
-            raise ValueError(f"its footer has {self._size - position} bytes, above the limit of {_MAX_FOOTER_BYTES}")
-        summary = FileSummary(
-            codec=codec,
-            has_key=schema.KEY in present,
-            has_headers=schema.HEADERS in present,
-            has_offsets=schema.OFFSET in present,
-            rows=first_row,
-            log_length=self._size,
-            footer_position=position,
-            header_length=header.size,
-            header_crc32c=crc32c(header),
-            footer_crc32c=crc32c(self._read_at(position, self._size - position)),
-        )
-        index = encode_index(summary, entries)
-        SegmentReader(self._read_at, decode_index(index, path), path).check_file()
-        return index
-
-    def _columns(self, stored: pa.Schema, codec: str) -> tuple[str, ...]:
-        names = _record_schema(stored, codec).names
-        present = schema.columns_present(*(name in names for name in (schema.KEY, schema.HEADERS, schema.OFFSET)))
-        if not stored.equals(
-            schema.file_schema(codec, *(name in names for name in (schema.KEY, schema.HEADERS, schema.OFFSET))),
-            check_metadata=True,
-        ):
-            raise ValueError(f"its schema is not a segment schema: {stored}")
-        return present
-
-
-def _record_schema(stored: pa.Schema, codec: str) -> pa.Schema:
-    if not codecs.is_envelope(codec):
-        return stored
-    import base64
-
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored.metadata[b"sparklog.schema"])))
-
-
-def _make_entry(
-    position: int,
-    metadata: pa.Buffer,
-    message: Message,
-    body: pa.Buffer,
-    stored: pa.Schema,
-    present: tuple[str, ...],
-    codec: str,
-    row: int,
-) -> BatchEntry:
-    sections = {
-        column.name: body.slice(start, end - start)
-        for column, (start, end) in zip(
-            layout(stored), itertools.pairwise(section_bounds(message, layout(stored))), strict=True
-        )
-    }
-    inner, decoded_length = _open_message(message, body, metadata.size, stored, codec)
-    columns = _decode_columns(inner, present, decoded_length, codecs.NONE if codecs.is_envelope(codec) else codec)
-    timestamps = columns[schema.TIMESTAMP]
-    earliest, latest = (value.value for value in pc.min_max(timestamps).values())
-    if codecs.is_envelope(codec):
-        sections = {schema.VALUE: sections[schema.ENVELOPE]}
-    key, value, timestamp, headers, offset = (_measure_section(sections.get(name)) for name in schema.STORED_COLUMNS)
-    rows = len(timestamps)
-    return BatchEntry(
-        row,
-        position,
-        earliest,
-        latest,
-        NO_PRODUCER_ID,
-        rows,
-        metadata.size + body.size,
-        decoded_length,
-        metadata.size,
-        crc32c(metadata),
-        *key,
-        *value,
-        *timestamp,
-        *headers,
-        *offset,
-        columns[schema.KEY].null_count if schema.KEY in columns else rows,
-        columns[schema.VALUE].null_count,
-        NO_SEQUENCE,
-        NO_PRODUCER_EPOCH,
-        codecs.codec_number(codec),
-        0,
-        columns[schema.OFFSET][0].as_py() if schema.OFFSET in columns else 0,
+def _rebuild(read_at: ReadAt, size: int, path: str, producer_of: ProducerOf) -> bytes:
+    stored, header = read_header(read_at, size)
+    codec = (stored.metadata or {})[b"sparklog.codec"].decode()
+    codecs.codec_number(codec)
+    records = _find_record_schema(stored, codec)
+    entries: list[BatchEntry] = []
+    position, first_row = header.size, 0
+    while read_at(position, PREFIX_LENGTH).to_pybytes() != END_OF_STREAM:
+        metadata, message = read_message(read_at, position, size)
+        body = read_at(position + metadata.size, message.body_length)
+        inner = _open_message(message, body, metadata.size, codec)
+        batch = _decode_batch(inner, records, codecs.NONE if codecs.is_envelope(codec) else codec)
+        bounds = itertools.pairwise(section_bounds(message, layout(stored)))
+        sections = [(end - start, crc32c(body.slice(start, end - start))) for start, end in bounds]
+        producer = producer_of(len(entries), first_row)
+        entry = describe_batch(batch, (first_row, position), metadata, inner.size, sections, codec, producer)
+        entries.append(entry)
+        position, first_row = position + entry.length, entry.end_row
+    if size - position > _MAX_FOOTER_BYTES:
+        raise ValueError(f"its footer has {size - position} bytes, above the limit of {_MAX_FOOTER_BYTES}")
+    summary = FileSummary(
+        codec=codec,
+        has_key=schema.KEY in records.names,
+        has_headers=schema.HEADERS in records.names,
+        has_offsets=schema.OFFSET in records.names,
+        rows=first_row,
+        log_length=size,
+        footer_position=position,
+        header_length=header.size,
+        header_crc32c=crc32c(header),
+        footer_crc32c=crc32c(read_at(position, size - position)),
     )
+    index = encode_index(summary, entries)
+    SegmentReader(read_at, decode_index(index, path), path).check_file()
+    return index
 
 
-def _measure_section(section: pa.Buffer | None) -> tuple[int, int]:
-    return (section.size, crc32c(section)) if section is not None else (0, 0)
-
-
-class _Inner(NamedTuple):
-    """The message with the records: the stored one, or the one inside its envelope."""
-
-    message: Message
-    body: pa.Buffer
-
-
-def _open_message(
-    message: Message, body: pa.Buffer, metadata_length: int, stored: pa.Schema, codec: str
-) -> tuple[_Inner, int]:
-    """Return the message with the records, and its decompressed size in bytes."""
+def _find_record_schema(stored: pa.Schema, codec: str) -> pa.Schema:
+    """Return the schema of the records, which in an envelope file is in the metadata of the stored one."""
+    records = stored
     if codecs.is_envelope(codec):
-        if message.rows != 1:
-            raise ValueError(f"an envelope of {message.rows} rows")
-        value = decode_column(message, layout(stored)[0], body, 0, codecs.NONE, 0)[0].as_buffer()
-        data = _decompress_envelope(codec, value)
-        length = prefix(data)
-        return _Inner(parse_record_batch(data.slice(0, length)), data.slice(length)), data.size
-    total = metadata_length
-    if message.compression == NOT_COMPRESSED:
-        total += message.body_length
-    else:
-        buffers = zip(message.buffers[::2], message.buffers[1::2], strict=True)
-        total += sum(decompressed_size(_cut(body, start, length)) for start, length in buffers if length >= 8)
-    if total > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a message claims a decompressed size of {total} bytes")
-    return _Inner(message, body), total
+        records = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored.metadata[b"sparklog.schema"])))
+    optional = [name in records.names for name in (schema.KEY, schema.HEADERS, schema.OFFSET)]
+    if not stored.equals(schema.file_schema(codec, *optional), check_metadata=True):
+        raise ValueError(f"its schema is not a segment schema: {stored}")
+    return schema.record_schema(schema.columns_present(*optional))
 
 
-def _cut(body: pa.Buffer, start: int, length: int) -> pa.Buffer:
-    if start < 0 or start + length > body.size:
-        raise ValueError(f"a buffer at {start} of {length} bytes in a body of {body.size}")
-    return body.slice(start, length)
+def _open_message(message: Message, body: pa.Buffer, metadata_length: int, codec: str) -> OpenMessage:
+    """Return the message with the records: the stored one, or the one inside its envelope."""
+    if codecs.is_envelope(codec):
+        return open_envelope(message, body, partial(_decompress_envelope, codec))
+    size = metadata_length + decompressed_body(message, body)
+    if size > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message claims a decompressed size of {size} bytes")
+    return OpenMessage(message, body, size)
 
 
 def _decompress_envelope(codec: str, data: pa.Buffer) -> pa.Buffer:
@@ -250,15 +147,15 @@ def _decompress_envelope(codec: str, data: pa.Buffer) -> pa.Buffer:
     return codecs.decompress(codec, data, size)
 
 
-def _decode_columns(inner: _Inner, present: tuple[str, ...], limit: int, codec: str) -> dict[str, pa.Array]:
-    """Decode the columns. Headers are only decoded to check that they can be."""
-    columns = layout(schema.record_schema(present))
-    bounds = section_bounds(inner.message, columns)
-    arrays: dict[str, pa.Array] = {}
-    for column, (start, end) in zip(columns, itertools.pairwise(bounds), strict=True):
-        section = inner.body.slice(start, end - start)
-        arrays[column.name] = decode_column(inner.message, column, section, start, codec, limit)
-    return arrays
+def _decode_batch(inner: OpenMessage, records: pa.Schema, codec: str) -> pa.RecordBatch:
+    """Decode all columns. Headers are only decoded to check that they can be."""
+    columns = layout(records)
+    bounds = itertools.pairwise(section_bounds(inner.message, columns))
+    arrays = [
+        decode_column(inner.message, column, inner.body.slice(start, end - start), start, codec, inner.size)
+        for column, (start, end) in zip(columns, bounds, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=records)
 
 
 def vouches_for(damaged: bytes, rebuilt: bytes) -> bool:

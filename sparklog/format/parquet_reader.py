@@ -19,7 +19,7 @@ from sparklog.format.columns import ColumnLayout, offsets_rise
 from sparklog.format.index import BatchEntry
 from sparklog.format.parquet_pages import MAGIC, Chunk, Page, encode_file, read_pages, split_leaves
 from sparklog.format.parquet_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
-from sparklog.format.segment_reader import SegmentReader, regions_of
+from sparklog.format.segment_reader import SegmentReader, select_regions
 
 _FAULTS = (LookupError, ValueError, OSError, OverflowError, MemoryError, pa.ArrowException)
 
@@ -51,13 +51,11 @@ class ParquetSegmentReader(SegmentReader):
         Raises CorruptRecordError.
         """
         summary = self._index.summary
-        header = self._verified_part("header", 0, summary.header_length, summary.header_crc32c)
+        header, footer = (self._verified(None, [region])[0] for region in (summary.header, summary.footer))
         if header.to_pybytes() != MAGIC:
             self._corrupt(None, "it does not start as a Parquet file")
         if self._read_at(summary.log_length, 1).size:
             self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
-        length = summary.log_length - summary.footer_position
-        footer = self._verified_part("footer", summary.footer_position, length, summary.footer_crc32c)
         try:
             self._check_footer(pq.read_metadata(pa.BufferReader(footer)))
         except _FAULTS as error:
@@ -84,8 +82,8 @@ class ParquetSegmentReader(SegmentReader):
 
     def _read(self, batch: int, entry: BatchEntry, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return columns with the types of the file."""
-        regions = [region for region in regions_of(entry, names) if region.name != "metadata"]
-        parts = self._verified(batch, entry, regions)
+        regions = [region for region in select_regions(entry, names) if region.name != "metadata"]
+        parts = self._verified(batch, regions)
         sections = {region.name: part for region, part in zip(regions, parts, strict=True)}
         try:
             arrays = self._decode_pages(sections, entry)

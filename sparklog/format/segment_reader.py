@@ -21,7 +21,7 @@ from sparklog.errors import CorruptRecordError, InvalidRequestError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import ColumnLayout, decode_column, layout, offsets_rise, section_bounds
-from sparklog.format.index import BatchEntry, Index
+from sparklog.format.index import BatchEntry, Index, Region
 from sparklog.format.message import (
     END_OF_STREAM,
     MAGIC,
@@ -38,15 +38,6 @@ ReadAt = Callable[[int, int], pa.Buffer]
 """(position, length) -> the bytes there, fewer only at the end of the file."""
 
 _ENVELOPE_LAYOUT = layout(pa.schema([pa.field(schema.ENVELOPE, pa.binary())]))
-
-
-class Region(NamedTuple):
-    """Bytes of one message with their own checksum; ``start`` counts from the start of the message."""
-
-    name: str
-    start: int
-    length: int
-    crc32c: int
 
 
 class SegmentReader:
@@ -97,7 +88,7 @@ class SegmentReader:
         """
         entry = self._index.entry(batch)
         names = [schema.VALUE] if self._envelope else list(self._index.columns)
-        return self._verified(batch, entry, regions_of(entry, names))
+        return self._verified(batch, select_regions(entry, names))
 
     def check_file(self) -> None:
         """Check the parts outside record batches against the index: the file's length, schema and footer.
@@ -105,9 +96,8 @@ class SegmentReader:
         Raises CorruptRecordError.
         """
         summary = self._index.summary
-        header = self._verified_part("schema", 0, summary.header_length, summary.header_crc32c)
-        length = summary.log_length - summary.footer_position
-        footer = self._verified_part("footer", summary.footer_position, length, summary.footer_crc32c)
+        (header,) = self._verified(None, [summary.header])
+        (footer,) = self._verified(None, [summary.footer])
         if self._read_at(summary.log_length, 1).size:
             self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
         try:
@@ -119,7 +109,7 @@ class SegmentReader:
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
         names = [schema.VALUE] if self._envelope else [column.name for column in wanted]
-        metadata, *sections = self._verified(batch, entry, regions_of(entry, names))
+        metadata, *sections = self._verified(batch, select_regions(entry, names))
         try:
             message = parse_record_batch(metadata)
             if message.body_length != entry.length - entry.metadata_length:
@@ -162,46 +152,37 @@ class SegmentReader:
         self, envelope: Message, body: pa.Buffer, entry: BatchEntry, wanted: Sequence[ColumnLayout]
     ) -> dict[str, pa.Array]:
         """Decompress the message inside an envelope; its size is bounded by the index, which is bounded by limits."""
-        section_bounds(envelope, _ENVELOPE_LAYOUT)
-        if envelope.rows != 1:
-            raise ValueError(f"an envelope of {envelope.rows} rows")
-        value = decode_column(envelope, _ENVELOPE_LAYOUT[0], body, 0, codecs.NONE, 0)[0].as_buffer()
-        data = codecs.decompress(self._index.codec, value, entry.decoded_length)
-        length = prefix(data)
-        message = parse_record_batch(data.slice(0, length))
-        if length + message.body_length != data.size:
-            raise ValueError(f"it holds a message of {length + message.body_length} bytes, the index says {data.size}")
+        message, inner, size = open_envelope(
+            envelope, body, lambda data: codecs.decompress(self._index.codec, data, entry.decoded_length)
+        )
+        length = size - inner.size + message.body_length
+        if length != size:
+            raise ValueError(f"it holds a message of {length} bytes, the index says {size}")
         bounds = section_bounds(message, self._layout)
         located = {
-            name: (data.slice(length + start, end - start), start)
+            name: (inner.slice(start, end - start), start)
             for name, (start, end) in zip(self._index.columns, itertools.pairwise(bounds), strict=True)
         }
         return self._decode(message, wanted, located, entry, codecs.NONE)
 
-    def _verified(self, batch: int, entry: BatchEntry, regions: Sequence[Region]) -> list[pa.Buffer]:
+    def _verified(self, batch: int | None, regions: Sequence[Region]) -> list[pa.Buffer]:
         """Return the verified bytes of each region; adjacent regions are read together."""
         parts: list[pa.Buffer] = []
         for run in _runs(regions):
-            start, length = run[0].start, run[-1].start + run[-1].length - run[0].start
-            data = self._read_at(entry.position + start, length)
+            start, length = run[0].position, run[-1].position + run[-1].length - run[0].position
+            data = self._read_at(start, length)
             if data.size != length:
-                self._cut_short(batch, entry.position + start, length, data.size)
+                what = f"it is cut short: {length} bytes were expected at position {start}, {data.size} are there"
+                self._corrupt(batch, what, position=start)
             for region in run:
-                part = data.slice(region.start - start, region.length)
+                _, name, position, size, expected = region
+                part = data.slice(position - start, size)
                 actual = crc32c(part)
-                if actual != region.crc32c:
-                    self._wrong_sum(batch, region.name, entry.position + region.start, region.crc32c, actual)
+                if actual != expected:
+                    what = f"the checksum of its {name} is {actual:#010x}, the index says {expected:#010x}"
+                    self._corrupt(batch, what, position=position, expected=expected, actual=actual)
                 parts.append(part)
         return parts
-
-    def _verified_part(self, name: str, position: int, length: int, expected: int) -> pa.Buffer:
-        data = self._read_at(position, length)
-        if data.size != length:
-            self._cut_short(None, position, length, data.size)
-        actual = crc32c(data)
-        if actual != expected:
-            self._wrong_sum(None, name, position, expected, actual)
-        return data
 
     def _header_fault(self, header: pa.Buffer) -> str | None:
         if header.slice(0, len(MAGIC)).to_pybytes() != MAGIC:
@@ -225,14 +206,6 @@ class SegmentReader:
                 return f"its footer has a record batch at {block}, the index at {indexed}"
         return None
 
-    def _cut_short(self, batch: int | None, position: int, length: int, found: int) -> NoReturn:
-        what = f"it is cut short: {length} bytes were expected at position {position}, {found} are there"
-        self._corrupt(batch, what, position=position)
-
-    def _wrong_sum(self, batch: int | None, name: str, position: int, expected: int, actual: int) -> NoReturn:
-        what = f"the checksum of its {name} is {actual:#010x}, the index says {expected:#010x}"
-        self._corrupt(batch, what, position=position, expected=expected, actual=actual)
-
     def _corrupt(
         self,
         batch: int | None,
@@ -253,6 +226,24 @@ class SegmentReader:
         )
 
 
+class OpenMessage(NamedTuple):
+    """A message with records, its body, and the size of both in bytes once decompressed."""
+
+    message: Message
+    body: pa.Buffer
+    size: int
+
+
+def open_envelope(envelope: Message, body: pa.Buffer, decompress: Callable[[pa.Buffer], pa.Buffer]) -> OpenMessage:
+    """Decompress and parse the message inside an envelope. Raises ValueError, or the errors of ``decompress``."""
+    section_bounds(envelope, _ENVELOPE_LAYOUT)
+    if envelope.rows != 1:
+        raise ValueError(f"an envelope of {envelope.rows} rows")
+    data = decompress(decode_column(envelope, _ENVELOPE_LAYOUT[0], body, 0, codecs.NONE, 0)[0].as_buffer())
+    length = prefix(data)
+    return OpenMessage(parse_record_batch(data.slice(0, length)), data.slice(length), data.size)
+
+
 def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
     """Return the first row whose timestamp is ``timestamp_us`` (us since 1970) or later; None if there is none.
 
@@ -265,22 +256,16 @@ def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
     return None if row < 0 else int(row)
 
 
-def regions_of(entry: BatchEntry, names: Sequence[str]) -> list[Region]:
+def select_regions(entry: BatchEntry, names: Sequence[str]) -> list[Region]:
     """Return the regions of the metadata and of the named columns of a message."""
-    regions = [Region("metadata", 0, entry.metadata_length, entry.metadata_crc32c)]
-    start = entry.metadata_length
-    for name in schema.STORED_COLUMNS:
-        length, crc = entry.section(name)
-        if name in names:
-            regions.append(Region(name, start, length, crc))
-        start += length
-    return regions
+    wanted = {"metadata", *names}
+    return [region for region in entry.regions() if region.name in wanted]
 
 
 def _runs(regions: Sequence[Region]) -> list[list[Region]]:
     runs: list[list[Region]] = []
     for region in regions:
-        if runs and runs[-1][-1].start + runs[-1][-1].length == region.start:
+        if runs and runs[-1][-1].position + runs[-1][-1].length == region.position:
             runs[-1].append(region)
         else:
             runs.append([region])

@@ -21,7 +21,7 @@ from sparklog.errors import InvalidRecordError, InvalidRequestError, RecordListT
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decompressed_size, layout, offsets_rise, section_bounds
-from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
+from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
 from sparklog.format.message import (
     END_OF_STREAM,
     MAGIC_LENGTH,
@@ -43,9 +43,6 @@ _SMALL = 4096
 
 Piece = Any
 """A write of Arrow's writer: bytes, or a ``pa.Buffer`` that is not copied."""
-
-
-_SectionFields = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class Sink(Protocol):
@@ -84,7 +81,6 @@ class SegmentWriter:
         self._file_schema = schema.file_schema(codec, has_key, has_headers, has_offsets)
         self._has_key, self._has_headers, self._has_offsets = has_key, has_headers, has_offsets
         self._columns = layout(self._file_schema)
-        self._find_slots = _find_slots(self._schema.names, codec)
         self._pieces = _Pieces()
         self._arrow = self._open_arrow()
         self._header_length = 0
@@ -109,7 +105,7 @@ class SegmentWriter:
         self._check_room(batch)
         decoded_length = self._encode(batch)
         pieces = self._take()
-        entry = self._measure(batch, pieces, decoded_length, (producer_id, producer_epoch, base_sequence))
+        entry = self._measure(batch, pieces, decoded_length, BatchProducer(producer_id, producer_epoch, base_sequence))
         self._forward(pieces)
         self.entries.append(entry)
         self.rows += entry.count
@@ -205,7 +201,7 @@ class SegmentWriter:
         return int(message.size)
 
     def _measure(
-        self, batch: pa.RecordBatch, pieces: Sequence[Piece], decoded_length: int, producer: tuple[int, int, int]
+        self, batch: pa.RecordBatch, pieces: Sequence[Piece], decoded_length: int, producer: BatchProducer
     ) -> BatchEntry:
         metadata, body = _split_message(pieces)
         message = parse_record_batch(metadata)
@@ -213,32 +209,9 @@ class SegmentWriter:
         decoded_length = decoded_length or len(metadata) + _decoded_body(message, body)
         if max(length, decoded_length) > MAX_MESSAGE_BYTES:
             raise RecordListTooLargeError(f"a record batch takes {length} bytes: write fewer records at a time")
-        earliest, latest = (bound.value for bound in pc.min_max(batch.column(schema.TIMESTAMP)).values())
-        return BatchEntry(
-            self.rows,
-            self.bytes_written,
-            earliest,
-            latest,
-            producer[0],
-            batch.num_rows,
-            length,
-            decoded_length,
-            len(metadata),
-            crc32c(metadata),
-            *self._section_fields(_section_sums(body, section_bounds(message, self._columns))),
-            batch.column(schema.KEY).null_count if self._has_key else batch.num_rows,
-            batch.column(schema.VALUE).null_count,
-            producer[2],
-            producer[1],
-            self._codec_number,
-            0,
-            batch.column(schema.OFFSET)[0].as_py() if self._has_offsets else 0,
-        )
-
-    def _section_fields(self, sums: Sequence[tuple[int, int]]) -> _SectionFields:
-        """Return length and sum of the section in each of an entry's five slots, zeros for columns not in the file."""
-        key, value, timestamp, headers, offset = [sums[at] if at is not None else (0, 0) for at in self._find_slots]
-        return (*key, *value, *timestamp, *headers, *offset)
+        sections = _section_sums(body, section_bounds(message, self._columns))
+        start = (self.rows, self.bytes_written)
+        return describe_batch(batch, start, metadata, decoded_length, sections, self._codec, producer)
 
     def _forward(self, pieces: Sequence[Piece]) -> None:
         small: list[bytes] = []
@@ -280,6 +253,51 @@ class _Pieces:
         """Nothing to do: the caller's sink is closed by its owner."""
 
 
+def describe_batch(
+    batch: pa.RecordBatch,
+    start: tuple[int, int],
+    metadata: Piece,
+    decoded_length: int,
+    sections: Sequence[tuple[int, int]],
+    codec: str,
+    producer: BatchProducer,
+) -> BatchEntry:
+    """Return the entry of a record batch whose message begins at ``start``: a row and a position.
+
+    ``metadata`` is that of the message, ``sections`` has length and sum of the section of each column in the message.
+    """
+    first_row, position = start
+    names = batch.schema.names
+    stored = [schema.VALUE] if codecs.is_envelope(codec) else names
+    sums: dict[str, tuple[int, int]] = dict(zip(stored, sections, strict=True))
+    key, value, timestamp, headers, offset = (sums.get(name, (0, 0)) for name in schema.STORED_COLUMNS)
+    earliest, latest = (bound.value for bound in pc.min_max(batch.column(schema.TIMESTAMP)).values())
+    return BatchEntry(
+        first_row,
+        position,
+        earliest,
+        latest,
+        producer.producer_id,
+        batch.num_rows,
+        len(metadata) + sum(length for length, _ in sections),
+        decoded_length,
+        len(metadata),
+        crc32c(metadata),
+        *key,
+        *value,
+        *timestamp,
+        *headers,
+        *offset,
+        batch.column(schema.KEY).null_count if schema.KEY in names else batch.num_rows,
+        batch.column(schema.VALUE).null_count,
+        producer.base_sequence,
+        producer.producer_epoch,
+        codecs.codec_number(codec),
+        0,
+        batch.column(schema.OFFSET)[0].as_py() if schema.OFFSET in names else 0,
+    )
+
+
 def check_batch(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the file's schema. Raises InvalidRecordError if its columns do not match."""
     if not batch.schema.equals(expected):
@@ -316,13 +334,6 @@ def _check_headers(headers: pa.Array) -> None:
         items.field("key").validate(full=True)  # Spark's strings may hold any bytes, and a reader refuses them
     except pa.ArrowInvalid as error:
         raise InvalidRecordError(f"a header's key is not UTF-8 text: {error}") from error
-
-
-def _find_slots(columns: Sequence[str], codec: str) -> list[int | None]:
-    """Return for each column of an entry the number of its section in the file, None if the file lacks it."""
-    if codecs.is_envelope(codec):
-        columns = [schema.VALUE]
-    return [columns.index(name) if name in columns else None for name in schema.STORED_COLUMNS]
 
 
 def _envelope(compressed: pa.Buffer, file_schema: pa.Schema) -> pa.RecordBatch:

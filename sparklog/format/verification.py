@@ -18,7 +18,7 @@ import pyarrow as pa
 from sparklog.errors import SparklogError
 from sparklog.format import codecs
 from sparklog.format.checksum import combine, crc32c
-from sparklog.format.index import BatchEntry, Index
+from sparklog.format.index import BatchEntry, Index, Region
 from sparklog.format.message import parse_record_batch
 from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import ReadAt
@@ -26,19 +26,7 @@ from sparklog.format.segment_reader import ReadAt
 READ_BYTES = 1024 * 1024
 """bytes of one read: as fast as any other size from the page cache of a local disk, and fits the processor's cache."""
 
-_SECTIONS_AT = BatchEntry._fields.index("key_length")
-_SECTIONS = 5
 _NOTHING = pa.py_buffer(b"")
-
-
-class Region(NamedTuple):
-    """Adjacent bytes with one checksum. ``batch`` is -1 outside record batches; ``name`` is for messages."""
-
-    batch: int
-    name: str
-    position: int
-    length: int
-    crc32c: int
 
 
 class Damage(NamedTuple):
@@ -65,25 +53,11 @@ class Verification(NamedTuple):
 
 
 def regions(index: Index) -> Iterator[Region]:
-    """Yield all regions of a ``.log``, in order: its header, the parts of every message, its footer."""
-    summary = index.summary
-    yield Region(-1, "schema", 0, summary.header_length, summary.header_crc32c)
+    """Yield all regions of a ``.log``, in order: its header, the parts of every message that has them, its footer."""
+    yield index.summary.header
     for number, entry in enumerate(index.entries):
-        yield from message_regions(number, entry)
-    length = summary.log_length - summary.footer_position
-    yield Region(-1, "footer", summary.footer_position, length, summary.footer_crc32c)
-
-
-def message_regions(number: int, entry: BatchEntry) -> Iterator[Region]:
-    """Yield the metadata of one message, and the non-empty sections of its columns."""
-    yield Region(number, "metadata", entry.position, entry.metadata_length, entry.metadata_crc32c)
-    position = entry.position + entry.metadata_length
-    for at in range(_SECTIONS_AT, _SECTIONS_AT + 2 * _SECTIONS, 2):
-        length, crc = entry[at], entry[at + 1]
-        if length:
-            name = BatchEntry._fields[at].removesuffix("_length")
-            yield Region(number, name, position, length, crc)
-            position += length
+        yield from (region for region in entry.regions(number) if region.length)
+    yield index.summary.footer
 
 
 def verify(read_at: ReadAt, index: Index, path: str) -> Verification:

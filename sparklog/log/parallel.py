@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 PARALLEL_REQUESTS = 16
 """requests in parallel."""
 
+First = TypeVar("First")
+Second = TypeVar("Second")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -32,3 +34,10 @@ def map_parallel(
                 break
         rest = [function(item) for item in arguments[len(futures) :]]
         return [future.result() for future in futures] + rest
+
+
+def call_both(first: Callable[[], First], second: Callable[[], Second], at_a_time: int) -> tuple[First, Second]:
+    """Return the results of two calls; as ``map_parallel``."""
+    calls: list[Callable[[], Any]] = [first, second]
+    first_result, second_result = map_parallel(lambda call: call(), calls, at_a_time)
+    return first_result, second_result

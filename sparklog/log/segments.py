@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, islice, starmap, takewhile
-from typing import Any, Protocol, overload
+from typing import Any, TypeAlias, overload
 
 import msgspec
 import pyarrow as pa
@@ -39,18 +39,6 @@ DEFAULTS: dict[str, object] = {
 
 
 _MAX_BLOCK_ROWS = 4096
-
-
-class _Run(Protocol):
-    """The segments of one partition in one part."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Segment]: ...
-    def segment(self, index: int) -> Segment: ...
-    def end_offset(self, index: int) -> int: ...
-    def running_max_timestamp(self, index: int) -> int: ...
-    def rows(self, first: int, last: int) -> _Run: ...
-    def table(self) -> pa.RecordBatch: ...
 
 
 class _TableRun:
@@ -121,6 +109,10 @@ class _ListRun:
         if self._running_max is None:
             self._running_max = list(accumulate((s.max_timestamp_us for s in self._segments), max))
         return self._running_max[index]
+
+
+_Run: TypeAlias = _TableRun | _ListRun
+"""The segments of one partition in one part."""
 
 
 class PartitionSegments(Sequence[Segment]):
@@ -281,8 +273,7 @@ class TopicSegments:
     def table(self) -> pa.RecordBatch:
         """Return all segments as one part of a checkpoint."""
         tables = [table for number in range(len(self.topic.partitions)) for table in self.partition(number).tables()]
-        batches = pa.Table.from_batches(tables, schema=SCHEMA).combine_chunks().to_batches()
-        return batches[0] if batches else to_part([])
+        return pa.concat_batches([to_part([]), *tables])
 
 
 def _replace_in_runs(runs: Sequence[_Run], event: SegmentsReplaced) -> list[_Run]:
@@ -323,6 +314,4 @@ def part_up_to(part: pa.RecordBatch, version: int) -> pa.RecordBatch:
 
 def merge_parts(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Merge several parts of a topic into one."""
-    table = pa.Table.from_batches(parts, schema=SCHEMA)
-    ordered = table.sort_by([("partition", "ascending"), ("base_offset", "ascending")])
-    return ordered.combine_chunks().to_batches()[0] if ordered.num_rows else to_part([])
+    return pa.concat_batches(parts).sort_by([("partition", "ascending"), ("base_offset", "ascending")])

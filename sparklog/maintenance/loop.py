@@ -178,10 +178,7 @@ class Loop:
             return 60.0
 
     def _run(self, step: Step, previous: Sequence[str] | None = None) -> Report:
-        """Run a step and print its report; with ``previous``, the remarks of its last run, only the lines that are new.
-
-        Returns the report.
-        """
+        """Run a step, print its report (with ``previous``, the remarks of its last run, only new lines), return it."""
         report = Report(step.name)
         started = self._clock.monotonic()
         try:

@@ -40,7 +40,6 @@ from sparklog.maintenance.replicas.mirror import mirror_cluster
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import Check, TaskRunner
 from sparklog.maintenance.segments.compact import compact
-from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.groups import expire_offsets
@@ -155,7 +154,15 @@ def _run_replication(context: MaintenanceContext, report: Report) -> None:
 def _run_rewrites(name: str, context: MaintenanceContext, report: Report) -> None:
     def work(names: list[str]) -> None:
         job = {"roll": roll, "compaction": compact}[name]
-        _add_counts(report, job(context.coordinator, context.runner(name), names))
+        counts = job(context.coordinator, context.runner(name), names)
+        report.count(
+            files_rewritten=counts.files_in,
+            into_files=counts.files_out,
+            records_removed=counts.records_removed,
+            bytes_read=counts.bytes_in,
+            bytes_written=counts.bytes_out,
+        )
+        report.notes += counts.left_out
 
     _run_by_topic(context, report, work)
 
@@ -174,17 +181,6 @@ def _run_deletion(context: MaintenanceContext, report: Report) -> None:
             f"files of {done.listings_held_by_readers} commits are kept: readers still hold leases on them"
         )
     report.problems += done.problems
-
-
-def _add_counts(report: Report, counts: Counts) -> None:
-    report.count(
-        files_rewritten=counts.files_in,
-        into_files=counts.files_out,
-        records_removed=counts.records_removed,
-        bytes_read=counts.bytes_in,
-        bytes_written=counts.bytes_out,
-    )
-    report.notes += counts.left_out
 
 
 def _run_cleanup(context: MaintenanceContext, report: Report) -> None:

@@ -16,7 +16,7 @@ Not for: what a commit may contain (``commits``).
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -56,7 +56,7 @@ def encode_to_store(commit: Commit, max_inline_actions: int = limits.MAX_INLINE_
     reader would accept: once stored it could not be corrected, and the cluster could no longer be opened.
     """
     if len(commit.actions) <= max_inline_actions:
-        data = _encode_readable(commit)
+        data = _encode_readable(commit, _DECODER, limits.MAX_COMMIT_BYTES, commit.version)
         if len(data) <= limits.MAX_INLINE_ACTIONS_BYTES:
             return EncodedCommit(*_sign(data))
     actions = _encode_actions(commit)
@@ -66,17 +66,13 @@ def encode_to_store(commit: Commit, max_inline_actions: int = limits.MAX_INLINE_
         sha256=hashlib.sha256(actions).hexdigest(),
         count=len(commit.actions),
     )
-    data = _encode_readable(msgspec.structs.replace(commit, actions=[], spilled=spilled))
+    header = msgspec.structs.replace(commit, actions=[], spilled=spilled)
+    data = _encode_readable(header, _DECODER, limits.MAX_COMMIT_BYTES, commit.version)
     return EncodedCommit(*_sign(data), actions)
 
 
 def _encode_actions(commit: Commit) -> bytes:
-    try:
-        data = _ENCODER.encode(commit.actions)
-        if len(data) <= limits.MAX_SPILLED_ACTIONS_BYTES:
-            _ACTIONS_DECODER.decode(data)
-    except _UNREADABLE as error:
-        raise _unreadable(commit, error) from error
+    data = _encode_readable(commit.actions, _ACTIONS_DECODER, limits.MAX_SPILLED_ACTIONS_BYTES, commit.version)
     if len(data) > limits.MAX_SPILLED_ACTIONS_BYTES:
         raise RecordListTooLargeError(
             f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, above the limit of "
@@ -113,25 +109,18 @@ def _sign(data: bytes) -> tuple[bytes, str]:
     return body + _DIGEST_FIELD + digest.encode() + b'"}\n', digest
 
 
-def _encode_readable(commit: Commit) -> bytes:
-    """Encode a commit as JSON that decodes. Only the decoder validates fields, so every commit to be stored is decoded
-    first."""
+def _encode_readable(content: object, decoder: msgspec.json.Decoder[Any], limit: int, version: int) -> bytes:
+    """Encode (a part of) a commit as JSON that decodes. Only the decoder validates fields, so what is to be stored is
+    decoded first; over the limit it is not stored."""
     try:
-        data = _ENCODER.encode(commit)
-        if len(data) <= limits.MAX_COMMIT_BYTES:
-            _DECODER.decode(data)
-    except _UNREADABLE as error:
-        raise _unreadable(commit, error) from error
+        data = _ENCODER.encode(content)
+        if len(data) <= limit:
+            decoder.decode(data)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequestError(
+            f"commit {version} would not be readable: {error}; nothing was written, correct the request"
+        ) from error
     return data
-
-
-_UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
-
-
-def _unreadable(commit: Commit, error: Exception) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"commit {commit.version} would not be readable: {error}; nothing was written, correct the request"
-    )
 
 
 def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:

@@ -84,6 +84,19 @@ class _Action(_Struct, frozen=True, tag_field="action"):
     """One change; the ``action`` field says which."""
 
 
+class _TopicAction(_Action, frozen=True, kw_only=True):
+    """A change of one topic. The id tells it from an earlier or later topic of the same name."""
+
+    topic: TopicName
+    topic_id: Name
+
+
+class PartitionAction(_TopicAction, frozen=True, kw_only=True):
+    """A change of one partition."""
+
+    partition: Partition
+
+
 class RegisterBroker(_Action, tag="register_broker", frozen=True, kw_only=True):
     """A storage location is registered; ``url`` of broker 0 is empty: the root itself, wherever it is mounted."""
 
@@ -118,16 +131,13 @@ class ElectController(_Action, tag="elect_controller", frozen=True, kw_only=True
     controller_epoch: LeaderEpoch
 
 
-class ChangePartition(_Action, tag="change_partition", frozen=True, kw_only=True):
+class ChangePartition(PartitionAction, tag="change_partition", frozen=True, kw_only=True):
     """Leader, in-sync replicas or replicas of a partition change; lists are complete, ``leader`` -1 means none.
 
     ``adding`` and ``removing`` are the replicas that a reassignment in progress adds and removes; meanwhile
     ``replicas`` contains both.
     """
 
-    topic: TopicName
-    topic_id: Name
-    partition: Partition
     leader: IntOrNone
     leader_epoch: LeaderEpoch
     isr: Brokers
@@ -136,28 +146,21 @@ class ChangePartition(_Action, tag="change_partition", frozen=True, kw_only=True
     removing: Brokers = []
 
 
-class CreateTopic(_Action, tag="create_topic", frozen=True, kw_only=True):
+class CreateTopic(_TopicAction, tag="create_topic", frozen=True, kw_only=True):
     """A topic with one replica list per partition; the first replica is the preferred leader."""
 
-    topic: TopicName
-    topic_id: Name
     replicas: Assignment
     configs: Configs = {}
 
 
-class CreatePartitions(_Action, tag="create_partitions", frozen=True, kw_only=True):
+class CreatePartitions(_TopicAction, tag="create_partitions", frozen=True, kw_only=True):
     """Partitions added after the existing ones."""
 
-    topic: TopicName
-    topic_id: Name
     replicas: Assignment
 
 
-class DeleteTopic(_Action, tag="delete_topic", frozen=True, kw_only=True):
+class DeleteTopic(_TopicAction, tag="delete_topic", frozen=True, kw_only=True):
     """A topic and all its records leave the log; its files become orphans."""
-
-    topic: TopicName
-    topic_id: Name
 
 
 class AlterConfig(_Action, tag="alter_config", frozen=True, kw_only=True):
@@ -168,16 +171,13 @@ class AlterConfig(_Action, tag="alter_config", frozen=True, kw_only=True):
     delete: ConfigNames = []
 
 
-class Append(_Action, tag="append", frozen=True, kw_only=True):
+class Append(PartitionAction, tag="append", frozen=True, kw_only=True):
     """Records ``[base_offset, base_offset + run.records)`` of one partition.
 
     With ``log_append_time`` the commit's timestamp is every record's timestamp. The producer fields are Kafka's;
     -1 where the producer is not idempotent. ``base_sequence`` counts records, and wraps after 2^31 - 1.
     """
 
-    topic: TopicName
-    topic_id: Name
-    partition: Partition
     base_offset: LogOffset
     leader_epoch: LeaderEpoch = 0
     run: Run
@@ -213,16 +213,13 @@ class RemovedSegments(_Struct, frozen=True, kw_only=True):
     checksum: Hex32
 
 
-class ReplaceSegments(_Action, tag="replace_segments", frozen=True, kw_only=True):
+class ReplaceSegments(PartitionAction, tag="replace_segments", frozen=True, kw_only=True):
     """The segments of offsets ``[start_offset, end_offset)`` of a partition are replaced.
 
     Offsets of records never change; records that ``added`` does not contain are removed. Both offsets are boundaries of
     live segments. ``cleaned_offset`` is the end of the compacted part of the log, -1 if that does not change.
     """
 
-    topic: TopicName
-    topic_id: Name
-    partition: Partition
     start_offset: LogOffset
     end_offset: LogOffset
     removed: RemovedSegments
@@ -230,25 +227,19 @@ class ReplaceSegments(_Action, tag="replace_segments", frozen=True, kw_only=True
     cleaned_offset: LogOffsetOrNone = -1
 
 
-class DeleteSegments(_Action, tag="delete_segments", frozen=True, kw_only=True):
+class DeleteSegments(PartitionAction, tag="delete_segments", frozen=True, kw_only=True):
     """The oldest segments of a partition, all that end at or before ``end_offset``, leave the log.
 
     The log then starts at ``end_offset``, or at its previous start if that is later.
     """
 
-    topic: TopicName
-    topic_id: Name
-    partition: Partition
     end_offset: LogOffset
     removed: RemovedSegments
 
 
-class DeleteRecords(_Action, tag="delete_records", frozen=True, kw_only=True):
+class DeleteRecords(PartitionAction, tag="delete_records", frozen=True, kw_only=True):
     """The log of a partition now starts at ``log_start_offset``; segments below it are removed later."""
 
-    topic: TopicName
-    topic_id: Name
-    partition: Partition
     log_start_offset: Offset
 
 
@@ -330,12 +321,9 @@ class ForgetProducers(_Action, tag="forget_producers", frozen=True, kw_only=True
     producers: list[ProducerId]
 
 
-class ForgetPartitionProducers(_Action, tag="forget_partition_producers", frozen=True, kw_only=True):
+class ForgetPartitionProducers(PartitionAction, tag="forget_partition_producers", frozen=True, kw_only=True):
     """A partition forgets the appends of these producers: a repeated one would be stored twice."""
 
-    topic: TopicName
-    topic_id: Name
-    partition: Partition
     producers: list[ProducerId]
 
 
@@ -345,12 +333,17 @@ class ForgetApplications(_Action, tag="forget_applications", frozen=True, kw_onl
     applications: list[Name]
 
 
-class CommittedOffset(_Struct, frozen=True, kw_only=True):
-    """A group's position in one partition: the next offset to read."""
+class GroupPartition(_Struct, frozen=True, kw_only=True):
+    """A partition of which a group has an offset."""
 
     topic: TopicName
     topic_id: Name
     partition: Partition
+
+
+class CommittedOffset(GroupPartition, frozen=True, kw_only=True):
+    """A group's position in one partition: the next offset to read."""
+
     offset: Offset
     leader_epoch: IntOrNone = -1
     metadata: Text = ""
@@ -400,14 +393,6 @@ class DeleteGroup(_Action, tag="delete_group", frozen=True, kw_only=True):
     """A group without members is deleted with its offsets."""
 
     group: Group
-
-
-class GroupPartition(_Struct, frozen=True, kw_only=True):
-    """A partition of which a group has an offset."""
-
-    topic: TopicName
-    topic_id: Name
-    partition: Partition
 
 
 class DeleteOffsets(_Action, tag="delete_offsets", frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from immutables import Map
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import indexes, levels, log_time, partition_fold, segment_checksum
@@ -44,6 +44,7 @@ from sparklog.protocol.commits import (
     JoinGroup,
     LeaveGroup,
     MoveCluster,
+    PartitionAction,
     RegisterBroker,
     RemoveFiles,
     ReplaceSegments,
@@ -66,8 +67,6 @@ from sparklog.protocol.state import (
     TopicState,
     offset_key,
 )
-
-_OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition | ForgetPartitionProducers
 
 Entry = tuple[Any, ...]
 """Identifies an entry of the state, which checkpoints store individually, by its kind and key; all other fields of the
@@ -288,21 +287,16 @@ class Draft:
         )
         self._put("topics", action.topic, created)
         self._indexes = indexes.with_topic(self._indexes, action.topic)
-        self._add_partitions(action.topic, action.topic_id, action.replicas)
+        self._create_partitions(action)
 
-    def _add_partitions(self, topic: str, topic_id: str, replicas: list[list[int]]) -> None:
-        partitions = self._partition_list(topic, topic_id)
-        for brokers in replicas:
-            self._put_partition(topic, len(partitions), self._new_partition(brokers))
-        self._rebalance_subscribers(topic)
-
-    def _new_partition(self, replicas: list[int]) -> PartitionState:
-        if not replicas:
-            raise self._refuse("a partition has no replica")
-        return PartitionState(replicas=tuple(replicas), isr=tuple(replicas), leader=replicas[0])
-
-    def _create_partitions(self, action: CreatePartitions) -> None:
-        self._add_partitions(action.topic, action.topic_id, action.replicas)
+    def _create_partitions(self, action: CreateTopic | CreatePartitions) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        for replicas in map(tuple, action.replicas):
+            if not replicas:
+                raise self._refuse("a partition has no replica")
+            created = PartitionState(replicas=replicas, isr=replicas, leader=replicas[0])
+            self._put_partition(action.topic, len(partitions), created)
+        self._rebalance_subscribers(action.topic)
 
     def _delete_topic(self, action: DeleteTopic) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
@@ -313,7 +307,7 @@ class Draft:
         del self._partitions[action.topic]
         self._drop("topics", action.topic)
         self._indexes = indexes.without_topic(self._indexes, action.topic)
-        self._checksum = segment_checksum.subtract(self._checksum, topic_sum)
+        self._checksum = segment_checksum.add(self._checksum, -topic_sum)
         self._forget_offsets_of(action.topic_id, len(partitions))
         self._rebalance_subscribers(action.topic)
 
@@ -336,25 +330,23 @@ class Draft:
                 f"and the log ends at {partition.log_end_offset}"
             )
         added = segment_checksum.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
-        self._update_checksums(action.topic, added, segment_checksum.EMPTY)
+        self._change_checksums(action.topic, added)
         self._put_partition(
             action.topic, action.partition, partition_fold.apply_append(partition, action, self.timestamp_ms)
         )
         if action.producer_id >= 0:
             self.touched.add(("partition_producers", action.topic, action.partition, action.producer_id))
 
-    def _partition_of(self, action: _OfPartition) -> PartitionState:
+    def _partition_of(self, action: PartitionAction) -> PartitionState:
         partitions = self._partition_list(action.topic, action.topic_id)
         if action.partition >= len(partitions):
             raise self._refuse(f"it changes {action.topic}-{action.partition}, which does not exist")
         return partitions[action.partition]
 
-    def _update_checksums(self, topic: str, added: int, removed: int) -> None:
-        """Update the checksums for segments with these hashes that were added and removed."""
-        self._checksum = segment_checksum.subtract(segment_checksum.add(self._checksum, added), removed)
-        self._topic_sums[topic] = segment_checksum.subtract(
-            segment_checksum.add(self._topic_sums[topic], added), removed
-        )
+    def _change_checksums(self, topic: str, change: int) -> None:
+        """Change the checksums by the hashes of added segments, less those of removed ones."""
+        self._checksum = segment_checksum.add(self._checksum, change)
+        self._topic_sums[topic] = segment_checksum.add(self._topic_sums[topic], change)
 
     def _replace_segments(self, action: ReplaceSegments) -> None:
         partition = self._partition_of(action)
@@ -362,9 +354,7 @@ class Draft:
         if problem:
             raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {problem}")
         hashes = [segment_checksum.replacement_hash(action.topic_id, action.partition, added) for added in action.added]
-        self._update_checksums(
-            action.topic, segment_checksum.total(hashes), segment_checksum.from_text(action.removed.checksum)
-        )
+        self._change_checksums(action.topic, sum(hashes) - segment_checksum.from_text(action.removed.checksum))
         replaced = partition_fold.apply_replacement(partition, action, self.base.version + 1)
         self._put_partition(action.topic, action.partition, replaced)
 
@@ -373,9 +363,7 @@ class Draft:
         problem = partition_fold.deletion_problem(partition, action)
         if problem:
             raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {problem}")
-        self._update_checksums(
-            action.topic, segment_checksum.EMPTY, segment_checksum.from_text(action.removed.checksum)
-        )
+        self._change_checksums(action.topic, -segment_checksum.from_text(action.removed.checksum))
         deleted = partition_fold.apply_deletion(partition, action, self.base.version + 1)
         self._put_partition(action.topic, action.partition, deleted)
 
@@ -498,15 +486,7 @@ class Draft:
     def _commit_offsets(self, action: CommitOffsets) -> None:
         group: GroupState = self._field("groups").get(action.group) or GroupState()
         for item in action.offsets:
-            offset = GroupOffset(
-                topic=item.topic,
-                topic_id=item.topic_id,
-                partition=item.partition,
-                offset=item.offset,
-                leader_epoch=item.leader_epoch,
-                metadata=item.metadata,
-                timestamp_ms=self.timestamp_ms,
-            )
+            offset = GroupOffset(**asdict(item), timestamp_ms=self.timestamp_ms)
             group = self._put_offset(action.group, group, offset_key(item.topic_id, item.partition), offset)
         self._change_group(action.group, group)
 

@@ -47,13 +47,8 @@ def total(hashes: Iterable[int]) -> int:
 
 
 def add(checksum: int, other: int) -> int:
-    """Return the checksum of both sets together."""
+    """Return the checksum of both sets together; with ``-other`` that of the first set without the second."""
     return (checksum + other) % _MODULUS
-
-
-def subtract(checksum: int, other: int) -> int:
-    """Return the checksum of the first set without the second."""
-    return (checksum - other) % _MODULUS
 
 
 def to_text(checksum: int) -> str:

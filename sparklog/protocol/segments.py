@@ -6,6 +6,7 @@ Rules: pure. Not for: loading lists of segments (``log.segments``).
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from sparklog.protocol.commits import Append, Commit, DeleteSegments, LiveSegment, ReplaceSegments
 from sparklog.protocol.file_names import index_path, is_history
@@ -65,25 +66,18 @@ class Segment(msgspec.Struct, frozen=True):
 
 def segment_of(append: Append, commit: Commit) -> Segment:
     """Return the segment that an append adds, with its commit's time if the topic has LogAppendTime."""
-    run = append.run
-    stamped = append.log_append_time
-    return Segment(
-        partition=append.partition,
+    added = LiveSegment(
         base_offset=append.base_offset,
-        end_offset=append.base_offset + run.records,
-        records=run.records,
-        path=run.path,
-        broker=run.broker,
-        first_batch=run.first_batch,
-        batches=run.batches,
-        first_row=run.first_row,
-        size_bytes=run.size_bytes,
-        min_timestamp_us=commit.timestamp * 1000 if stamped else run.min_timestamp_us,
-        max_timestamp_us=commit.timestamp * 1000 if stamped else run.max_timestamp_us,
-        append_time_ms=commit.timestamp if stamped else NO_APPEND_TIME,
+        end_offset=append.base_offset + append.run.records,
         leader_epoch=append.leader_epoch,
-        version=commit.version,
+        closed=False,
+        run=append.run,
     )
+    segment = replacement_of(append.partition, added, commit.version)
+    if not append.log_append_time:
+        return segment
+    stamp_us = commit.timestamp * 1000
+    return replace(segment, min_timestamp_us=stamp_us, max_timestamp_us=stamp_us, append_time_ms=commit.timestamp)
 
 
 class SegmentsReplaced(msgspec.Struct, frozen=True):

@@ -288,13 +288,21 @@ class State(_Frozen, frozen=True, kw_only=True):
         """Return all topics, sorted by name."""
         return [self.topics[name] for name in sorted(self.topics)]
 
+    def find_partition(self, topic: str, partition: int) -> PartitionState | None:
+        """Return the partition, None if there is none with this number in an existing topic."""
+        partitions = self.topics[topic].partitions if topic in self.topics else ()
+        return partitions[partition] if 0 <= partition < len(partitions) else None
+
     def partition(self, topic: str, partition: int) -> PartitionState:
         """Return the partition, or raise UnknownTopicOrPartitionError."""
         partitions = self.topic(topic).partitions
         if not 0 <= partition < len(partitions):
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}",
-                topic=topic,
-                partition=partition,
-            )
+            raise missing_partition(topic, partition, len(partitions))
         return partitions[partition]
+
+
+def missing_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
+    """Return the error for a partition that a topic of ``count`` partitions lacks."""
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}", topic=topic, partition=partition
+    )

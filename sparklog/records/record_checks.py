@@ -119,10 +119,10 @@ def too_large(
     )
 
 
-def check_request_size(size: int, rules: TopicRules) -> None:
+def check_request_size(size: int, rules: TopicRules, index: int | None = None) -> None:
     """Raise MessageSizeTooLargeError for a record of ``size`` bytes that is over ``max_request_size``."""
     if size > rules.max_request_size:
-        raise too_large(size, rules)
+        raise too_large(size, rules, index=index)
 
 
 def topic_limit_error(

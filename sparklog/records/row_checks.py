@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
-from sparklog.records.record_checks import check_timestamp, no_key, no_such_partition, too_large, topic_limit_error
+from sparklog.records.record_checks import (
+    check_request_size,
+    check_timestamp,
+    no_key,
+    no_such_partition,
+    topic_limit_error,
+)
 from sparklog.records.topic_rules import TopicRules
 
 
@@ -57,8 +63,7 @@ def _check_sizes(rows: pa.RecordBatch, rules: TopicRules) -> None:
 
 def _check_size(row: dict[str, Any], size: int, index: int, rules: TopicRules) -> None:
     """Check a row of ``size`` bytes as a record: it may be over the topic's limit only before it is compressed."""
-    if size > rules.max_request_size:
-        raise too_large(size, rules, index=index)
+    check_request_size(size, rules, index)
     headers = [(header["key"], header["value"]) for header in row.get(HEADERS) or ()]
     refusal = topic_limit_error(size, row.get(KEY), row.get(VALUE), headers, rules, index)
     if refusal is not None:

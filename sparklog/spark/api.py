@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ from sparklog.errors import InvalidOptionError
 from sparklog.spark.jobs.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.own_session import activate, register_source
-from sparklog.spark.source.filters import NEVER_NULL
+from sparklog.spark.source.filters import EPOCH, NEVER_NULL
 from sparklog.spark.source.rows import READ_TYPES
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.query_names import listen
@@ -38,8 +38,6 @@ Timestamp = datetime | int
 FRESH_COLUMN = "partition"
 """Never null, so the filter ``IS NOT NULL`` drops no row. Spark plans a read again for each query only if it has a
 filter to push down to the source; without one it keeps the plan of the first query for good."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def register(spark: SparkSession) -> None:
@@ -93,8 +91,8 @@ def read(
         ['key', 'value']
     """
     register_source(spark)
-    reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))
     chosen = {
+        **_storage(storage_options),
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
         "subscribePattern": subscribe_pattern,
         "assign": None if assign is None else json.dumps({topic: list(numbers) for topic, numbers in assign.items()}),
@@ -112,9 +110,8 @@ def read(
         "pushDownPredicate": push_down_predicate,
         "readerLeaseMs": reader_lease_ms,
     }
-    for name, value in chosen.items():
-        if value is not None:
-            reader = reader.option(name, value)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    reader = spark.read.format(SparklogDataSource.name()).options(**given)
     if columns is None:
         return reader.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
     fresh = next((name for name in columns if name in NEVER_NULL), FRESH_COLUMN)
@@ -157,6 +154,7 @@ def write(
     if not txn_app_id:
         warn_of_second_attempt(settings_of(df.sparkSession))
     chosen = {
+        **_storage(storage_options),
         "topic": topic,
         "partitioner": partitioner,
         "kafka.compression.type": compression,
@@ -166,11 +164,8 @@ def write(
         "txnVersion": txn_version,
         "onBatchMismatch": on_batch_mismatch,
     }
-    writer = df.write.format(SparklogDataSource.name()).mode("append").options(**_storage(storage_options))
-    for name, value in chosen.items():
-        if value is not None:
-            writer = writer.option(name, value)
-    writer.save(root)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    df.write.format(SparklogDataSource.name()).mode("append").options(**given).save(root)
 
 
 def _storage(options: Mapping[str, Any] | None) -> dict[str, str]:
@@ -207,7 +202,7 @@ def _milliseconds(time: Timestamp | None) -> int | None:
         return time
     if time.tzinfo is None:
         raise InvalidOptionError(f"{time!r} has no time zone; add one, such as tzinfo=timezone.utc")
-    return (time - _EPOCH) // timedelta(milliseconds=1)
+    return (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def _schema(columns: Sequence[str]) -> StructType:

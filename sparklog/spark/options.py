@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from sparklog.config.definitions import INT_MAX, LONG_MAX
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.errors import InvalidOptionError
 from sparklog.errors.suggestions import did_you_mean
@@ -26,7 +28,7 @@ from sparklog.spark.source.offsets import (
     EveryTimestamp,
     OffsetLimit,
     PartitionOffsets,
-    PartitionTimestamps,
+    PerPartition,
     parse_offsets,
     parse_partitions,
     parse_timestamps,
@@ -86,10 +88,11 @@ REFUSED_KAFKA_OPTIONS = {
     "kafka.enable.auto.commit": "a Spark job commits no consumer offsets",
     "kafka.interceptor.classes": "there is no Kafka client to intercept records of",
 }
-JAVA_PARTITIONERS = {
-    "org.apache.kafka.clients.producer.internals.defaultpartitioner": "default",
-    "org.apache.kafka.clients.producer.uniformstickypartitioner": "default",
-}
+JAVA_PARTITIONERS = (
+    "org.apache.kafka.clients.producer.internals.defaultpartitioner",
+    "org.apache.kafka.clients.producer.uniformstickypartitioner",
+)
+"""Partitioners of Kafka's own that ``default`` stands for, in lower case."""
 DEFAULT_READER_LEASE_MS = 600_000
 LEAST_READER_LEASE_MS = 1000
 LONGEST_READER_LEASE_MS = 86_400_000
@@ -99,18 +102,14 @@ TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-MAX_INT = 2**31 - 1
-MAX_LONG = 2**63 - 1
-"""The largest values of Java's int and long, for options of these types."""
 _BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """The root URL of a cluster and the options that the storage library needs to open it."""
 
     root: str
-    storage_options: Mapping[str, object] = field(default_factory=dict)
+    storage_options: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,14 @@ class Options(Mapping[str, str]):
             raise _invalid(name, self[name], "expected true or false")
         return value == "true"
 
-    def integer(self, name: str, minimum: int, maximum: int = MAX_LONG) -> int | None:
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """Return one of the choices, in lower case; the default if it is not set. Raises InvalidOptionError."""
+        value = self.text(name).lower()
+        if value and value not in choices:
+            raise _invalid(name, value, f"expected one of {', '.join(choices)}")
+        return value or default
+
+    def integer(self, name: str, minimum: int, maximum: int = LONG_MAX) -> int | None:
         """Return a whole number; None if it is not set. Raises InvalidOptionError."""
         if name not in self:
             return None
@@ -228,7 +234,10 @@ def source_options(raw: Mapping[str, str]) -> SourceOptions:
             logger.warning("option %s was ignored: it limits micro-batches, and a batch query has no such limit", name)
     if "kafka.group.id" in options:
         logger.warning("option kafka.group.id was ignored: a batch query commits no consumer offsets")
-    starting, ending = _starting(options), _ending(options)
+    starting = _limit(options, "starting", FROM_EARLIEST)
+    _refuse_word(starting, LATEST, "startingOffsets", "cannot be latest (-1) in a batch query: it would read nothing")
+    ending = _limit(options, "ending", TO_LATEST)
+    _refuse_word(ending, EARLIEST, "endingOffsets", "cannot be earliest (-2): the query would read nothing")
     _check_order(starting, ending)
     return _source(options, starting, ending)
 
@@ -245,12 +254,11 @@ def streaming_source(options: Options) -> SourceOptions:
                 "trigger(availableNow=True) to stop at the current end",
                 option=name,
             )
-    starting = _limit(options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", TO_LATEST)
-    return _source(options, starting, TO_LATEST)
+    return _source(options, _limit(options, "starting", TO_LATEST), TO_LATEST)
 
 
 def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> SourceOptions:
-    options.integer("fetchOffset.numRetries", 0, MAX_INT)
+    options.integer("fetchOffset.numRetries", 0, INT_MAX)
     for name in ("fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"):
         options.integer(name, 0)
     return SourceOptions(
@@ -261,7 +269,7 @@ def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> Sou
         latest_if_no_match=_latest_if_no_match(options),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         include_headers=options.boolean("includeHeaders", False),
-        min_partitions=options.integer("minPartitions", 1, MAX_INT),
+        min_partitions=options.integer("minPartitions", 1, INT_MAX),
         max_records_per_partition=options.integer("maxRecordsPerPartition", 1),
         push_down_predicate=options.boolean("pushDownPredicate", False),
         reader_lease_ms=_reader_lease_ms(options),
@@ -289,9 +297,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
     if bool(application) != (version is not None):
         given, missing = ("txnAppId", "txnVersion") if application else ("txnVersion", "txnAppId")
         raise InvalidOptionError(f"option {given} requires {missing}: together they number a write", option=missing)
-    codec = options.text("kafka.compression.type").lower() or "none"
-    if codec not in CODECS:
-        raise _invalid("kafka.compression.type", codec, f"expected one of {', '.join(CODECS)}")
+    codec = options.choice("kafka.compression.type", CODECS, "none")
     return SinkOptions(
         address=address(options),
         topic=options.text("topic"),
@@ -303,7 +309,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         codec_level=_codec_level(options, codec),
         application=application,
         application_version=-1 if version is None else version,
-        on_mismatch=_on_mismatch(options),
+        on_mismatch=options.choice("onBatchMismatch", ON_MISMATCH, ""),
         group=options.text("kafka.group.id") if options.boolean("commitOffsets", True) else "",
         checkpoint=options.text("checkpointLocation"),
     )
@@ -326,22 +332,14 @@ def _check_name(name: str) -> None:
     why = REFUSED_KAFKA_OPTIONS.get(name)
     if why is not None:
         raise InvalidOptionError(f"option {name} is not supported: {why}; leave it out", option=name)
-    if name.startswith("kafka."):
-        _note_kafka_option(name)
-        return
-    hint = did_you_mean(name, KNOWN_OPTIONS.values())
-    if hint:
-        raise InvalidOptionError(f"unknown option {name!r}{hint}", option=name)
-    logger.warning("unknown option %s was ignored", name)
-
-
-def _note_kafka_option(name: str) -> None:
-    if name == "kafka.group.id":
-        return  # used by streaming queries
     if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
         logger.warning("option %s was ignored: a log is protected by the storage's credentials and encryption", name)
-    else:
+    elif name.startswith("kafka."):
         logger.debug("option %s of Kafka's clients was ignored, or has its own meaning here", name)
+    elif hint := did_you_mean(name, KNOWN_OPTIONS.values()):
+        raise InvalidOptionError(f"unknown option {name!r}{hint}", option=name)
+    else:
+        logger.warning("unknown option %s was ignored", name)
 
 
 # -- address
@@ -444,8 +442,10 @@ def _check_pattern(pattern: str) -> None:
         raise _invalid("subscribePattern", pattern, "expected a regular expression that matches part of a topic's name")
 
 
-def _limit(options: Options, one: str, each: str, offsets: str, default: EveryPartition) -> OffsetLimit:
-    """Return the first that is set: one time for all, a time per partition, offsets."""
+def _limit(options: Options, side: str, default: EveryPartition) -> OffsetLimit:
+    """Return the limit on this side, starting or ending. The first option that is set decides: one time for all, a
+    time per partition, offsets."""
+    one, each, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if one in options:
         timestamp = options.integer(one, 0)
         assert timestamp is not None
@@ -455,18 +455,6 @@ def _limit(options: Options, one: str, each: str, offsets: str, default: EveryPa
     if offsets in options:
         return parse_offsets(offsets, options.text(offsets))
     return default
-
-
-def _starting(options: Options) -> OffsetLimit:
-    limit = _limit(options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", FROM_EARLIEST)
-    _refuse_word(limit, LATEST, "startingOffsets", "cannot be latest (-1) in a batch query: it would read nothing")
-    return limit
-
-
-def _ending(options: Options) -> OffsetLimit:
-    limit = _limit(options, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", TO_LATEST)
-    _refuse_word(limit, EARLIEST, "endingOffsets", "cannot be earliest (-2): the query would read nothing")
-    return limit
 
 
 def _refuse_word(limit: OffsetLimit, word: int, option: str, why: str) -> None:
@@ -484,15 +472,12 @@ def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
 
     Raises InvalidOptionError.
     """
-    offsets = isinstance(starting, PartitionOffsets) and isinstance(ending, PartitionOffsets)
-    if not offsets and not (isinstance(starting, PartitionTimestamps) and isinstance(ending, PartitionTimestamps)):
+    if not isinstance(starting, PerPartition) or not isinstance(ending, PerPartition):
         return
-    assert isinstance(starting, (PartitionOffsets, PartitionTimestamps))
-    assert isinstance(ending, (PartitionOffsets, PartitionTimestamps))
-    words = (starting.topics, ending.topics) if offsets else ({}, {})  # type: ignore[union-attr]
+    if type(starting) is not type(ending):  # offsets on one side, times on the other
+        return
     for partition in sorted({*starting.partitions, *ending.partitions}):
-        first = starting.partitions.get(partition, words[0].get(partition.topic))
-        last = ending.partitions.get(partition, words[1].get(partition.topic))
+        first, last = starting.get(partition), ending.get(partition)
         if first is None or last is None:
             missing, present = ("starting", "ending") if first is None else ("ending", "starting")
             raise InvalidOptionError(f"{partition} has {present} offsets and no {missing} ones; give both or neither")
@@ -501,11 +486,10 @@ def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
 
 
 def _latest_if_no_match(options: Options) -> bool:
-    value = options.text("startingOffsetsByTimestampStrategy").lower()
-    if "startingOffsetsByTimestampStrategy" not in options:
-        value = "error"
+    name = "startingOffsetsByTimestampStrategy"
+    value = options.text(name).lower() if name in options else "error"
     if value not in ("error", "latest"):
-        raise _invalid("startingOffsetsByTimestampStrategy", value, "expected error or latest")
+        raise _invalid(name, value, "expected error or latest")
     return value == "latest"
 
 
@@ -513,41 +497,28 @@ def _latest_if_no_match(options: Options) -> bool:
 
 
 def _acks(options: Options) -> int:
-    given = {name: options.text(name).lower() for name in ("acks", "kafka.acks") if options.text(name)}
-    for name, value in given.items():
-        if value not in ACKS:
-            raise _invalid(name, value, f"expected one of {', '.join(ACKS)}")
+    given = {name: options.choice(name, ACKS, "") for name in ("acks", "kafka.acks") if options.text(name)}
     if len({ACKS[value] for value in given.values()}) > 1:
         raise InvalidOptionError(f"options acks and kafka.acks differ: {given}; leave one out", option="acks")
     return next((ACKS[value] for value in given.values()), ACKS["all"])
 
 
-def _on_mismatch(options: Options) -> str:
-    value = options.text("onBatchMismatch").lower()
-    if value and value not in ON_MISMATCH:
-        raise _invalid("onBatchMismatch", value, f"expected one of {', '.join(ON_MISMATCH)}")
-    return value
-
-
 def _codec_level(options: Options, codec: str) -> int | None:
     """Return the codec's level; None for its default, which Kafka's producer writes as -1 for gzip."""
-    level = options.integer(f"kafka.compression.{codec}.level", *CODEC_LEVELS.get(codec, (-MAX_INT, MAX_INT)))
+    level = options.integer(f"kafka.compression.{codec}.level", *CODEC_LEVELS.get(codec, (-INT_MAX, INT_MAX)))
     return None if codec == "gzip" and level == -1 else level
 
 
 def _partitioner(options: Options) -> str:
     own, java = options.text("partitioner"), options.text("kafka.partitioner.class")
-    if own or not java:
-        return own or "default"
-    equivalent = JAVA_PARTITIONERS.get(java.lower())
-    if equivalent is None:
+    if java and not own and java.lower() not in JAVA_PARTITIONERS:
         raise _invalid(
             "kafka.partitioner.class",
             java,
             "Java classes cannot run here; use option partitioner with default, integer_key, or your own function as "
             "module:callable",
         )
-    return equivalent
+    return own or "default"
 
 
 def _invalid(option: str, value: str, why: str) -> InvalidOptionError:

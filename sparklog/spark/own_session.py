@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrameWriter, SparkSession
@@ -81,11 +80,10 @@ def _prepare_writers() -> None:
     DATA_SOURCE_NOT_FOUND if there is none, as in threads of a ThreadPoolExecutor. And it appends if no mode was set,
     as Spark's Kafka sink does: Spark refuses its default mode for sources in Python.
     """
-    if not hasattr(DataFrameWriter.format, "prepares_writers"):
-        DataFrameWriter.format = _preparing(DataFrameWriter.format)  # type: ignore[method-assign]
+    choose_format = DataFrameWriter.format
+    if hasattr(choose_format, "prepares_writers"):
+        return
 
-
-def _preparing(choose_format: Callable[[DataFrameWriter, str], DataFrameWriter]) -> Any:
     @functools.wraps(choose_format)
     def choose(self: DataFrameWriter, source: str) -> DataFrameWriter:
         if str(source).lower() != SparklogDataSource.name():
@@ -95,7 +93,7 @@ def _preparing(choose_format: Callable[[DataFrameWriter, str], DataFrameWriter])
         return writer.mode("append") if writer._jwrite.curmode().name() == DEFAULT_MODE else writer
 
     choose.prepares_writers = True  # type: ignore[attr-defined]
-    return choose
+    DataFrameWriter.format = choose  # type: ignore[method-assign]
 
 
 # -- the Python of planner and workers

@@ -133,14 +133,10 @@ def settings(
         config["spark.driver.host"] = config["spark.driver.bindAddress"] = "127.0.0.1"
         config["spark.sql.shuffle.partitions"] = "8"
         config |= LOW_LATENCY
-        return _with_files(config, archive, py_files)
-    config["spark.executor.memory"] = "2g"
-    config["spark.executor.cores"] = str(executor_cores)
-    config["spark.executor.memoryOverhead"] = f"{BASE_OVERHEAD_MIB + WORKER_MIB * executor_cores}m"
-    return _with_files(config, archive, py_files)
-
-
-def _with_files(config: dict[str, str], archive: str | None, py_files: Sequence[str]) -> dict[str, str]:
+    else:
+        config["spark.executor.memory"] = "2g"
+        config["spark.executor.cores"] = str(executor_cores)
+        config["spark.executor.memoryOverhead"] = f"{BASE_OVERHEAD_MIB + WORKER_MIB * executor_cores}m"
     if archive:
         config["spark.archives"] = f"{archive}#{ARCHIVE_NAME}"
     if py_files:

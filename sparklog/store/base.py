@@ -153,6 +153,75 @@ class OutputFile(Protocol):
             self.abort()
 
 
+class StreamedFile(OutputFile):
+    """What the output files of all storages share: an error while it is written or published aborts the file, and one
+    that was closed or aborted is not written to.
+
+    A storage defines ``_send``, ``_publish`` and ``_discard``, of which the last two set ``_open`` to False."""
+
+    def __init__(self, key: str, shown: str, buffered_bytes: int = 0) -> None:
+        """``shown`` is the object's address in messages. Writes of less than ``buffered_bytes`` are buffered up to
+        that; larger ones are sent without a copy."""
+        self.key = key
+        self._shown = shown
+        self._buffered_bytes = buffered_bytes
+        self._buffer = bytearray()
+        self._position = 0
+        self._open = True
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open
+
+    def write(self, data: BytesLike) -> int:
+        if not self._is_open:
+            raise StorageError(f"{self._shown} was closed or aborted before this write", path=self._shown)
+        view = memoryview(data)
+        try:
+            if view.nbytes < self._buffered_bytes:
+                self._buffer += view
+                if len(self._buffer) >= self._buffered_bytes:
+                    self._flush()
+            else:
+                self._flush()
+                self._send(view)
+        except BaseException:
+            self.abort()
+            raise
+        self._position += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            self._publish()
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        if self._is_open:
+            self._discard()
+
+    def _flush(self) -> None:
+        if self._buffer:
+            buffered, self._buffer = self._buffer, bytearray()
+            self._send(memoryview(buffered))
+
+    def _send(self, view: memoryview) -> None:
+        """Append these bytes."""
+
+    def _publish(self) -> None:
+        """Flush, and make the object visible under its key."""
+
+    def _discard(self) -> None:
+        """Release and delete what was written, best effort."""
+
+
 class Store(Protocol):
     """Objects below one root. Thread-safe, picklable (the copy opens its own client), and usable after a fork; where
     a client does not survive a fork (HDFS), every call in the child raises ``StorageError`` instead of hanging.
@@ -249,8 +318,10 @@ class Store(Protocol):
     def remove_unfinished(self, before_ms: int) -> int:
         """Delete invisible leftovers of crashed writers that were last written before ``before_ms`` (since the epoch).
 
-        Returns how many were deleted. Choose a time that no writer still at work can have started before.
+        Returns how many were deleted: none if leftovers do not outlive their writer, or the storage deletes them.
+        Choose a time that no writer still at work can have started before.
         """
+        return 0
 
 
 SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}

@@ -75,34 +75,32 @@ def probe_conditional_writes(store: Store, ids: Ids) -> None:
     for trial in range(TRIALS):
         key = f"{PROBED}trial-{ids.write_id()}"
         try:
-            holds = _run_trial(store, key)
+            if _run_trial(store, key):
+                return
         except StorageError:
             if trial + 1 == TRIALS:
                 raise
-        else:
-            if holds:
-                return
-            raise UnsupportedStoreError(
-                f"{store.endpoint_to_probe} ignores If-None-Match: it stored a second object under a name that was "
-                f"taken, so two writers to {store.root} would overwrite each other's commits. Nothing was committed. "
-                "Use AWS S3, MinIO, Ceph RGW, versitygw or another server that honours conditional writes (a newer "
-                "version of this one may), or a root on a disk, HDFS, GCS or Azure",
-                path=store.root,
-            )
+            continue
         finally:
             with suppress(StorageError):
                 store.delete(key)
+        raise UnsupportedStoreError(
+            f"{store.endpoint_to_probe} ignores If-None-Match: it stored a second object under a name that was "
+            f"taken, so two writers to {store.root} would overwrite each other's commits. Nothing was committed. "
+            "Use AWS S3, MinIO, Ceph RGW, versitygw or another server that honours conditional writes (a newer "
+            "version of this one may), or a root on a disk, HDFS, GCS or Azure",
+            path=store.root,
+        )
 
 
 def _run_trial(store: Store, key: str) -> bool:
     """Run one trial; return whether the condition held. Raises StorageError if the trial is inconclusive."""
     store.put_if_absent(key, _FIRST)
+    refused = False
     try:
         store.put_if_absent(key, _SECOND)
     except ObjectExistsError:
         refused = True
-    else:
-        refused = False
     stored = store.get(key, _MAX_BYTES)
     if stored != (_FIRST if refused else _SECOND):
         raise StorageUnavailableError(

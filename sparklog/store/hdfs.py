@@ -43,8 +43,8 @@ from sparklog.store.base import (
     TEMPORARY_PREFIX,
     BytesLike,
     ObjectInfo,
-    OutputFile,
     Store,
+    StreamedFile,
     check_create,
     check_range,
     check_size,
@@ -53,7 +53,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal, no_fork
+from sparklog.store.process_local import ProcessLocal, importing_client
 from sparklog.store.read_ahead import ReadAheadFile
 
 FIRST_CALL_SECONDS = 20.0
@@ -186,14 +186,8 @@ class HdfsStore(Store):
                 path=self.root,
             )
         _first_user = os.getpid()
-        try:
-            with no_fork():
-                from hdfs_native import Client
-        except ImportError as error:
-            raise UnsupportedStoreError(
-                f"{self.root} needs a package that is not installed ({error}): pip install 'sparklog[hdfs]'",
-                path=self.root,
-            ) from error
+        with importing_client(self.root, "hdfs"):
+            from hdfs_native import Client
 
         def connect() -> Any:
             client = Client(self._service, self._options)
@@ -233,19 +227,15 @@ class HdfsStore(Store):
         )
 
 
-class HdfsOutputFile(OutputFile):
+class HdfsOutputFile(StreamedFile):
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
     def __init__(self, store: HdfsStore, key: str, overwrite: bool) -> None:
-        self.key = key
+        super().__init__(key, store._shown(key), _WRITE_BYTES)
         self._store = store
         self._path = store._path(key)
-        self._shown = store._shown(key)
         self._overwrite = overwrite
         self._temporary = f"{self._path.rpartition('/')[0]}/{TEMPORARY_PREFIX}{store._ids.write_id()}"
-        self._buffer = bytearray()
-        self._position = 0
-        self._open = True
         self.rename_sent = False
         """Whether the object may have its key by now."""
         # A writer cannot outlive its process, and destroying it in a forked child would hang.
@@ -253,41 +243,18 @@ class HdfsOutputFile(OutputFile):
         with _translating("write", self._shown):
             self._writer.get()
 
-    def write(self, data: BytesLike) -> int:
-        if not self._open:
-            raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
-        view = memoryview(data)
-        if view.nbytes + len(self._buffer) < _WRITE_BYTES:
-            self._buffer += view
-        else:
-            self._flush()
-            self._send(view)
-        self._position += view.nbytes
-        return view.nbytes
-
-    def tell(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        if not self._open:
-            return
+    def _publish(self) -> None:
         self._flush()
-        try:
-            with _translating("write", self._shown):
-                if self._position:
-                    with suppress(Exception):  # erasure-coded folders have no hsync; if bytes are lost, close fails
-                        self._writer.get().hsync()
-                self._writer.get().close()
-        except BaseException:
-            self.abort()
-            raise
+        with _translating("write", self._shown):
+            if self._position:
+                with suppress(Exception):  # erasure-coded folders have no hsync; if bytes are lost, close fails
+                    self._writer.get().hsync()
+            self._writer.get().close()
         self._open = False
         self._writer.clear()
         self._rename()
 
-    def abort(self) -> None:
-        if not self._open:
-            return
+    def _discard(self) -> None:
         self._open = False
         self._writer.clear()
         self._delete_temporary()
@@ -297,18 +264,9 @@ class HdfsOutputFile(OutputFile):
 
         return self._store.client.get().create(self._temporary, WriteOptions(overwrite=False))
 
-    def _flush(self) -> None:
-        if self._buffer:
-            buffered, self._buffer = self._buffer, bytearray()
-            self._send(memoryview(buffered))
-
     def _send(self, view: memoryview) -> None:
-        try:
-            with _translating("write", self._shown):
-                self._writer.get().write(view.cast("B"))  # it refuses signed bytes, the format of Arrow's buffers
-        except BaseException:
-            self.abort()
-            raise
+        with _translating("write", self._shown):
+            self._writer.get().write(view.cast("B"))  # it refuses signed bytes, the format of Arrow's buffers
 
     def _rename(self) -> None:
         with _translating("write", self._shown):

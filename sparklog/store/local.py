@@ -45,6 +45,7 @@ from sparklog.store.base import (
     ObjectInfo,
     OutputFile,
     Store,
+    StreamedFile,
     check_create,
     check_range,
     check_size,
@@ -235,66 +236,47 @@ class LocalStore(Store):
         return temporary
 
 
-class LocalOutputFile(OutputFile):
+class LocalOutputFile(StreamedFile):
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
     def __init__(self, key: str, path: str, temporary: str, file: int, required: str = "") -> None:
-        self.key = key
+        super().__init__(key, path, _SMALL_WRITE_BYTES)
         self._path = path
         self._required = required
         self._temporary = temporary
-        self._file: int | None = file
-        self._buffer = bytearray()
-        self._position = 0
+        self._file = file
         self._synced = 0
         self._sync: _BackgroundSync | None = None
         self._all_in_sync = False
         """Whether the latest sync began after everything was written."""
 
     def write(self, data: BytesLike) -> int:
-        if self._file is None:
-            raise StorageError(f"{self._path} was closed or aborted before this write", path=self._path)
-        view = memoryview(data)
-        size = view.nbytes
-        if size < _SMALL_WRITE_BYTES:
-            self._buffer += view
-            if len(self._buffer) >= _SMALL_WRITE_BYTES:
-                self._flush()
-        else:
-            self._flush()
-            self._write_through(view)
-        self._position += size
+        size = super().write(data)
         if self._position - self._synced >= SYNC_EVERY_BYTES and (self._sync is None or self._sync.done()):
             self._start_sync()
         return size
 
-    def tell(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        if self._file is None:
-            return
-        self._publish()
+    def _publish(self) -> None:
+        self._rename()
         _sync_folder_of(self._path)
 
     def _close_both(self, other: OutputFile) -> None:
         """Sync both in parallel, and their common folder once. Neither may be written to in the meantime."""
         if (
             not isinstance(other, LocalOutputFile)
-            or self._file is None
-            or other._file is None
+            or not self._open
+            or not other._open
             or os.path.dirname(self._path) != os.path.dirname(other._path)
         ):
             super()._close_both(other)
             return
         other._start_sync_of_all()
-        self._publish()
-        other._publish()
+        self._rename()
+        other._rename()
         _sync_folder_of(self._path)
 
-    def _publish(self) -> None:
+    def _rename(self) -> None:
         """Sync the file and rename it to its target; the name is durable once the folder is synced."""
-        assert self._file is not None
         try:
             self._flush()
             if self._sync is not None:
@@ -303,21 +285,16 @@ class LocalOutputFile(OutputFile):
                 os.fsync(self._file)
             _check_required(self._required, self._path)
             os.rename(self._temporary, self._path)
-        except StorageError:
-            self.abort()
-            raise
         except OSError as error:
-            was_deleted = not os.path.lexists(self._temporary)
-            self.abort()
-            if isinstance(error, FileNotFoundError) and was_deleted:
+            if isinstance(error, FileNotFoundError) and not os.path.lexists(self._temporary):
                 raise StorageError(
                     f"{self._temporary} was deleted while it was written: by hand, or by a vacuum whose age limit is "
                     "shorter than the write took; write it again",
                     path=self._path,
                 ) from error
             raise translate_os_error(error, "write", self._path) from error
+        self._open = False
         os.close(self._file)
-        self._file = None
 
     def _start_sync_of_all(self) -> None:
         """Start a sync of all that was written, unless one is running, which would miss the end."""
@@ -326,32 +303,22 @@ class LocalOutputFile(OutputFile):
             self._start_sync()
             self._all_in_sync = True
 
-    def abort(self) -> None:
-        file, self._file = self._file, None
-        if file is None:
-            return
+    def _discard(self) -> None:
+        self._open = False
         with suppress(OSError):
             if self._sync is not None:
                 self._sync.wait()
         with suppress(OSError):
-            os.close(file)
+            os.close(self._file)
         _remove_quietly(self._temporary)
 
-    def _flush(self) -> None:
-        if self._buffer:
-            buffered, self._buffer = self._buffer, bytearray()
-            self._write_through(memoryview(buffered))
-
-    def _write_through(self, view: memoryview) -> None:
-        assert self._file is not None
+    def _send(self, view: memoryview) -> None:
         try:
             _write_fully(self._file, view)
         except OSError as error:
-            self.abort()
             raise translate_os_error(error, "write", self._path) from error
 
     def _start_sync(self) -> None:
-        assert self._file is not None
         self._synced = self._position
         previous = self._sync.error if self._sync is not None else None
         self._sync = _BackgroundSync(self._file, previous)

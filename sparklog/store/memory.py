@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from sparklog.errors import ObjectExistsError, ObjectNotFoundError
 from sparklog.store.base import (
     BufferFile,
     BytesLike,
     ObjectInfo,
-    OutputFile,
     Store,
+    StreamedFile,
     check_create,
     check_range,
     check_size,
@@ -118,9 +118,6 @@ class MemoryStore(Store):
         validate_key(key)
         return MemoryOutputFile(key, self)
 
-    def remove_unfinished(self, before_ms: int) -> int:
-        return 0  # unfinished bytes are in the writer's own object, and go with it
-
     def _object(self, key: str) -> tuple[bytes, int]:
         name = self._folder + validate_key(key)
         with self.space.lock:
@@ -130,29 +127,20 @@ class MemoryStore(Store):
         return stored
 
 
-class MemoryOutputFile(OutputFile):
+class MemoryOutputFile(StreamedFile):
     """Buffers the bytes and stores them under the key at ``close``. Not thread-safe."""
 
     def __init__(self, key: str, store: MemoryStore) -> None:
-        self.key = key
+        super().__init__(key, f"{store.root}/{key}")
         self._store = store
         self._data = bytearray()
-        self._open = True
 
-    def write(self, data: BytesLike) -> int:
-        if not self._open:
-            raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
-        view = memoryview(data)
+    def _send(self, view: memoryview) -> None:
         self._data += view
-        return view.nbytes
 
-    def tell(self) -> int:
-        return len(self._data)
+    def _publish(self) -> None:
+        self._open = False
+        self._store.put(self.key, self._data)
 
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._store.put(self.key, self._data)
-
-    def abort(self) -> None:
+    def _discard(self) -> None:
         self._open = False

@@ -43,7 +43,9 @@ def translate_os_error(error: OSError, operation: str, path: str) -> StorageErro
     reason = f"{operation} {path}: {error.strerror or error}"
     if code in _ABSENT:
         if operation in ("read", "list", "delete"):
-            return ObjectNotFoundError(f"{path} does not exist{_describe_other(path)}", path=path)
+            kind = kind_of_other(path)
+            what = f" as a file: it is {kind}" if kind else ""
+            return ObjectNotFoundError(f"{path} does not exist{what}", path=path)
         return StorageError(f"{reason}; a part of the path is not a folder, or the target is one", path=path)
     if code == errno.EEXIST and operation == "create":
         return ObjectExistsError(f"{path} exists", path=path)
@@ -88,11 +90,6 @@ _KIND_NAMES = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFLNK: "a link to nothing",
 }
-
-
-def _describe_other(path: str) -> str:
-    kind = kind_of_other(path)
-    return f" as a file: it is {kind}" if kind else ""
 
 
 # File systems whose system calls either took effect or never will, once they return; not so on a network.

@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from sparklog.errors import UnsupportedStoreError
+
 T = TypeVar("T")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -41,6 +43,18 @@ def no_fork() -> Iterator[None]:
     """Let no thread fork during a lazy import or the creation of a client. Not for code that waits for a server."""
     with _fork_lock:
         yield
+
+
+@contextmanager
+def importing_client(root: str, extra: str) -> Iterator[None]:
+    """Let the block import the client of a root's storage. Raises UnsupportedStoreError if it is not installed."""
+    try:
+        with no_fork():
+            yield
+    except ImportError as error:
+        raise UnsupportedStoreError(
+            f"{root} needs a package that is not installed ({error}): pip install 'sparklog[{extra}]'", path=root
+        ) from error
 
 
 class ProcessLocal(Generic[T]):

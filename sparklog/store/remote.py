@@ -8,7 +8,8 @@ Rules:
 * A client retries internally, so it may find its own object and report that it exists; and every error, even a refusal,
   may be the response to the second of two requests whose first took effect. Callers resolve both by reading back.
   Only failures before a client exists, such as missing credentials, are certain.
-* Google's and Microsoft's own services honour conditions, so there is no endpoint to probe.
+* Google's and Microsoft's own services honour conditions, so there is no endpoint to probe; and they delete unfinished
+  uploads after a week by themselves.
 * Clients also raise errors that look like bugs (TypeError, AttributeError), in the middle of a request. They become a
   StorageError like all others.
 
@@ -19,8 +20,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sparklog.errors import (
@@ -40,6 +42,7 @@ from sparklog.store.base import (
     ObjectInfo,
     OutputFile,
     Store,
+    StreamedFile,
     check_create,
     check_range,
     check_size,
@@ -48,7 +51,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal, no_fork
+from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
@@ -94,10 +97,8 @@ class FsspecStore(Store):
 
     def put(self, key: str, data: BytesLike) -> None:
         path = self._path(key)
-        try:
+        with self._translating("write", key):
             self.client.get().pipe_file(path, as_bytes(data))
-        except Exception as error:
-            raise self._translate(error, "write", key) from error
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = as_bytes(data)
@@ -112,61 +113,43 @@ class FsspecStore(Store):
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with suppress(ObjectNotFoundError):
-            try:
-                self.client.get().rm_file(path)
-            except Exception as error:
-                raise self._translate(error, "delete", key) from error
+        with suppress(ObjectNotFoundError), self._translating("delete", key):
+            self.client.get().rm_file(path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return self._list(validate_prefix(prefix))
 
     def info(self, key: str) -> ObjectInfo:
         path = self._path(key)
-        try:
+        with self._translating("read", key):
             details = self.client.get().info(path)
-        except Exception as error:
-            raise self._translate(error, "read", key) from error
         if details["type"] != "file":
             raise ObjectNotFoundError(f"{self._shown(key)} does not exist: it is a folder", path=self._shown(key))
         return ObjectInfo(key, details["size"], modified_ms_of(details))
 
     def open_input(self, key: str) -> InputFile:
         validate_key(key)
-        return ReadAheadFile(
-            key, lambda position, length: self.get_range(key, position, length), lambda: self.info(key).size
-        )
+        return ReadAheadFile(key, partial(self.get_range, key), lambda: self.info(key).size)
 
     def open_output(self, key: str) -> OutputFile:
         path = self._path(key)
-        try:
+        with self._translating("write", key):
             file = self.client.get().open(path, "wb")
-        except Exception as error:
-            raise self._translate(error, "write", key) from error
         return FsspecOutputFile(self, key, file)
 
-    def remove_unfinished(self, before_ms: int) -> int:
-        return 0  # Google and Azure delete unfinished uploads after a week by themselves
-
     def _connect(self) -> Any:
-        try:
-            with no_fork():
-                import fsspec
+        """Open the client, which may already look for credentials."""
+        with importing_client(self.root, _EXTRAS[self._protocol]):
+            import fsspec
 
-                kind = fsspec.get_filesystem_class(self._protocol)
-        except ImportError as error:
-            raise UnsupportedStoreError(
-                f"{self.root} needs a package that is not installed ({error}): "
-                f"pip install 'sparklog[{_EXTRAS[self._protocol]}]'",
-                path=self.root,
-            ) from error
-        options = {
-            **kind._get_kwargs_from_urls(self._url),
-            **self._options,
-            "skip_instance_cache": True,
-            "use_listings_cache": False,
-        }
-        with no_fork():
+            kind = fsspec.get_filesystem_class(self._protocol)
+        with self._translating("connect to", ""), no_fork():
+            options = {
+                **kind._get_kwargs_from_urls(self._url),
+                **self._options,
+                "skip_instance_cache": True,
+                "use_listings_cache": False,
+            }
             return kind(**options)
 
     def _find_folder(self) -> str:
@@ -210,54 +193,45 @@ class FsspecStore(Store):
             if details["type"] == "file" and key.startswith(prefix) and not is_hidden(key.rpartition("/")[2]):
                 yield ObjectInfo(key, details["size"], modified_ms_of(details))
 
+    @contextmanager
+    def _translating(self, operation: str, key: str) -> Iterator[None]:
+        """Translate the errors of the client in this block."""
+        try:
+            yield
+        except Exception as error:
+            raise self._translate(error, operation, key) from error
+
     def _translate(self, error: Exception, operation: str, key: str) -> Exception:
         return translate_client_error(error, operation, self._shown(key))
 
 
-class FsspecOutputFile(OutputFile):
+class FsspecOutputFile(StreamedFile):
     """A streaming upload that becomes visible when it is closed. Not thread-safe.
 
     fsspec's files publish their bytes when they are garbage collected while open. This one aborts them first.
     """
 
     def __init__(self, store: FsspecStore, key: str, file: Any) -> None:
-        self.key = key
+        super().__init__(key, store._shown(key))
         self._store = store
         self._file: ProcessLocal[Any] = ProcessLocal(lambda: file)
         self._file.get()
-        self._position = 0
 
-    def write(self, data: BytesLike) -> int:
-        file = self._file.peek()
-        if file is None:
-            raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
-        view = memoryview(data)
-        try:
-            file.write(view)
-        except Exception as error:
-            self.abort()
-            raise self._store._translate(error, "write", self.key) from error
-        self._position += view.nbytes
-        return view.nbytes
+    @property
+    def _is_open(self) -> bool:
+        return self._file.peek() is not None  # a forked child has none
 
-    def tell(self) -> int:
-        return self._position
+    def _send(self, view: memoryview) -> None:
+        with self._store._translating("write", self.key):
+            self._file.get().write(view)
 
-    def close(self) -> None:
-        file = self._file.peek()
-        if file is None:
-            return
-        try:
-            file.close()
-        except Exception as error:
-            self.abort()
-            raise self._store._translate(error, "write", self.key) from error
+    def _publish(self) -> None:
+        with self._store._translating("write", self.key):
+            self._file.get().close()
         self._file.clear()
 
-    def abort(self) -> None:
-        file = self._file.peek()
-        if file is None:
-            return
+    def _discard(self) -> None:
+        file = self._file.get()
         self._file.clear()
         file.closed = True
         with suppress(Exception):

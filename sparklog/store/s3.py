@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,7 +40,7 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.retry import is_a, retry
-from sparklog.store.base import BytesLike, ObjectInfo, OutputFile, check_create, is_hidden, not_written, validate_key
+from sparklog.store.base import BytesLike, ObjectInfo, StreamedFile, check_create, is_hidden, not_written, validate_key
 from sparklog.store.remote import FsspecStore, as_bytes, error_code
 
 PART_BYTES = 16 * 1024 * 1024
@@ -95,10 +96,8 @@ class S3Store(FsspecStore):
     @property
     def endpoint_to_probe(self) -> str:
         if not self._endpoint:
-            try:
+            with self._translating("write", ""):
                 parts = urlsplit(self.client.get().s3.meta.endpoint_url)
-            except Exception as error:
-                raise self._translate(error, "write", "") from error
             self._endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         return self._endpoint
 
@@ -142,7 +141,8 @@ class S3Store(FsspecStore):
 
     def remove_unfinished(self, before_ms: int) -> int:
         removed = 0
-        for upload in list(self._uploads()):
+        pages = list(self._pages("list_multipart_uploads", "", "KeyMarker", "UploadIdMarker"))
+        for upload in chain.from_iterable(page.get("Uploads", ()) for page in pages):
             if upload["Initiated"].timestamp() * 1000 < before_ms:
                 key = upload["Key"].removeprefix(self._prefix)
                 with suppress(ObjectNotFoundError):
@@ -156,10 +156,8 @@ class S3Store(FsspecStore):
     def _call(self, operation: str, key: str, method: str, **arguments: Any) -> Any:
         """Send one request for one object, and translate its errors."""
         validate_key(key)
-        try:
+        with self._translating(operation, key):
             return self._send(self.client.get(), method, key, **arguments)
-        except Exception as error:
-            raise self._translate(error, operation, key) from error
 
     def _send(self, client: Any, method: str, key: str, **arguments: Any) -> Any:
         answer = client.call_s3(method, Bucket=self._bucket, Key=self._prefix + key, **arguments)
@@ -208,40 +206,26 @@ class S3Store(FsspecStore):
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects page by page as S3 lists them: ordered by key, a thousand each."""
-        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
-        while True:
-            try:
-                page = self._page("list_objects_v2", **arguments)
+        for page in self._pages("list_objects_v2", prefix, "ContinuationToken"):
+            with self._translating("list", prefix):
                 infos = [_to_info(entry, self._prefix) for entry in page.get("Contents", ())]
-            except Exception as error:
-                raise self._translate(error, "list", prefix) from error
             for info in infos:
                 if info.key and not info.key.endswith("/") and not is_hidden(info.key.rpartition("/")[2]):
                     yield info
-            if not page.get("IsTruncated"):
-                return
-            arguments["ContinuationToken"] = page["NextContinuationToken"]
 
-    def _page(self, method: str, **arguments: Any) -> Any:
-        """Return a page of a listing, which says whether it is the last."""
-        page = _check_response(method, self.client.get().call_s3(method, **arguments), self.root)
-        following = "NextContinuationToken" if method == "list_objects_v2" else "NextKeyMarker"
-        if page["IsTruncated"] and following not in page:
-            raise _not_from_s3(method, f"{following} is missing", self.root)
-        return page
-
-    def _uploads(self) -> Iterator[Mapping[str, Any]]:
-        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix}
+    def _pages(self, method: str, prefix: str, *markers: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the pages of a listing. A page that is not the last has the ``markers`` of the next one, at least the
+        first of them, as Next..."""
+        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         while True:
-            try:
-                page = self._page("list_multipart_uploads", **arguments)
-            except Exception as error:
-                raise self._translate(error, "list", "") from error
-            yield from page.get("Uploads", ())
-            if not page.get("IsTruncated"):
+            with self._translating("list", prefix):
+                page = _check_response(method, self.client.get().call_s3(method, **arguments), self.root)
+                if page["IsTruncated"] and f"Next{markers[0]}" not in page:
+                    raise _not_from_s3(method, f"Next{markers[0]} is missing", self.root)
+            yield page
+            if not page["IsTruncated"]:
                 return
-            arguments["KeyMarker"] = page["NextKeyMarker"]
-            arguments["UploadIdMarker"] = page.get("NextUploadIdMarker", "")
+            arguments.update({marker: page.get(f"Next{marker}", "") for marker in markers})
 
 
 class _BodyError(OSError):
@@ -288,7 +272,7 @@ def _to_info(entry: Mapping[str, Any], prefix: str) -> ObjectInfo:
     return ObjectInfo(entry["Key"][len(prefix) :], entry["Size"], int(entry["LastModified"].timestamp() * 1000))
 
 
-class S3OutputFile(OutputFile):
+class S3OutputFile(StreamedFile):
     """A multipart upload, or a single PUT for less than one part. Not thread-safe.
 
     The completion of an upload may take effect and still return an error. The abort that follows then finds no upload
@@ -296,53 +280,32 @@ class S3OutputFile(OutputFile):
     """
 
     def __init__(self, store: S3Store, key: str) -> None:
-        self.key = key
+        super().__init__(key, store._shown(key))
         self._store = store
         self._part = bytearray()
-        self._position = 0
         self._upload_id: str | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._in_flight: deque[Future[dict[str, Any]]] = deque()
         self._done: list[dict[str, Any]] = []
-        self._open = True
 
-    def write(self, data: BytesLike) -> int:
-        if not self._open:
-            raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
-        view = memoryview(data).cast("B")
+    def _send(self, view: memoryview) -> None:
+        data = view.cast("B")
         start = 0
-        try:
-            while start < view.nbytes:
-                taken = view[start : start + PART_BYTES - len(self._part)]
-                self._part += taken
-                start += taken.nbytes
-                if len(self._part) == PART_BYTES:
-                    self._send_part()
-        except BaseException:
-            self.abort()
-            raise
-        self._position += view.nbytes
-        return view.nbytes
+        while start < data.nbytes:
+            taken = data[start : start + PART_BYTES - len(self._part)]
+            self._part += taken
+            start += taken.nbytes
+            if len(self._part) == PART_BYTES:
+                self._send_part()
 
-    def tell(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        if not self._open:
-            return
-        try:
-            if self._upload_id is None:
-                self._store.put(self.key, bytes(self._part))
-            else:
-                self._complete()
-        except BaseException:
-            self.abort()
-            raise
+    def _publish(self) -> None:
+        if self._upload_id is None:
+            self._store.put(self.key, bytes(self._part))
+        else:
+            self._complete()
         self._finish()
 
-    def abort(self) -> None:
-        if not self._open:
-            return
+    def _discard(self) -> None:
         for part in self._in_flight:
             part.cancel()
         for part in self._in_flight:  # a part that arrives after the abort would remain on the server

@@ -37,7 +37,8 @@ CHECKS: tuple[Callable[[Index], Iterable[Finding]], ...] = (
     record_checks.aborted_reads,
     record_checks.torn_transactions,
     group_checks.polls,
-    group_checks.zombies,
+    group_checks.zombie_producers,
+    group_checks.zombie_members,
     group_checks.two_owners,
     group_checks.group_offsets_going_back,
 )

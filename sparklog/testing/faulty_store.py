@@ -40,8 +40,9 @@ from __future__ import annotations
 import random  # noqa: TID251 - a seeded generator: the same seed injects the same faults
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -101,6 +102,7 @@ CRASH_BEFORE = "crash_before"
 CRASH_AFTER = "crash_after"
 
 T = TypeVar("T")
+Data = TypeVar("Data", bound=Sized)
 
 
 class SimulatedCrash(BaseException):
@@ -159,7 +161,9 @@ class FaultyStore(Store):
         self.crashed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self._store, self._plan, self._seed, self._rates, self._listing_lag, self._stale_reads))
+        copy = partial(FaultyStore, seed=self._seed, listing_lag=self._listing_lag, stale_reads=self._stale_reads)
+        faults = [Fault(step, kind) for step, kind in self._plan.items()]
+        return partial(copy, rates=self._rates), (self._store, faults)
 
     def __repr__(self) -> str:
         return f"FaultyStore({self._store!r}, faults={self._plan}, seed={self._seed})"
@@ -344,13 +348,11 @@ class FaultyStore(Store):
         return due
 
     @staticmethod
-    def _land(due: Iterable[_LateEffect]) -> int:
-        landed = 0
+    def _land(due: Collection[_LateEffect]) -> int:
         for late in due:
             with suppress(StorageError):  # no caller is left to get it, such as that the key is taken by now
                 late.effect()
-            landed += 1
-        return landed
+        return len(due)
 
     def _draw(self) -> str | None:
         if self._seed is None:
@@ -386,7 +388,7 @@ class FaultyStore(Store):
             return None
         return self._previous.get(key)
 
-    def _count_read(self, data: bytes) -> bytes:
+    def _count_read(self, data: Data) -> Data:
         with self._lock:
             self.bytes_read += len(data)
         return data
@@ -424,10 +426,8 @@ class FaultyInputFile:
         return self._file.bytes_read
 
     def read_at(self, position: int, length: int) -> pa.Buffer:
-        data = self._store._step(Call("read_at", self.key), lambda: self._file.read_at(position, length))
-        with self._store._lock:
-            self._store.bytes_read += data.size
-        return data
+        call = Call("read_at", self.key)
+        return self._store._count_read(self._store._step(call, lambda: self._file.read_at(position, length)))
 
     def close(self) -> None:
         self._file.close()
@@ -507,10 +507,3 @@ class FaultyOutputFile(OutputFile):
 def _known(kind: str) -> str:
     assert kind in KINDS, f"invalid kind of fault {kind!r}: one of {', '.join(KINDS)}"
     return kind
-
-
-def _rebuild(
-    store: Store, plan: dict[int, str], seed: int | None, rates: dict[str, float], lag: int, stale: int
-) -> FaultyStore:
-    faults = [Fault(step, kind) for step, kind in plan.items()]
-    return FaultyStore(store, faults, seed=seed, rates=rates, listing_lag=lag, stale_reads=stale)

@@ -25,30 +25,18 @@ from sparklog.testing.history import (
 )
 from sparklog.types import TopicPartition
 
-LOST_WRITE = "lost write"
-UNSEEN = "unseen"
-DUPLICATE = "duplicate"
-INCONSISTENT_OFFSETS = "inconsistent offsets"
-ABORTED_READ = "aborted read"
-TORN_TRANSACTION = "torn transaction"
-NON_MONOTONIC_POLL = "non-monotonic poll"
-SKIPPED_POLL = "skipped poll"
-ZOMBIE_WRITE = "zombie write"
-TWO_OWNERS = "two owners"
-GROUP_OFFSET_BACK = "group offset going back"
-
 FINDINGS = (
-    LOST_WRITE,
-    UNSEEN,
-    DUPLICATE,
-    INCONSISTENT_OFFSETS,
-    ABORTED_READ,
-    TORN_TRANSACTION,
-    NON_MONOTONIC_POLL,
-    SKIPPED_POLL,
-    ZOMBIE_WRITE,
-    TWO_OWNERS,
-    GROUP_OFFSET_BACK,
+    (LOST_WRITE := "lost write"),
+    (UNSEEN := "unseen"),
+    (DUPLICATE := "duplicate"),
+    (INCONSISTENT_OFFSETS := "inconsistent offsets"),
+    (ABORTED_READ := "aborted read"),
+    (TORN_TRANSACTION := "torn transaction"),
+    (NON_MONOTONIC_POLL := "non-monotonic poll"),
+    (SKIPPED_POLL := "skipped poll"),
+    (ZOMBIE_WRITE := "zombie write"),
+    (TWO_OWNERS := "two owners"),
+    (GROUP_OFFSET_BACK := "group offset going back"),
 )
 
 
@@ -218,7 +206,3 @@ class Index:
         if write.offset >= 0:
             return write.offset
         return next((offset for place, offset in self.places.get(write.value, ()) if place == write.place), -1)
-
-    def reader_of(self, value: str) -> Operation:
-        """Return an operation that read this value."""
-        return next(iter(self.places[value].values()))

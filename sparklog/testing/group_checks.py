@@ -217,12 +217,7 @@ def _fallen_in_log(history: History, resets: dict[GroupPartition, list[Operation
 # -- fences
 
 
-def zombies(index: Index) -> Iterator[Finding]:
-    yield from _zombie_producers(index)
-    yield from _zombie_members(index)
-
-
-def _zombie_producers(index: Index) -> Iterator[Finding]:
+def zombie_producers(index: Index) -> Iterator[Finding]:
     """Check producers: each ``init_producer`` of a process begins an instance; a later one of the same id fences it."""
     instances: dict[str, list[Operation]] = defaultdict(list)
     for operation in index.history.of(INIT_PRODUCER):
@@ -254,12 +249,14 @@ def _instance_of(operation: Operation, instances: list[Operation]) -> Operation 
     return max(own, key=lambda init: init.completed, default=None)
 
 
-def _zombie_members(index: Index) -> Iterator[Finding]:
+def zombie_members(index: Index) -> Iterator[Finding]:
     """Check that no member commits offsets for a partition that another owned in a newer generation by then."""
-    newest: dict[GroupPartition, Timeline] = {
-        key: Timeline(CommittedOffset(assign.generation, assign.completed, assign) for assign in assigns)
-        for key, assigns in _assignments(index.history).items()
-    }
+    assigned: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
+    for assign in index.history.of(ASSIGN):
+        if assign.group:
+            for place in assign.partitions:
+                assigned[assign.group, place].append(CommittedOffset(assign.generation, assign.completed, assign))
+    newest = {key: Timeline(generations) for key, generations in assigned.items()}
     for operation in index.history.of(COMMIT_OFFSETS, TRANSACTION):
         if operation.outcome != OK or not operation.member or operation.generation < 0:
             continue
@@ -274,15 +271,6 @@ def _zombie_members(index: Index) -> Iterator[Finding]:
             break
 
 
-def _assignments(history: History) -> dict[GroupPartition, list[Operation]]:
-    found: dict[GroupPartition, list[Operation]] = defaultdict(list)
-    for assign in history.of(ASSIGN):
-        if assign.group:
-            for place in assign.partitions:
-                found[assign.group, place].append(assign)
-    return found
-
-
 # -- ownership
 
 
@@ -294,10 +282,7 @@ class _Owned(NamedTuple):
 
 
 def two_owners(index: Index) -> Iterator[Finding]:
-    owned: dict[tuple[str, TopicPartition, int], list[_Owned]] = defaultdict(list)
-    for key, interval in _ownership(index.history):
-        owned[key].append(interval)
-    for (group, place, generation), intervals in owned.items():
+    for (group, place, generation), intervals in _ownership(index.history).items():
         intervals.sort(key=lambda interval: interval[:3])
         for number, earlier in enumerate(intervals):
             for later in intervals[number + 1 :]:
@@ -308,8 +293,9 @@ def two_owners(index: Index) -> Iterator[Finding]:
                     yield Finding(TWO_OWNERS, message, (earlier.assign, later.assign))
 
 
-def _ownership(history: History) -> Iterator[tuple[tuple[str, TopicPartition, int], _Owned]]:
-    """Yield the interval of ownership for each assignment and each partition in it."""
+def _ownership(history: History) -> dict[tuple[str, TopicPartition, int], list[_Owned]]:
+    """Return the intervals of ownership of each group's partitions, by generation."""
+    owned: dict[tuple[str, TopicPartition, int], list[_Owned]] = defaultdict(list)
     events: dict[str, list[Operation]] = defaultdict(list)
     for operation in history.of(ASSIGN, REVOKE):
         events[operation.reader].append(operation)
@@ -327,4 +313,5 @@ def _ownership(history: History) -> Iterator[tuple[tuple[str, TopicPartition, in
                     ends[place] = min(ends.get(place, inf), later.invoked)
             for place in assign.partitions:
                 interval = _Owned(assign.completed, ends[place], assign.owner, assign)
-                yield (assign.group, place, assign.generation), interval
+                owned[assign.group, place, assign.generation].append(interval)
+    return owned

@@ -47,32 +47,19 @@ import msgspec
 from sparklog.clock import Clock, SystemClock
 from sparklog.types import TopicPartition
 
-INIT_PRODUCER = "init_producer"
-SEND = "send"
-TRANSACTION = "transaction"
-ASSIGN = "assign"
-REVOKE = "revoke"
-SEEK = "seek"
-POLL = "poll"
-COMMIT_OFFSETS = "commit_offsets"
-RESET_OFFSETS = "reset_offsets"
-COMMITTED = "committed"
-OFFSET_LOG = "offset_log"
-READ = "read"
-
 KINDS = (
-    INIT_PRODUCER,
-    SEND,
-    TRANSACTION,
-    ASSIGN,
-    REVOKE,
-    SEEK,
-    POLL,
-    COMMIT_OFFSETS,
-    RESET_OFFSETS,
-    COMMITTED,
-    OFFSET_LOG,
-    READ,
+    (INIT_PRODUCER := "init_producer"),
+    (SEND := "send"),
+    (TRANSACTION := "transaction"),
+    (ASSIGN := "assign"),
+    (REVOKE := "revoke"),
+    (SEEK := "seek"),
+    (POLL := "poll"),
+    (COMMIT_OFFSETS := "commit_offsets"),
+    (RESET_OFFSETS := "reset_offsets"),
+    (COMMITTED := "committed"),
+    (OFFSET_LOG := "offset_log"),
+    (READ := "read"),
 )
 
 OK = "ok"
@@ -193,15 +180,18 @@ class Operation(_Facts, kw_only=True):
         return self.outcome != FAIL and (self.kind != TRANSACTION or self.committing < inf or self.outcome == OK)
 
     def __str__(self) -> str:
-        facts = {name: getattr(self, name) for name, _ in _FACTS if getattr(self, name) != _DEFAULTS[name]}
-        shown = " ".join(f"{name}={_short(value)}" for name, value in facts.items())
+        shown = " ".join(f"{name}={_short(value)}" for name, value in _stated(self).items())
         return (
             f"{self.process}#{self.number} {self.kind} {self.outcome} {self.invoked:.6f}..{self.completed:.6f} {shown}"
         )
 
 
-_FACTS = [(field.name, field) for field in msgspec.structs.fields(_Facts)]
-_DEFAULTS: dict[str, Any] = {name: getattr(_Facts(), name) for name, _ in _FACTS}
+_DEFAULTS = msgspec.structs.asdict(_Facts())
+
+
+def _stated(facts: _Facts) -> dict[str, Any]:
+    """Return the contents that were recorded, without defaults."""
+    return {name: value for name, default in _DEFAULTS.items() if (value := getattr(facts, name)) != default}
 
 
 def _short(value: object) -> str:
@@ -263,20 +253,11 @@ class OperationLog:
             if self._file < 0:
                 self.entries.append(entry)
             else:
-                os.write(self._file, _ENCODER.encode(_storable(entry)) + b"\n")
+                os.write(self._file, _ENCODER.encode(entry) + b"\n")
 
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Entry)
-
-
-def _storable(entry: Entry) -> dict[str, Any]:
-    """Return the fields to store: without defaults, and without infinity, which JSON does not have."""
-    return {
-        name: value
-        for name in entry.__struct_fields__
-        if (value := getattr(entry, name)) != _DEFAULTS.get(name) and value != inf
-    }
 
 
 class Pending:
@@ -373,7 +354,7 @@ def _operations(entries: Iterable[Entry]) -> Iterator[Operation]:
     operations: dict[tuple[str, int], Operation] = {}
     for order, entry in enumerate(entries):
         key = (entry.process, entry.number)
-        facts = {name: value for name, _ in _FACTS if (value := getattr(entry, name)) != _DEFAULTS[name]}
+        facts = _stated(entry)
         if entry.type == "invoke":
             assert key not in operations, f"{entry.process} has two operations {entry.number}: one log per process"
             operations[key] = Operation(

@@ -148,7 +148,8 @@ def _torn_in_polls(index: Index) -> Iterator[Finding]:
             past = index.first_kept(write.place) <= write.offset < index.highest.get(write.place, -1)
             if write.offset >= 0 and past and write.value not in index.places:
                 message = f"{visible[0].value} was read, but all reads of {write.place} skipped {write.value}"
-                yield Finding(TORN_TRANSACTION, message, (transaction, index.reader_of(visible[0].value)))
+                reader = next(iter(index.places[visible[0].value].values()))
+                yield Finding(TORN_TRANSACTION, message, (transaction, reader))
                 break
 
 

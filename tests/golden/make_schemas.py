@@ -19,8 +19,7 @@ import pyarrow as pa
 from sparklog.coordinator import controller, leases, reader_leases
 from sparklog.log import broker_files as locations
 from sparklog.log import layout, segments
-from sparklog.log.checkpoints import checkpoint, heads, lists
-from sparklog.log.checkpoints import files as checkpoint_files
+from sparklog.log.checkpoints import checkpoint, heads, lists, tiers
 from sparklog.log.checkpoints import read_v1 as checkpoint_v1
 from sparklog.log.commits import retired_files as removals
 from sparklog.maintenance.replicas import mirror
@@ -40,7 +39,7 @@ STRUCTS: tuple[Any, ...] = (
     state.RemovedFiles,
     lists._Rows,
     lists._Stored,
-    checkpoint_files.FileReference,
+    tiers.FileReference,
     checkpoint.Manifest,
     checkpoint._Latest,
     layout.ClusterFile,

@@ -309,6 +309,7 @@ def test_another_user_reads_a_local_root_without_writing_anything() -> None:
         with Producer(cluster=owner) as producer:
             for number in range(3):
                 producer.send("orders", b"%d" % number, partition=0).get()
+        owner.log.wait_for_checkpoint()
         before = sorted((str(path), path.stat().st_mtime_ns) for path in root.rglob("*"))
         as_user(NOBODY, NOBODY, lambda: be_local_reader(str(root)))
         assert sorted((str(path), path.stat().st_mtime_ns) for path in root.rglob("*")) == before

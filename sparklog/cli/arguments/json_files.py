@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sparklog.cli.arguments.parser import UsageError, duplicates, join
+from sparklog.cli.arguments.parser import CommandError, duplicates, join
 from sparklog.types import TopicPartition
 
 T = TypeVar("T", bound="JsonFile")
@@ -84,15 +84,15 @@ def read_json(path: str, flag: str, kind: type[T]) -> T:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{flag}: {path} cannot be read: {error}", prefixed=True) from error
+        raise CommandError(f"{flag}: {path} cannot be read: {error}") from error
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{flag}: {path} has more than {MAX_BYTES} bytes; split it", prefixed=True)
+        raise CommandError(f"{flag}: {path} has more than {MAX_BYTES} bytes; split it")
     try:
         content = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise UsageError(f"{flag}: invalid file {path}: {error}", prefixed=True) from error
+        raise CommandError(f"{flag}: invalid file {path}: {error}") from error
     if content.version != VERSION:
-        raise UsageError(f"{flag}: {path}: Not supported version field value {content.version}", prefixed=True)
+        raise CommandError(f"{flag}: {path}: Not supported version field value {content.version}")
     return content
 
 
@@ -100,5 +100,5 @@ def read_partitions(entries: Iterable[PartitionOf], refusal: str) -> list[TopicP
     """Return the partitions of a file. Raises UsageError, which begins with ``refusal``, if one occurs twice."""
     partitions = [entry.topic_partition for entry in entries]
     if repeated := duplicates(partitions):
-        raise UsageError(f"{refusal}: {join(repeated)}", prefixed=True)
+        raise CommandError(f"{refusal}: {join(repeated)}")
     return partitions

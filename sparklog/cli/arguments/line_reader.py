@@ -10,6 +10,7 @@ some. A line ends at LF or CR LF.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from sparklog.cli.arguments.client_properties import known_properties
@@ -27,15 +28,10 @@ PROPERTIES = {
     "null.marker": "",
 }
 
-_PAIRS = (
-    ("headers.delimiter", "headers.separator"),
-    ("headers.delimiter", "headers.key.separator"),
-    ("headers.separator", "headers.key.separator"),
-    ("null.marker", "key.separator"),
-    ("null.marker", "headers.separator"),
-    ("null.marker", "headers.delimiter"),
-    ("null.marker", "headers.key.separator"),
-)
+_OF_HEADERS = ("headers.delimiter", "headers.separator", "headers.key.separator")
+_SEPARATORS = ("key.separator", *_OF_HEADERS)
+_DIFFERENT = (*combinations(_OF_HEADERS, 2), *(("null.marker", separator) for separator in _SEPARATORS))
+"""Pairs of properties that may not be equal."""
 
 
 class Line(NamedTuple):
@@ -49,10 +45,10 @@ class LineReader:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = known_properties(properties, PROPERTIES, "line reader", "topic".__eq__)
-        for first, second in _PAIRS:
+        for first, second in _DIFFERENT:
             if settings[first] == settings[second] and settings[first]:
                 raise UsageError(f"{first} and {second} may not be equal")
-        for name in ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator"):
+        for name in _SEPARATORS:
             if not settings[name]:
                 raise UsageError(f"{name} may not be empty")
         self._parse_key = _is_true(settings["parse.key"])

@@ -18,7 +18,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from sparklog import __version__
 from sparklog.config.environment import KAFKA_EXIT_CODES_VARIABLE, ROOT_VARIABLE, default_root, is_enabled
+from sparklog.errors import SparklogError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
+
+VERSION = f"{__version__} (sparklog)"
 
 STORAGE_PROPERTY_PREFIX = "storage."
 
@@ -46,11 +50,11 @@ _OTHER_NAMES = {
 
 
 class UsageError(Exception):
-    """The command line itself is invalid. A ``prefixed`` one is printed with the prefix of the command's failures."""
+    """The command line itself is invalid."""
 
-    def __init__(self, message: str, prefixed: bool = False) -> None:
-        super().__init__(message)
-        self.prefixed = prefixed
+
+class CommandError(UsageError):
+    """The options are valid, but what they ask for is refused: printed like the command's other failures."""
 
 
 def complain(message: str) -> None:
@@ -107,9 +111,9 @@ def use_kafka_exit_codes(options: argparse.Namespace | None = None) -> bool:
     return getattr(options, "kafka_exit_codes", False) or is_enabled(KAFKA_EXIT_CODES_VARIABLE)
 
 
-def failure_code(options: argparse.Namespace, kafka_code: int = 0) -> int:
-    """Return the exit code of a command that failed in whole or in part: 1, or that of Kafka's tool."""
-    return kafka_code if use_kafka_exit_codes(options) else 1
+def failure_code(options: argparse.Namespace) -> int:
+    """Return the exit code of a command that failed in whole or in part: 1, or 0 as Kafka's tool."""
+    return 0 if use_kafka_exit_codes(options) else 1
 
 
 def silence_output() -> None:
@@ -141,18 +145,9 @@ class _OptionalOutput:
         return getattr(self._stream, name)
 
 
-@contextlib.contextmanager
-def optional_output(enabled: bool) -> Iterator[None]:
+def optional_output(enabled: bool) -> contextlib.AbstractContextManager[object]:
     """If ``enabled``, a closed pipe loses what the block prints but does not end the block."""
-    stream = sys.stdout
-    if not enabled:
-        yield
-        return
-    sys.stdout = _OptionalOutput(stream)
-    try:
-        yield
-    finally:
-        sys.stdout = stream
+    return contextlib.redirect_stdout(_OptionalOutput(sys.stdout)) if enabled else contextlib.nullcontext()
 
 
 class _Options(argparse._ActionsContainer):
@@ -176,9 +171,11 @@ class _OptionGroup(_Options, argparse._ArgumentGroup):
 
 class CommandParser(_Options, argparse.ArgumentParser):
     """argparse with the conventions of Kafka's tools: no abbreviations, no repeated single-value options, errors exit
-    with 1."""
+    with 1. Unless ``connects`` is false it has the options that name the cluster and those of its storage."""
 
-    def __init__(self, command: str, description: str, example: str, usage: str = "[OPTIONS]") -> None:
+    def __init__(
+        self, command: str, description: str, example: str, usage: str = "[OPTIONS]", connects: bool = True
+    ) -> None:
         super().__init__(
             prog=f"sparklog {command}",
             usage=f"sparklog {command} {usage}",
@@ -197,9 +194,16 @@ class CommandParser(_Options, argparse.ArgumentParser):
         self.actions: tuple[str, ...] = ()
         """The values of the first argument, for a command with actions."""
         self.add_argument("-h", "--help", action="help", help="print this help")
-        self.add_argument("--version", action=_Version, help="print the version")
+        self.add_argument("--version", action="version", version=VERSION, help="print the version")
         self.add_switch("--debug", "print debug logs and stack traces")
         self.add_switch("--kafka-exit-codes", argparse.SUPPRESS)
+        if connects:
+            root = f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})"
+            option = "an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON"
+            file = f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options"
+            self.add_value("--bootstrap-server", "ROOT", root)
+            self.add_values("--storage-option", "NAME=VALUE", option)
+            self.add_value("--command-config", "FILE", file)
 
     def add_group(self, title: str) -> _OptionGroup:
         group = _OptionGroup(self, title)
@@ -215,15 +219,6 @@ class CommandParser(_Options, argparse.ArgumentParser):
         """Return argparse's description of each option, in the order of the help."""
         return [action for action in self._actions if action.option_strings]
 
-    def add_connection(self) -> None:
-        """Add the flags that name the cluster and the options of its storage."""
-        root = f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})"
-        option = "an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON"
-        file = f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options"
-        self.add_value("--bootstrap-server", "ROOT", root)
-        self.add_values("--storage-option", "NAME=VALUE", option)
-        self.add_value("--command-config", "FILE", file)
-
     def add_controller(self) -> None:
         """Add Kafka's flag for controllers, which ``bootstrap_server`` refuses and names the flag to use."""
         self.add_value("--bootstrap-controller", "NAME", "refused: --bootstrap-server takes the root")
@@ -232,11 +227,9 @@ class CommandParser(_Options, argparse.ArgumentParser):
         """Add flags of Kafka's that have no effect here; with ``metavar`` they take a value of this type."""
         if self._quiet_group is None:
             self._quiet_group = self.add_argument_group("Accepted for Kafka's scripts, without effect here")
+        settings: dict[str, Any] = {"metavar": metavar, "type": type} if metavar else {"action": "store_true"}
         for flag in flags:
-            if metavar is None:
-                action = self._quiet_group.add_argument(flag, action="store_true")
-            else:
-                action = self._quiet_group.add_argument(flag, metavar=metavar, type=type)
+            action = self._quiet_group.add_argument(flag, **settings)
             self._without_effect[action.dest] = flag
 
     def add_deprecated(self, flag: str, use: str, **settings: Any) -> None:
@@ -291,17 +284,6 @@ class _StoreOnce(argparse.Action):
             raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
         given.add(self.dest)
         setattr(namespace, self.dest, values)
-
-
-class _Version(argparse.Action):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(nargs=0, **settings)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from sparklog import __version__
-
-        print(f"{__version__} (sparklog)")
-        parser.exit(0)
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -364,7 +346,6 @@ def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, str]:
 def read_properties_file(path: str, flag: str) -> dict[str, str]:
     """Read the .properties file that an option names. Raises UsageError if it cannot be read."""
     from sparklog.config.properties import read_properties
-    from sparklog.errors import SparklogError
 
     try:
         return dict(read_properties(path))

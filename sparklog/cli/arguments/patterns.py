@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import UsageError
-from sparklog.protocol.names import INTERNAL_TOPICS
+from sparklog.cli.arguments.parser import CommandError, UsageError
+from sparklog.protocol.names import is_internal_topic
 
 if TYPE_CHECKING:
     from sparklog.client.consumer.consumer import Consumer
@@ -39,14 +39,17 @@ def subscribe(consumer: Consumer, options: argparse.Namespace, listener: object 
         consumer.subscribe(pattern=f"(?:{topic_pattern(options.include).pattern})\\Z", listener=listener)
 
 
-def matching_topics(topics: Iterable[str], pattern: str | None, exclude_internal: bool) -> list[str]:
-    """Return the sorted topics that match the pattern (if given), without internal ones if ``exclude_internal``."""
+def topic_filter(pattern: str | None, exclude_internal: bool) -> Callable[[str], bool]:
+    """Return whether a topic matches the pattern (if given), and is no internal one if ``exclude_internal``."""
     compiled = topic_pattern(pattern) if pattern is not None else None
-    return sorted(
-        topic
-        for topic in topics
-        if (compiled is None or compiled.fullmatch(topic)) and not (exclude_internal and topic in INTERNAL_TOPICS)
+    return lambda topic: (
+        (compiled is None or bool(compiled.fullmatch(topic))) and not (exclude_internal and is_internal_topic(topic))
     )
+
+
+def matching_topics(topics: Iterable[str], pattern: str | None, exclude_internal: bool) -> list[str]:
+    """Return the topics that pass ``topic_filter``, sorted."""
+    return sorted(filter(topic_filter(pattern, exclude_internal), topics))
 
 
 def topic_partition_rules(text: str) -> PartitionFilter:
@@ -59,11 +62,10 @@ def topic_and_partitions(topic: str | None, partitions: str | None) -> Partition
     """Parse ``--topic`` and ``--partitions``: a regular expression and a comma-separated list. Raises UsageError."""
     pattern = topic_pattern(topic if topic is not None else ".*")
     wanted: set[int] = set()
-    for part in (partitions or "").split(",") if partitions else []:
+    for part in partitions.split(",") if partitions else ():
         if not part.strip().isascii() or not part.strip().isdigit():
-            raise UsageError(
-                f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}",
-                prefixed=True,
+            raise CommandError(
+                f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
             )
         wanted.add(int(part))
     return lambda name, partition: bool(pattern.fullmatch(name)) and (not wanted or partition in wanted)
@@ -72,7 +74,7 @@ def topic_and_partitions(topic: str | None, partitions: str | None) -> Partition
 def _parse_rule(text: str) -> PartitionFilter:
     match = _RULE.match(text)
     if match is None:
-        raise UsageError(f"Invalid rule specification: {text}", prefixed=True)
+        raise CommandError(f"Invalid rule specification: {text}")
     name, single, lower, upper = match.groups()
     pattern = topic_pattern(name or ".*")
     if single:

@@ -10,9 +10,18 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, parse_pairs, plural_s, refuse_together
+from sparklog.cli.arguments.parser import (
+    CommandError,
+    CommandParser,
+    UsageError,
+    parse_pairs,
+    plural_s,
+    refuse_together,
+)
+from sparklog.clock import SystemClock
 
 if TYPE_CHECKING:
     from sparklog.maintenance.runner import TaskRunner
@@ -47,21 +56,19 @@ def task_runners(
     Raises UsageError if Spark is requested and not installed.
     """
 
-    def with_progress(runner: TaskRunner, title: str) -> TaskRunner:
-        return _ProgressRunner(runner, title) if progress else runner
+    def with_progress(runner: TaskRunner, description: str) -> TaskRunner:
+        return _ProgressRunner(runner, f"{name}: {description}") if progress else runner
 
     if not options.distributed:
         from sparklog.maintenance.runner import runner
 
-        yield lambda description: with_progress(runner(options.workers or 1, check), f"{name}: {description}")
+        yield lambda description: with_progress(runner(options.workers or 1, check), description)
         return
     session, tasks = _import_spark()
     conf = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF", **parse_pairs(options.conf, "--conf")}
     spark = session.sparklog_session(options.master or "local[*]", f"sparklog {name}", config=conf)
     try:
-        yield lambda description: with_progress(
-            tasks.SparkTasks(spark, f"{name}: {description}", check), f"{name}: {description}"
-        )
+        yield lambda description: with_progress(tasks.SparkTasks(spark, f"{name}: {description}", check), description)
     finally:
         spark.stop()
 
@@ -72,9 +79,8 @@ def _import_spark() -> tuple[Any, Any]:
     try:
         return importlib.import_module("sparklog.spark.session"), importlib.import_module("sparklog.spark.jobs.runner")
     except ImportError as error:
-        raise UsageError(
-            f"--distributed needs Spark, and {sys.executable} lacks {error.name}: pip install 'sparklog[spark]'",
-            prefixed=True,
+        raise CommandError(
+            f"--distributed needs Spark, and {sys.executable} lacks {error.name}: pip install 'sparklog[spark]'"
         ) from error
 
 
@@ -88,10 +94,6 @@ class _ProgressRunner:
         return self._inner.workers
 
     def run(self, function: Callable[[Any], Any], items: Any) -> Iterator[Any]:
-        from operator import length_hint
-
-        from sparklog.clock import SystemClock
-
         clock = SystemClock()
         total = length_hint(items, 0)
         last_report = clock.monotonic()

@@ -4,7 +4,7 @@ consume) and ``storage`` (maintenance, checks, dumps). A command's module is imp
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from types import ModuleType
 
 COMMANDS = {
@@ -37,24 +37,10 @@ COMMANDS = {
     "completion": "print a completion script for bash or zsh",
 }
 
-_PACKAGES = {
-    "clients": {
-        "console-producer",
-        "console-consumer",
-        "e2e-latency",
-        "producer-perf-test",
-        "consumer-perf-test",
-        "verifiable-producer",
-        "verifiable-consumer",
-    },
-    "storage": {"maintain", "replica-verification", "vacuum", "fsck", "dump-log"},
-    "": {"jobs", "completion"},
-}
-"""Package -> its commands; all others are in ``admin``."""
+_PACKAGES = ("", ".admin", ".clients", ".storage")
 
 
 def load_command(name: str) -> ModuleType:
     """Import the module of a command in ``COMMANDS``: ``parser()`` returns its options, ``run(options)`` runs it."""
-    package = next((package for package, names in _PACKAGES.items() if name in names), "admin")
-    parts = [__name__, package, name.replace("-", "_")]
-    return importlib.import_module(".".join(part for part in parts if part))
+    modules = (f"{__name__}{package}.{name.replace('-', '_')}" for package in _PACKAGES)
+    return importlib.import_module(next(filter(importlib.util.find_spec, modules)))

@@ -24,6 +24,7 @@ def parser() -> CommandParser:
         "Print a script with which the shell completes commands and options.",
         "sparklog completion bash > /etc/bash_completion.d/sparklog",
         "bash|zsh",
+        connects=False,
     )
     options.add_actions(("bash", "zsh"))
     return options

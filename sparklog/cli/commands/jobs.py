@@ -21,6 +21,7 @@ def parser() -> CommandParser:
         "`python -m sparklog.jobs.NAME` runs it without spark-submit.",
         'spark-submit "$(sparklog jobs produce)" --bootstrap-server /data/log --topic flights --format orc --path in',
         "[NAME] [OPTIONS]",
+        connects=False,
     )
     options.add_argument("name", nargs="?", metavar="NAME", help="print only the path of this job")
     options.actions = tuple(job.name for job in list_jobs())

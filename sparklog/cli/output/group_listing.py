@@ -8,15 +8,12 @@ Not for: printing it (``group_tables``).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sparklog.cli.output.documents import ConsumerGroupDetails, MemberDetails, OffsetDetails, PartitionName
 from sparklog.protocol.group.rebalance import held_partitions, list_partitions
 from sparklog.protocol.state import GroupOffset, GroupState, State
 from sparklog.types import TopicPartition
-
-if TYPE_CHECKING:
-    from sparklog.protocol.state import MemberState
 
 TYPE = "Classic"
 """The members name the assignors, as in Kafka's classic groups."""
@@ -74,7 +71,7 @@ def _offset(state: State, partition: TopicPartition, offset: GroupOffset | None,
 
 
 def _member(group: GroupState, consumer: str) -> MemberDetails:
-    member: MemberState = group.members[consumer]
+    member = group.members[consumer]
     return MemberDetails(
         consumer_id=consumer,
         group_instance_id=member.instance_id or None,

@@ -8,7 +8,10 @@ Not for: the contents of the tables (``group_listing``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
+from sparklog.cli.arguments.parser import join
 from sparklog.cli.output.documents import ConsumerGroupDetails, MemberDetails, OffsetDetails, PartitionName
 from sparklog.cli.output.tables import table
 
@@ -60,10 +63,8 @@ def _member_row(group: ConsumerGroupDetails, member: MemberDetails, static: bool
 
 def assignment_text(partitions: Iterable[PartitionName]) -> str:
     """Format sorted partitions as ``orders:0,1;returns:0``, or a dash if there are none."""
-    numbers: dict[str, list[str]] = {}
-    for partition in partitions:
-        numbers.setdefault(partition.topic, []).append(str(partition.partition))
-    return ";".join(f"{topic}:{','.join(numbers[topic])}" for topic in numbers) or MISSING
+    topics = groupby(partitions, key=attrgetter("topic"))
+    return ";".join(f"{topic}:{join(partition.partition for partition in group)}" for topic, group in topics) or MISSING
 
 
 def states(group: ConsumerGroupDetails, verbose: bool) -> list[str]:

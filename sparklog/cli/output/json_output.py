@@ -7,6 +7,7 @@ exit codes are the same as without ``--json``.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -26,7 +27,6 @@ def add_json(options: CommandParser, which: str = "", what: str = "one JSON obje
 
 def metrics_of(client: Producer | Consumer, options: argparse.Namespace) -> dict[str, dict[str, float | None]] | None:
     """Return a client's metrics for a document with ``--print-metrics``, else None."""
-    import math
 
     def number(value: object) -> float | None:
         return value if isinstance(value, int | float) and math.isfinite(value) else None

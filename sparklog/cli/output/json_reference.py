@@ -59,13 +59,13 @@ def render_document() -> str:
     written: set[str] = set()
     for command, document in DOCUMENTS.items():
         name = document.__name__
-        parts.append(f"\n## {command}\n\n`{name}`. {_one_line(definitions[name]['description'])}\n")
+        parts.append(f"\n## {command}\n\n`{name}`. {definitions[name]['description']}\n")
         for inner in _reachable(name, definitions):
             if inner != name and inner in written:
                 continue
             written.add(inner)
             if inner != name:
-                parts.append(f"\n`{inner}`: {_one_line(definitions[inner]['description'])}\n")
+                parts.append(f"\n`{inner}`: {definitions[inner]['description']}\n")
             parts.append(f"\n{_table(definitions[inner])}")
     return "".join(parts)
 
@@ -110,7 +110,3 @@ def _type(node: dict[str, Any]) -> str:
 
 def _first_paragraph(definition: dict[str, Any]) -> str:
     return " ".join(str(definition.get("description", "")).split("\n\n")[0].split()).replace("``", "`")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

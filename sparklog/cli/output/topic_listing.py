@@ -44,9 +44,9 @@ def descriptions(
         ]
         if (partitions or not reports) and (changed or not only_with_overrides):
             described.append(
-                TopicDetails(
+                TopicDetails.of(
+                    topic,
                     topic=topic.name,
-                    topic_id=topic.topic_id,
                     partition_count=len(topic.partitions),
                     replication_factor=replication_factor(topic.partitions[0]),
                     configs=changed,

@@ -11,7 +11,7 @@ import inspect
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sparklog.client.admin.types import error_code
@@ -26,6 +26,11 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN_OPERATIONS = -(2**31)
 """Kafka's value when the authorized operations were not requested."""
+
+NO_TOPIC_ID = "A" * 22
+"""Kafka's zero id, which stands for no topic id."""
+
+ErrorClass = type[SparklogError]
 
 Result = dict[str, Any]
 """A result as in kafka-python: a response of Kafka as a dict."""
@@ -64,12 +69,10 @@ class RequestOutcome(NamedTuple):
     result: Any
     error: SparklogError | None
 
-    def codes(self) -> Result:
-        """Return the ``error_code`` and ``error_message`` of a response."""
-        return {
-            "error_code": error_code(self.error),
-            "error_message": None if self.error is None else self.error.message,
-        }
+
+def error_codes(error: SparklogError | None) -> Result:
+    """Return the ``error_code`` and ``error_message`` of a response."""
+    return {"error_code": error_code(error), "error_message": None if error is None else error.message}
 
 
 class AdminBase:
@@ -86,13 +89,9 @@ class AdminBase:
             raise IllegalStateError("this AdminClient is closed; create a new one")
         return self._coordinator
 
-    def _state(self) -> State:
-        """Read and return the newest state of the cluster."""
-        return self._opened().refresh()
-
     def read_state(self) -> State:
         """Return the newest state of the cluster: all its topics, brokers, configs and groups at one version."""
-        return self._state()
+        return self._opened().refresh()
 
     def _submit_all(
         self,
@@ -127,16 +126,15 @@ class AdminBase:
                     outcomes.append(RequestOutcome(name, decision.result, None))
             return Decision(actions, outcomes)
 
-        outcomes: list[RequestOutcome]
-        if validate_only:
-            outcomes = decide_all(self._state()).result
-        else:
-            outcomes = self._opened().submit(decide_all)
+        outcomes = decide_all(self.read_state()).result if validate_only else self._opened().submit(decide_all)
         failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if raise_errors and failed is not None:
             raise failed
         return outcomes
 
+
+_WITHOUT_DEADLINE = frozenset({"close", "bootstrap_connected", "wait_for_topics"})
+"""Methods that do not use the storage, and ``wait_for_topics``, which watches its ``timeout_ms`` itself."""
 
 _Client = TypeVar("_Client", bound=type[AdminBase])
 
@@ -144,16 +142,12 @@ _current_call = threading.local()
 """Whether this thread is in a call that has a deadline already: public methods call each other."""
 
 
-def with_deadlines(without: Collection[str]) -> Callable[[_Client], _Client]:
-    """Return a class decorator that gives each public method a deadline, except those in ``without``."""
-
-    def decorate(client: _Client) -> _Client:
-        for name, method in inspect.getmembers(client, inspect.isfunction):
-            if not name.startswith("_") and name not in without:
-                setattr(client, name, _add_deadline(name, method))
-        return client
-
-    return decorate
+def with_deadlines(client: _Client) -> _Client:
+    """Give each public method of a class a deadline, except those in ``_WITHOUT_DEADLINE``."""
+    for name, method in inspect.getmembers(client, inspect.isfunction):
+        if not name.startswith("_") and name not in _WITHOUT_DEADLINE:
+            setattr(client, name, _add_deadline(name, method))
+    return client
 
 
 def _add_deadline(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ class BrokerAdmin(AdminBase):
         The state shows a location as online until a controller notices its failure, and none may be running. Raises
         StorageError if the root does not answer.
         """
-        return self._conditions(self._state(), probe_timeout_ms)
+        return self._conditions(self.read_state(), probe_timeout_ms)
 
     def _conditions(self, state: State, probe_timeout_ms: int = PROBE_TIMEOUT_MS) -> dict[int, BrokerCondition]:
         probes = probe_brokers(self._coordinator, probe_timeout_ms / 1000)

@@ -17,10 +17,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from sparklog.client.admin.base import with_deadlines
+from sparklog.client.admin.base import ErrorClass, with_deadlines
 from sparklog.client.admin.cluster import ClusterAdmin
 from sparklog.client.admin.configs import ConfigAdmin
-from sparklog.client.admin.groups import ErrorClass, GroupAdmin
+from sparklog.client.admin.groups import GroupAdmin
 from sparklog.client.admin.replicas import ReplicaAdmin
 from sparklog.client.admin.topics import TopicAdmin
 from sparklog.client.admin.transactions import TransactionAdmin
@@ -55,10 +55,6 @@ NO_EFFECT = SOCKET_ARGUMENTS | {
 }
 """Arguments that are accepted without effect."""
 
-_WITHOUT_STORAGE = frozenset({"close", "bootstrap_connected", "wait_for_topics"})
-"""Methods that get no deadline; ``wait_for_topics`` watches its ``timeout_ms`` itself."""
-
-
 DEFAULT_CONFIG: Mapping[str, object] = {
     **SOCKET_DEFAULTS,
     "default_api_timeout_ms": 60_000,
@@ -92,7 +88,7 @@ class GroupInformation(NamedTuple):
     authorized_operations: Any
 
 
-@with_deadlines(without=_WITHOUT_STORAGE)
+@with_deadlines
 class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 

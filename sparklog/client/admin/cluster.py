@@ -44,7 +44,7 @@ class ClusterAdmin(BrokerAdmin):
             >>> [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
             [0]
         """
-        state = self._state()
+        state = self.read_state()
         return {
             "cluster_id": state.cluster_id,
             "controller_id": coordinator_of(state),

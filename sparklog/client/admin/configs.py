@@ -27,7 +27,6 @@ from sparklog.errors import (
     InvalidArgumentTypeError,
     InvalidConfigurationError,
     InvalidRequestError,
-    SparklogError,
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import alter_configs
@@ -55,7 +54,7 @@ class ConfigAdmin(AdminBase):
             >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs=["retention.ms"])
             >>> configs = admin.describe_configs([orders], config_filter="all")
         """
-        state = self._state()
+        state = self.read_state()
         wanted = member_of(ConfigFilterType, config_filter)
         result: Configs = {}
         for resource in _resources(config_resources):
@@ -106,7 +105,7 @@ class ConfigAdmin(AdminBase):
         self, resource_types: Iterable[ConfigResourceType | str] | None = None
     ) -> dict[str, list[str]]:
         """Return the resources that have configs: the topics, and the brokers, which share those of the cluster."""
-        state = self._state()
+        state = self.read_state()
         wanted = [member_of(ConfigResourceType, kind) for kind in resource_types or ()]
         resources = {
             ConfigResourceType.TOPIC: sorted(state.topics),
@@ -143,9 +142,10 @@ class ConfigAdmin(AdminBase):
         result: dict[str, dict[str, str]] = {}
         outcomes = self._submit_all(names, alter, validate_only, raise_errors)
         for index, (resource, operations, outcome) in enumerate(zip(resources, changes, outcomes, strict=True)):
-            text = "OK" if outcome.error is None else _format_error(outcome.error)
-            if outcome.error is None:
+            error = outcome.error
+            if error is None:
                 _warn_of_ineffective(_topic_name(resource), operations, kept[index])
+            text = "OK" if error is None else f"{type(error).__name__}: {error.message}"
             result.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = text
         return result
 
@@ -154,10 +154,6 @@ def _warn_of_ineffective(topic: str, operations: Operations, kept: Mapping[str, 
     """Warn of new configs without effect, and of kept ones that would be rejected today."""
     values = {name: value for name, (kind, value) in operations.items() if kind is AlterConfigOp.SET}
     warn_of(topic, [*without_effect(topic, values), *still_misleading(topic, kept)])
-
-
-def _format_error(error: SparklogError) -> str:
-    return f"{type(error).__name__}: {error.message}"
 
 
 # -- arguments
@@ -211,11 +207,9 @@ def _parse_operations(resource: ConfigResource) -> Operations:
 
 def _check_names(resource: ConfigResource, names: Iterable[str]) -> None:
     """Raise InvalidConfigurationError for an unknown name, suggesting the nearest known one."""
+    configs = TopicConfig.resolve({}) if resource.kind is ConfigResourceType.TOPIC else ClusterConfig.resolve({})
     for name in names:
-        if resource.kind is ConfigResourceType.TOPIC:
-            TopicConfig.resolve({}).get(name)
-        else:
-            ClusterConfig.resolve({}).get(name)
+        configs.get(name)
 
 
 def _apply_operations(

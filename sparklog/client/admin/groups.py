@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparklog.client.admin.base import AdminBase, Result, as_list
+from sparklog.client.admin.base import AdminBase, ErrorClass, Result, as_list
 from sparklog.client.admin.types import (
     GroupState,
     GroupType,
@@ -33,7 +33,6 @@ from sparklog.errors import (
     NoError,
     NonEmptyGroupError,
     NoOffsetForPartitionError,
-    SparklogError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -45,22 +44,18 @@ from sparklog.protocol.decide.groups import (
     delete_group_offsets,
     leave_group,
 )
-from sparklog.protocol.group.rebalance import held_partitions, member_of_instance
+from sparklog.protocol.group.rebalance import held_partitions, list_partitions, member_of_instance
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
-from sparklog.protocol.state import GroupOffset, MemberState, Partitions, State
+from sparklog.protocol.state import GroupOffset, MemberState, State
 from sparklog.types import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.reader import LogReader
 
-PROTOCOL_TYPE = "consumer"
-"""Kafka's protocol type of groups that have had members; empty for a group that only has offsets."""
 EARLIEST_PENDING_UPLOAD = -6
 """Kafka's number for an offset of tiered storage, which kafka-python has no OffsetSpec for."""
 NO_OFFSET = OffsetAndMetadata(-1, "", -1)
 """Kafka's result for a partition without a committed offset."""
-
-ErrorClass = type[SparklogError]
 
 OffsetSpecs = Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | OffsetShift | int | None]
 
@@ -91,7 +86,7 @@ class GroupAdmin(AdminBase):
                 "group_state": group.name_of_state,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for name, group in sorted(self.live_groups(self._state().groups).items())
+            for name, group in sorted(self.live_groups(self.read_state().groups).items())
             if not wanted_states or GroupState(group.name_of_state) in wanted_states
         ]
 
@@ -105,7 +100,7 @@ class GroupAdmin(AdminBase):
 
         Members whose process died are left out after their session timeout.
         """
-        existing, names = self._state().groups, list(dict.fromkeys(as_list(group_ids, "group_ids")))
+        existing, names = self.read_state().groups, list(dict.fromkeys(as_list(group_ids, "group_ids")))
         groups = self.live_groups({name: existing[name] for name in names if name in existing})
         return {name: _group_data(name, groups.get(name)) for name in names}
 
@@ -141,7 +136,7 @@ class GroupAdmin(AdminBase):
         A member that is still alive notices at its next poll, and rejoins.
         """
         coordinator = self._opened()
-        group = self._state().groups.get(group_id, states.GroupState())
+        group = self.read_state().groups.get(group_id, states.GroupState())
         names_by_id: dict[str, str] = {}
         results: dict[str, ErrorClass] = {}
         reasons: list[str] = []
@@ -178,7 +173,7 @@ class GroupAdmin(AdminBase):
         if isinstance(group_specs, str):
             group_specs = [group_specs]
         specs = dict(group_specs) if isinstance(group_specs, Mapping) else dict.fromkeys(group_specs)
-        state = self._state()
+        state = self.read_state()
         result: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for name, partitions in specs.items():
             offsets = state.committed_offsets(name)
@@ -199,7 +194,7 @@ class GroupAdmin(AdminBase):
         Raises InvalidArgumentError for an invalid offset, and with ``raise_errors`` UnknownTopicOrPartitionError and
         UnknownMemberIdError; then nothing is committed.
         """
-        state = self._state()
+        state = self.read_state()
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
         for partition, position in offsets.items():
@@ -232,9 +227,7 @@ class GroupAdmin(AdminBase):
         """
         before = self.list_group_offsets({group_id: offset_specs})[group_id]
         positions = {
-            partition: (before[partition] if before[partition] != NO_OFFSET else OffsetAndMetadata(0))._replace(
-                offset=planned.offset
-            )
+            partition: before[partition]._replace(offset=planned.offset)
             for partition, planned in self.plan_group_offsets(group_id, offset_specs).items()
         }
         errors = self.alter_group_offsets(group_id, positions)
@@ -250,7 +243,7 @@ class GroupAdmin(AdminBase):
         A time after the last record is the latest offset. Raises UnknownTopicOrPartitionError, and
         NoOffsetForPartitionError where there is no committed offset to shift.
         """
-        state = self._state()
+        state = self.read_state()
         before = state.committed_offsets(group_id)
         to_look_up = {
             partition: spec
@@ -309,7 +302,7 @@ class GroupAdmin(AdminBase):
         member_of(IsolationLevel, isolation_level)
         from sparklog.client.consumer.offsets_topic import ConsumerReader  # readers take long to import
 
-        state = self._state()
+        state = self.read_state()
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
         with ConsumerReader(self._opened()) as reader:
             for (topic, number), spec in topic_partition_specs.items():
@@ -326,8 +319,8 @@ class GroupAdmin(AdminBase):
 
 
 def protocol_type(group: states.GroupState) -> str:
-    """Return ``consumer``, or an empty string for a group that never had a member."""
-    return PROTOCOL_TYPE if group.generation else ""
+    """Return Kafka's protocol type: ``consumer``, or an empty string for a group that never had a member."""
+    return "consumer" if group.generation else ""
 
 
 def _to_offset_and_metadata(offset: GroupOffset | None) -> OffsetAndMetadata:
@@ -351,16 +344,14 @@ def _plan_offset(
         raise InvalidArgumentTypeError(
             f"invalid offset {spec!r} for {partition}: give an OffsetSpec, an OffsetTimestamp, an OffsetShift or a "
             "whole number",
-            topic=partition.topic,
-            partition=partition.partition,
+            **partition._asdict(),
         )
     wanted = int(spec) if looked_up is None else looked_up.offset
     if isinstance(spec, OffsetShift):
         if before is None:
             raise NoOffsetForPartitionError(
                 f"Cannot shift offset for partition {partition} since there is no current committed offset",
-                topic=partition.topic,
-                partition=partition.partition,
+                **partition._asdict(),
             )
         wanted += before.offset
     return PlannedOffset(min(max(wanted, log.log_start_offset), log.high_watermark), wanted)
@@ -396,25 +387,15 @@ def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) ->
 
 
 def _group_data(name: str, group: states.GroupState | None) -> Result:
-    if group is None:
-        missing = GroupIdNotFoundError(f"group {name!r} does not exist", group=name)
-        return {
-            "group_id": name,
-            "group_state": GroupState.DEAD.value,
-            "protocol_type": "",
-            "protocol_data": "",
-            "members": [],
-            "authorized_operations": None,
-            "error": f"{type(missing).__name__}: {missing.message}",
-        }
+    known = states.GroupState() if group is None else group
     return {
         "group_id": name,
-        "group_state": group.name_of_state,
-        "protocol_type": protocol_type(group),
-        "protocol_data": group.assignor,
-        "members": [_member_data(group, member) for member in sorted(group.members)],
+        "group_state": GroupState.DEAD.value if group is None else group.name_of_state,
+        "protocol_type": protocol_type(known),
+        "protocol_data": known.assignor,
+        "members": [_member_data(known, member) for member in sorted(known.members)],
         "authorized_operations": None,
-        "error": None,
+        "error": f"{GroupIdNotFoundError.__name__}: group {name!r} does not exist" if group is None else None,
     }
 
 
@@ -433,17 +414,13 @@ def _member_data(group: states.GroupState, name: str) -> Result:
             "rack_id": None,
         },
         "member_assignment": {
-            "assigned_partitions": _partitions_by_topic(_to_topic_partitions(member.assigned)),
+            "assigned_partitions": _partitions_by_topic(list_partitions(member.assigned)),
             "user_data": None,
         },
     }
 
 
-def _to_topic_partitions(partitions: Partitions) -> set[TopicPartition]:
-    return {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
-
-
-def _partitions_by_topic(partitions: set[TopicPartition]) -> list[dict[str, Any]]:
+def _partitions_by_topic(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
     """Return ``[{"topic": …, "partitions": […]}]``, in order."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):

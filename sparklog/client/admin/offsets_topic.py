@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
+from sparklog.client.admin.base import NO_TOPIC_ID
 from sparklog.coordinator.offsets_topic import PARTITIONS
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import PartitionState, State, TopicState
-
-_TOPIC_ID = "A" * 22
-"""Kafka's zero id, which stands for no topic id."""
 
 
 def listed_topics(state: State, asked_for: str | None = None) -> list[str]:
@@ -25,4 +23,4 @@ def described_topic(state: State, name: str) -> TopicState:
     if name != CONSUMER_OFFSETS_TOPIC:
         return state.topic(name)
     partition = PartitionState(replicas=(0,), isr=(0,), leader=0)
-    return TopicState(name=name, topic_id=_TOPIC_ID, created_ms=0, partitions=(partition,) * PARTITIONS)
+    return TopicState(name=name, topic_id=NO_TOPIC_ID, created_ms=0, partitions=(partition,) * PARTITIONS)

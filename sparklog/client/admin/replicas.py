@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from sparklog.client.admin.base import Response, Result
+from sparklog.client.admin.base import ErrorClass, Response, Result, error_codes
 from sparklog.client.admin.brokers import BrokerAdmin
-from sparklog.client.admin.types import BrokerCondition, ElectionType, error_code, member_of
+from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
 from sparklog.coordinator.unclean_election import find_unclean_leader
 from sparklog.errors import (
     ElectionNotNeededError,
@@ -29,8 +29,6 @@ from sparklog.protocol.decide.moves import clear_throttle, propose_assignment, s
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
-
-ErrorClass = type[SparklogError]
 
 PartitionSpec = Mapping[str, Iterable[int]] | Iterable[str] | None
 """Partitions: ``{topic: [partition, …]}``, all partitions of a list of topics, or None for all."""
@@ -53,7 +51,7 @@ class ReplicaAdmin(BrokerAdmin):
         A location that failed its checks or does not answer has error code 56 and no topics; ``error_message`` says why
         it did not answer. Raises UnknownTopicOrPartitionError.
         """
-        state = self._state()
+        state = self.read_state()
         wanted = sorted(state.brokers) if brokers is None else list(brokers)
         for number in wanted:
             if number not in state.brokers:
@@ -80,7 +78,7 @@ class ReplicaAdmin(BrokerAdmin):
         UnknownTopicOrPartitionError after the other elections; ElectionNotNeededError is not raised.
         """
         kind = member_of(ElectionType, election_type)
-        state = self._state()
+        state = self.read_state()
         wanted = [(topic, number) for topic, numbers in _partitions_of(state, topic_partitions) for number in numbers]
         if kind is ElectionType.PREFERRED:
             outcome = self._opened().submit(partial(elect_preferred, partitions=wanted))
@@ -162,7 +160,7 @@ class ReplicaAdmin(BrokerAdmin):
         Raises UnknownTopicOrPartitionError, and InvalidReplicaAssignmentError for brokers that do not exist, are
         cordoned, or are too few.
         """
-        state = self._state()
+        state = self.read_state()
         proposals = [propose_assignment(state, topic, brokers) for topic in topics]
         return {partition: replicas for proposal in proposals for partition, replicas in proposal.items()}
 
@@ -184,7 +182,7 @@ class ReplicaAdmin(BrokerAdmin):
                 "adding_replicas": list(reassignment.adding),
                 "removing_replicas": list(reassignment.removing),
             }
-            for partition, reassignment in reassignments(self._state(), wanted).items()
+            for partition, reassignment in reassignments(self.read_state(), wanted).items()
         }
 
     def alter_replica_log_dirs(self, replica_assignments: object) -> NoReturn:
@@ -218,14 +216,8 @@ def _partitions_of(state: State, spec: PartitionSpec) -> Iterable[tuple[str, lis
 def _election_results(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Response]:
     topics: dict[str, list[Response]] = {}
     for partition in sorted(outcome):
-        error = outcome[partition]
-        topics.setdefault(partition.topic, []).append(
-            Response(
-                partition_id=partition.partition,
-                error_code=error_code(error),
-                error_message=None if error is None else error.message,
-            )
-        )
+        result = Response(partition_id=partition.partition, **error_codes(outcome[partition]))
+        topics.setdefault(partition.topic, []).append(result)
     return [Response(topic=topic, partition_result=results) for topic, results in topics.items()]
 
 

@@ -15,12 +15,14 @@ from contextlib import suppress
 from typing import Any
 
 from sparklog.client.admin.base import (
+    NO_TOPIC_ID,
     UNKNOWN_OPERATIONS,
     AdminBase,
     RequestOutcome,
     Response,
     Result,
     as_list,
+    error_codes,
     text_configs,
     warn_of,
 )
@@ -50,7 +52,6 @@ from sparklog.types import TopicPartition
 
 WAIT_SECONDS = 0.1
 """Seconds between two checks of ``wait_for_topics``, as in kafka-python."""
-_NO_ID = "A" * 22
 
 
 class TopicAdmin(AdminBase):
@@ -62,7 +63,7 @@ class TopicAdmin(AdminBase):
         >>> admin.list_topics()
         ['orders']
         """
-        return sorted(self._state().topics)
+        return sorted(self.read_state().topics)
 
     def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Result]:
         """Return partitions and replicas of these topics, by name or id, or of all; a missing topic has an error code.
@@ -70,7 +71,7 @@ class TopicAdmin(AdminBase):
         >>> [(topic["name"], len(topic["partitions"])) for topic in admin.describe_topics(["orders"])]
         [('orders', 1)]
         """
-        state = self._state()
+        state = self.read_state()
         if topics is None:
             return [_topic_data(state, state.topics[name]) for name in sorted(state.topics)]
         return [_describe_topic(state, topic) for topic in as_list(topics, "topics")]
@@ -143,7 +144,7 @@ class TopicAdmin(AdminBase):
             []
         """
         wanted = as_list(topics, "topics")
-        names = _existing_names(self._state(), wanted)
+        names = _existing_names(self.read_state(), wanted)
         with prepare_deletion(self._opened(), names) as delete_topic:
             outcomes = self._submit_all(
                 [str(topic) for topic in wanted],
@@ -155,8 +156,8 @@ class TopicAdmin(AdminBase):
         results = [
             {
                 "name": None if isinstance(topic, uuid.UUID) else topic,
-                "topic_id": str(as_uuid(outcome.result or _NO_ID) if isinstance(topic, str) else topic),
-                **outcome.codes(),
+                "topic_id": str(as_uuid(outcome.result or NO_TOPIC_ID) if isinstance(topic, str) else topic),
+                **error_codes(outcome.error),
             }
             for topic, outcome in zip(wanted, outcomes, strict=True)
         ]
@@ -190,9 +191,8 @@ class TopicAdmin(AdminBase):
             raise_errors,
             all_or_none,
         )
-        return Response(
-            throttle_time_ms=0, results=[Response(name=outcome.name, **outcome.codes()) for outcome in outcomes]
-        )
+        results = [Response(name=outcome.name, **error_codes(outcome.error)) for outcome in outcomes]
+        return Response(throttle_time_ms=0, results=results)
 
     def delete_records(
         self,
@@ -238,7 +238,7 @@ class TopicAdmin(AdminBase):
         clock = self._opened().log.clock
         deadline = clock.monotonic() + timeout_ms / 1000
         while True:
-            topics = self._state().topics
+            topics = self._opened().refresh().topics
             missing = [name for name in names if name not in topics]
             if not missing:
                 return
@@ -254,7 +254,7 @@ class TopicAdmin(AdminBase):
         """Return a page of partitions of these topics; pass its ``next_cursor`` as ``cursor`` to get the next page."""
         if response_partition_limit < 1:
             raise InvalidArgumentError(f"response_partition_limit={response_partition_limit!r}: give at least 1")
-        state = self._state()
+        state = self.read_state()
         after = (cursor["topic_name"], cursor["partition_index"]) if cursor else ("", 0)
         left = response_partition_limit
         described: list[Result] = []
@@ -386,13 +386,14 @@ def as_uuid(topic_id: str) -> uuid.UUID:
 
 def _deletion(partition: TopicPartition, outcome: RequestOutcome) -> Result:
     if outcome.error is not None:
-        return {"partition_index": partition[1], "low_watermark": -1, **outcome.codes()}
+        return {"partition_index": partition[1], "low_watermark": -1, **error_codes(outcome.error)}
     (low,) = outcome.result.values()
     return {"partition_index": partition[1], "low_watermark": low, "error_code": 0}
 
 
 def _creation_result(state: State, new: NewTopic, outcome: RequestOutcome) -> Result:
-    data: Result = {"name": new.name, "topic_id": str(as_uuid(outcome.result or _NO_ID)), **outcome.codes()}
+    topic_id = str(as_uuid(outcome.result or NO_TOPIC_ID))
+    data: Result = {"name": new.name, "topic_id": topic_id, **error_codes(outcome.error)}
     if outcome.error is not None:
         return {**data, "num_partitions": -1, "replication_factor": -1, "configs": {}}
     request = _to_request(state, new, outcome.result)
@@ -415,7 +416,7 @@ def _describe_topic(state: State, topic: str | uuid.UUID) -> Result:
         return {
             "error_code": error_code(error),
             "name": None if by_id else topic,
-            "topic_id": str(topic if by_id else as_uuid(_NO_ID)),
+            "topic_id": str(topic if by_id else as_uuid(NO_TOPIC_ID)),
             "is_internal": False,
             "partitions": [],
             "authorized_operations": None,

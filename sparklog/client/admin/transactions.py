@@ -40,7 +40,6 @@ NOTHING_HANGS = (
     "nothing to abort; to stop a producer, fence it: call init_transactions() in another producer with its "
     "transactional id"
 )
-UNKNOWN_TIMEOUT = -1
 
 
 class TransactionAdmin(AdminBase):
@@ -58,25 +57,24 @@ class TransactionAdmin(AdminBase):
 
         No transaction is ever running, so a ``duration_filter_ms`` of 0 or more selects none.
         """
-        state = self._state()
+        state = self.read_state()
         producers = set(producer_id_filters or ())
         wanted = {member_of(TransactionState, state) for state in state_filters or ()}
         pattern = _pattern(transactional_id_pattern)
-        listings: list[TransactionListing] = []
-        for producer_id, producer in transactional_producers(state):
-            if producers and producer_id not in producers:
-                continue
-            if wanted and state_of(producer) not in wanted:
-                continue
-            if pattern is None or pattern.fullmatch(producer.transactional_id):
-                listings.append(TransactionListing(producer.transactional_id, producer_id, state_of(producer)))
+        listings = [
+            TransactionListing(producer.transactional_id, producer_id, state_of(producer))
+            for producer_id, producer in transactional_producers(state)
+            if (not producers or producer_id in producers)
+            and (not wanted or state_of(producer) in wanted)
+            and (pattern is None or pattern.fullmatch(producer.transactional_id))
+        ]
         only_running = duration_filter_ms is not None and duration_filter_ms >= 0
         return {coordinator_of(state): [] if only_running else listings}
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """Return producer id and epoch of these ids. Raises TransactionalIdNotFoundError for an unused id."""
         names = as_list(transactional_ids, "transactional_ids")
-        state = self._state()
+        state = self.read_state()
         by_id = {producer.transactional_id: (number, producer) for number, producer in transactional_producers(state)}
         descriptions: dict[str, TransactionDescription] = {}
         for name in names:
@@ -87,7 +85,7 @@ class TransactionAdmin(AdminBase):
                 )
             producer_id, producer = by_id[name]
             descriptions[name] = TransactionDescription(
-                coordinator_of(state), state_of(producer), producer_id, producer.epoch, UNKNOWN_TIMEOUT, -1, set()
+                coordinator_of(state), state_of(producer), producer_id, producer.epoch, -1, -1, set()
             )
         return descriptions
 
@@ -95,7 +93,7 @@ class TransactionAdmin(AdminBase):
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, PartitionProducerState]:
         """Return the idempotent producers that these partitions know. Raises UnknownTopicOrPartitionError."""
-        state = self._state()
+        state = self.read_state()
         states_by_partition: dict[TopicPartition, PartitionProducerState] = {}
         for topic, number in partitions:
             producers = state.partition(topic, number).producers

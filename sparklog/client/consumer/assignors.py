@@ -131,14 +131,6 @@ class CooperativeStickyAssignor(_BuiltIn):
         return [RebalanceProtocol.COOPERATIVE]
 
 
-BUILT_IN: tuple[type[_BuiltIn], ...] = (
-    RangePartitionAssignor,
-    RoundRobinPartitionAssignor,
-    StickyPartitionAssignor,
-    CooperativeStickyAssignor,
-)
-
-
 class JavaAssignors(tuple[str, ...]):
     """Names and class names as Kafka's Java clients list them (default: range, cooperative-sticky).
 

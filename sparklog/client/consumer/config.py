@@ -17,15 +17,16 @@ from typing import Any
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
     METRIC_ARGUMENTS,
-    SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
+    Converter,
     build_shown_config,
     check_arguments,
+    close_converters,
     cluster_of,
+    converter,
     invalid_argument,
     milliseconds,
     one_of,
-    takes,
     whole_number,
 )
 from sparklog.client.consumer.assignors import (
@@ -35,6 +36,7 @@ from sparklog.client.consumer.assignors import (
     RoundRobinPartitionAssignor,
     overrides_assign,
 )
+from sparklog.client.metrics import MetricSettings, metric_settings
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.group.start_offset import EARLIEST, LATEST, NONE
@@ -91,19 +93,11 @@ DEFAULT_CONFIG: Mapping[str, object] = {
 }
 """The defaults including the arguments of version 3 without effect: ``Consumer.DEFAULT_CONFIG``."""
 
-Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
-"""(topic, headers, bytes or None) -> any object."""
-
 DURATION_RESET = "by_duration"
 
 _RESETS = {"smallest": EARLIEST, "largest": LATEST}
 _DURATION = re.compile(r"\Aby_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z", re.IGNORECASE)
-_CLASS_NAMES = {
-    "range": "range",
-    "roundrobin": "roundrobin",
-    "sticky": "sticky",
-    "cooperativesticky": "cooperative-sticky",
-}
+_CLASS_NAMES = {name.replace("-", ""): name for name in ASSIGNORS}
 
 
 @dataclass(frozen=True)
@@ -127,8 +121,8 @@ class ConsumerConfig:
     consumer_timeout: float
     api_timeout: float
     close_deserializers: Callable[[], None]
-    deserialize_key: Deserialize | None
-    deserialize_value: Deserialize | None
+    deserialize_key: Converter | None
+    deserialize_value: Converter | None
     fetch_max_bytes: int
     fetch_max_wait: float
     group_id: str
@@ -137,6 +131,8 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int
     max_poll_interval: float
     max_poll_records: int
+    metric_group_prefix: str
+    metrics: MetricSettings
     request_timeout: float
     reset: OffsetReset
     retry_backoff: float
@@ -159,10 +155,9 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
 
     Raises InvalidClientConfigurationError for an unknown name or an invalid value, and what ``cluster_of`` raises.
     """
-    arguments = check_arguments("Consumer", given, DEFAULTS, SOCKET_ARGUMENTS)
+    arguments = check_arguments("Consumer", given, DEFAULTS)
 
-    def number(name: str, least: int = 0) -> int:
-        return whole_number("Consumer", arguments, name, least)
+    number = partial(whole_number, "Consumer", arguments)
 
     def seconds(name: str, least: int = 0) -> float:
         return milliseconds("Consumer", arguments, name, least) / 1000
@@ -173,6 +168,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
     one_of("Consumer", arguments, "isolation_level", ("read_uncommitted", "read_committed"))
     coordinator = cluster_of("Consumer", arguments)
     tail_backoff = seconds("tail_backoff_ms", 1)
+    key_deserializer, value_deserializer = arguments["key_deserializer"], arguments["value_deserializer"]
     config = ConsumerConfig(
         allow_internal=not flag("exclude_internal_topics"),
         assignors=_assignors(arguments["partition_assignment_strategy"]),
@@ -182,9 +178,9 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         commit_callback=_callback(arguments["default_offset_commit_callback"]),
         consumer_timeout=_consumer_timeout(arguments),
         api_timeout=seconds("default_api_timeout_ms"),
-        close_deserializers=lambda: _close(arguments["key_deserializer"], arguments["value_deserializer"]),
-        deserialize_key=deserializer("key_deserializer", arguments["key_deserializer"]),
-        deserialize_value=deserializer("value_deserializer", arguments["value_deserializer"]),
+        close_deserializers=partial(close_converters, key_deserializer, value_deserializer),
+        deserialize_key=converter("Consumer", "key_deserializer", key_deserializer, "deserialize", "bytes"),
+        deserialize_value=converter("Consumer", "value_deserializer", value_deserializer, "deserialize", "bytes"),
         fetch_max_bytes=number("fetch_max_bytes", 1),
         fetch_max_wait=seconds("fetch_max_wait_ms"),
         group_id=_group_id(arguments),
@@ -193,6 +189,8 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         max_partition_fetch_bytes=number("max_partition_fetch_bytes", 1),
         max_poll_interval=seconds("max_poll_interval_ms", 1),
         max_poll_records=number("max_poll_records", 1),
+        metric_group_prefix=_metric_group_prefix(arguments["metric_group_prefix"]),
+        metrics=metric_settings("Consumer", arguments),
         request_timeout=seconds("request_timeout_ms"),
         reset=_reset(arguments["auto_offset_reset"]),
         retry_backoff=seconds("retry_backoff_ms"),
@@ -247,6 +245,12 @@ def _group_id(arguments: Mapping[str, object]) -> str:
     if value is None or (isinstance(value, str) and value):
         return value or ""
     raise _invalid_argument("group_id", arguments["group_id"], "give a name, or omit it")
+
+
+def _metric_group_prefix(given: object) -> str:
+    if not isinstance(given, str) or not given:
+        raise _invalid_argument("metric_group_prefix", given, "give a non-empty string")
+    return given
 
 
 def _callback(given: object) -> Callable[..., object] | None:
@@ -313,29 +317,3 @@ def _assignor(item: object) -> str:
         if plain in _CLASS_NAMES:
             return _CLASS_NAMES[plain]
     raise _invalid_argument("partition_assignment_strategy", item, f"give one or more of {', '.join(ASSIGNORS)}")
-
-
-def deserializer(name: str, given: object) -> Deserialize | None:
-    """Return a deserializer with one signature, given a function of the bytes, or an object with
-    ``deserialize(topic, headers, bytes)`` or ``deserialize(topic, bytes)``. Raises InvalidClientConfigurationError."""
-    if given is None:
-        return None
-    method: Any = getattr(given, "deserialize", None)
-    if method is not None and callable(method):
-        if takes(method, "topic", [], b""):
-            deserialize: Deserialize = method
-            return deserialize
-        return lambda topic, headers, data: method(topic, data)
-    if callable(given):
-        function: Any = given
-        return lambda topic, headers, data: function(data)
-    raise _invalid_argument(
-        name, given, "give a function of the bytes, or an object with deserialize(topic, headers, bytes)", of_type=True
-    )
-
-
-def _close(*deserializers: object) -> None:
-    for item in deserializers:
-        close = getattr(item, "close", None)
-        if callable(close):
-            close()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sparklog.client.consumer.config import DEFAULT_CONFIG, consumer_config
 from sparklog.client.consumer.fetcher import Chunk, ReadAhead
 from sparklog.client.consumer.group_session import CommitFuture, GroupSession
-from sparklog.client.consumer.metrics import metrics_of_consumer
+from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.offset_calls import PositionCalls
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.one_thread import OneThread
@@ -46,7 +46,7 @@ from sparklog.client.consumer.subscription_state import (
 )
 from sparklog.client.consumer.unknown_topics import UnknownTopics
 from sparklog.client.deadlines import Repeatable
-from sparklog.client.representation import Facts, Shown
+from sparklog.client.representation import Facts, Shown, join_names
 from sparklog.errors import InvalidArgumentTypeError, KafkaTimeoutError, OffsetOutOfRangeError, SparklogError
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
@@ -91,17 +91,9 @@ class Consumer(Shown, PositionCalls):
         self._clock = self._coordinator.log.clock
         self._thread_guard = OneThread()
         self._subscription = Subscription(self._config.allow_internal)
-        self._metrics = metrics_of_consumer(self._clock, self._subscription, self._config, configs)
+        self._metrics = ConsumerMetrics(self._clock, self._subscription, self._config)
         self._reader = ConsumerReader(self._coordinator)
-        self._read_ahead = ReadAhead(
-            self._coordinator,
-            ConsumerReader(self._coordinator),
-            partition_bytes=self._config.max_partition_fetch_bytes,
-            total_bytes=self._config.fetch_max_bytes,
-            backoff=self._config.tail_backoff,
-            backoff_max=self._config.tail_backoff_max,
-            metrics=self._metrics,
-        )
+        self._read_ahead = ReadAhead(self._coordinator, ConsumerReader(self._coordinator), self._config, self._metrics)
         self._refresh_call = Repeatable(self._coordinator.refresh, "reading the commit log")
         self._positions = Positions(
             self._coordinator,
@@ -141,7 +133,15 @@ class Consumer(Shown, PositionCalls):
                 component.abandon()
 
     def _facts(self) -> Facts:
-        return self._subscription.facts(self._coordinator.store.root, self._config.group_id, self._thread_guard.closed)
+        subscription = self._subscription
+        return {
+            "root": self._coordinator.store.root,
+            "group_id": self._config.group_id or None,
+            "topics": join_names(subscription.topics) if subscription.topics else None,
+            "pattern": subscription.pattern.pattern if subscription.pattern is not None else None,
+            "assigned": join_names([str(partition) for partition in subscription.positions]) or "none",
+            "state": "closed" if self._thread_guard.closed else None,
+        }
 
     # -- what to read
 
@@ -180,7 +180,7 @@ class Consumer(Shown, PositionCalls):
                 self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
             before = set(self._subscription.positions)
             self._subscription.assign(partitions)
-            self._forget(before - set(self._subscription.positions))
+            self._read_ahead.forget(*(before - set(self._subscription.positions)))
             self._positions.stale = True
 
     def unsubscribe(self) -> None:
@@ -194,13 +194,9 @@ class Consumer(Shown, PositionCalls):
             if self._group is not None:
                 self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
                 if self._subscription.automatic:
-                    self._group.leave_quietly(self._config.request_timeout)
-            self._forget(set(self._subscription.positions))
+                    self._group.leave(self._config.request_timeout)
+            self._read_ahead.forget(*self._subscription.positions)
             self._subscription.unsubscribe()
-
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            self._read_ahead.forget(partition)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions assigned now. Any thread may call this."""
@@ -367,7 +363,7 @@ class Consumer(Shown, PositionCalls):
         }
         assigned = set(self._subscription.positions)
         if wanted != assigned:
-            self._forget(assigned - wanted)
+            self._read_ahead.forget(*(assigned - wanted))
             self._subscription.remove(assigned - wanted)
             self._subscription.add(wanted)
             self._positions.stale = True
@@ -528,7 +524,14 @@ class Consumer(Shown, PositionCalls):
         with self._thread_guard:
             group = self._require_group("commit")
             to_commit = self._offsets_to_commit(offsets, group)
-            self._retry(lambda seconds: group.commit(to_commit, seconds), timeout_ms)
+            deadline = self._clock.monotonic() + self._timeout_seconds(timeout_ms)
+            pauses = pauses_until(deadline, self._config.retry_backoff, self._clock)
+            retry(
+                lambda: group.commit(to_commit, max(deadline - self._clock.monotonic(), 0)),
+                self._clock,
+                pauses,
+                is_transient,
+            )
 
     def commit_async(
         self,
@@ -558,13 +561,6 @@ class Consumer(Shown, PositionCalls):
             as_partition(partition): as_committed_offset(as_partition(partition), at)
             for partition, at in offsets.items()
         }
-
-    def _retry(self, action: Callable[[float], None], timeout_ms: float | None) -> None:
-        """Retry transient errors until the timeout is over."""
-        seconds = self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)
-        deadline = self._clock.monotonic() + seconds
-        pauses = pauses_until(deadline, self._config.retry_backoff, self._clock)
-        retry(lambda: action(max(deadline - self._clock.monotonic(), 0)), self._clock, pauses, is_transient)
 
     # -- the cluster
 

@@ -19,9 +19,11 @@ import logging
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
+from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import RecordBatches
 from sparklog.client.producer.futures import clamp_timeout
@@ -99,24 +101,13 @@ class ReadAhead:
     """
 
     def __init__(
-        self,
-        coordinator: Coordinator,
-        reader: LogReader,
-        *,
-        partition_bytes: int,
-        total_bytes: int,
-        backoff: float,
-        backoff_max: float,
-        metrics: ConsumerMetrics | None = None,
+        self, coordinator: Coordinator, reader: LogReader, config: ConsumerConfig, metrics: ConsumerMetrics
     ) -> None:
         self._coordinator = coordinator
         self._reader = reader
         self._clock: Clock = coordinator.log.clock
-        self._metrics = metrics or ConsumerMetrics(self._clock)
-        self._partition_bytes = partition_bytes
-        self._total_bytes = total_bytes
-        self._backoff = backoff
-        self._backoff_max = backoff_max
+        self._config = config
+        self._metrics = metrics
         self._changed = threading.Condition()
         self.streams: OrderedDict[TopicPartition, Stream] = OrderedDict()
         self._turns: deque[Stream] = deque()
@@ -142,10 +133,11 @@ class ReadAhead:
             self.streams[partition] = Stream(partition, offset, paused)
             self._wake_thread()
 
-    def forget(self, partition: TopicPartition) -> None:
-        """Stop reading this partition, and drop its buffered records."""
+    def forget(self, *partitions: TopicPartition) -> None:
+        """Stop reading these partitions, and drop their buffered records."""
         with self._changed:
-            self._remove_stream(partition)
+            for partition in partitions:
+                self._remove_stream(partition)
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         """Pause a partition: keep its buffered records, but neither return them nor read more. Or resume it."""
@@ -238,13 +230,10 @@ class ReadAhead:
     def wait(self, seen: State, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for records, a newer state than ``seen``, or ``wake``; return whether ``wake``
         ended the wait."""
-        deadline = self._clock.monotonic() + timeout
         with self._changed:
-            while not (self._woken or self._failure or self._ready() or self._coordinator.state is not seen):
-                left = deadline - self._clock.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(min(left, 3600.0))
+            self._wait_until(
+                lambda: self._woken or self._failure or self._ready() or self._coordinator.state is not seen, timeout
+            )
             woken, self._woken = self._woken, False
             return woken
 
@@ -254,30 +243,33 @@ class ReadAhead:
         Waits at most ``seconds``. The log is taken as of a check at most ``age`` seconds ago; with an age of 0 it
         includes everything committed before the call. So one poll returns the records of several small writes.
         """
-        deadline = self._clock.monotonic() + seconds
+
+        def is_over() -> object:
+            caught_up = self._exhausted or self.buffered_bytes >= self._config.fetch_max_bytes
+            ended = self._woken or self._failure or self._closed or self._count_rows(rows) >= rows
+            return ended or (caught_up and not self._check_requested)
+
         with self._changed:
             if not 0 < self._count_rows(rows) < rows:
                 return
             if not self._coordinator.was_checked_within(age):
                 self._check_requested = True
                 self._wake_thread()
-            while not (self._woken or self._failure or self._closed or self._count_rows(rows) >= rows):
-                left = deadline - self._clock.monotonic()
-                caught_up = self._exhausted or self.buffered_bytes >= self._total_bytes
-                if left <= 0 or (caught_up and not self._check_requested):
-                    break
-                self._changed.wait(min(left, 3600.0))
+            self._wait_until(is_over, seconds)
+
+    def _wait_until(self, is_over: Callable[[], object], seconds: float) -> None:
+        """Wait at most ``seconds`` until this is true. The caller holds the condition."""
+        deadline = self._clock.monotonic() + seconds
+        while not is_over() and (left := deadline - self._clock.monotonic()) > 0:
+            self._changed.wait(min(left, 3600.0))
 
     def _count_rows(self, enough: int) -> int:
         """Return how many records can be taken; stops counting at ``enough``."""
-        rows: int = 0
-        for stream in self.streams.values():
-            if stream.paused:
-                continue
-            for chunk in stream.chunks:
-                rows += int(chunk.batches.batch.num_rows)
-                if rows >= enough:
-                    return rows
+        rows = 0
+        for chunk in (chunk for stream in self.streams.values() if not stream.paused for chunk in stream.chunks):
+            rows += int(chunk.batches.batch.num_rows)
+            if rows >= enough:
+                break
         return rows
 
     def _ready(self) -> bool:
@@ -331,33 +323,27 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _read_ahead(self) -> None:
-        pause = self._backoff
+        pause = self._config.tail_backoff
         while not self._closed:
             if self._read_one():
                 continue
             if self._check_for_commits(pause):
-                pause = self._backoff
-                continue
-            if not self._wait_for_stream(pause):
-                pause = min(pause * 1.5, self._backoff_max)
+                pause = self._config.tail_backoff
+            elif not self._wait_for_stream(pause):
+                pause = min(pause * 1.5, self._config.tail_backoff_max)
 
     def _wait_for_stream(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for a stream to read or a requested check; return whether there is one."""
-        deadline = self._clock.monotonic() + seconds
         with self._changed:
             self._idle = True
-            while not self._closed and not self._check_requested and self._next_stream() is None:
-                left = deadline - self._clock.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
+            self._wait_until(lambda: self._closed or self._check_requested or self._next_stream(), seconds)
             self._idle = False
             return self._check_requested or self._next_stream() is not None
 
     def _check_for_commits(self, pause: float) -> bool:
         """Read new commits; return whether there were any. Of the consumers that share a coordinator and check equally
         often, one asks the storage for all."""
-        requested = self._check_requested
+        requested, failure = self._check_requested, None
         try:
             if self._coordinator.claim_check(0 if requested else pause):
                 self.checks += 1
@@ -365,10 +351,13 @@ class ReadAhead:
         except (FencedError, CorruptionError, UnsupportedVersionError):
             raise  # not transient: the caller of poll has to know
         except SparklogError as error:
-            self._finish_requested_check(requested)
-            self._warn_of(error)
-        else:
-            self._finish_requested_check(requested)
+            failure = error
+        if requested:
+            with self._changed:  # the check that ``gather`` requested is done; the commits it found are read next
+                self._check_requested = False
+                self._wake_thread()
+        if failure is not None:
+            self._warn_of(failure)
         if self._coordinator.state is self._checked_state:
             return False
         self._checked_state = self._coordinator.state
@@ -377,20 +366,10 @@ class ReadAhead:
         return True
 
     def _read_log(self) -> None:
-        with self._metrics.requests.at_root():
-            try:
-                if self.checks % FULL_CHECK_EVERY:
-                    self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
-                self._coordinator.refresh()
-            except ObjectNotFoundError:
-                pass  # there is no newer commit
-
-    def _finish_requested_check(self, requested: bool) -> None:
-        """Mark the check that ``gather`` requested as done, and let the thread read the commits it found."""
-        if requested:
-            with self._changed:
-                self._check_requested = False
-                self._wake_thread()
+        with self._metrics.requests.at_root(), suppress(ObjectNotFoundError):  # there is no newer commit
+            if self.checks % FULL_CHECK_EVERY:
+                self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
+            self._coordinator.refresh()
 
     def _warn_of(self, error: SparklogError) -> None:
         """Log at most once in ``WARNING_SECONDS`` that the storage cannot be read; pause before the next request."""
@@ -438,7 +417,7 @@ class ReadAhead:
 
     def _next_stream(self) -> Stream | None:
         """Return the stream to read next. Every stream with room gets a turn, those with the least buffered first."""
-        if self._exhausted or self.buffered_bytes >= self._total_bytes:
+        if self._exhausted or self.buffered_bytes >= self._config.fetch_max_bytes:
             return None
         while self._turns:
             stream = self._turns[0]
@@ -453,7 +432,7 @@ class ReadAhead:
         return self._turns[0] if wanting else None
 
     def _wants_more(self, stream: Stream) -> bool:
-        if stream.paused or stream.error is not None or stream.size >= self._partition_bytes:
+        if stream.paused or stream.error is not None or stream.size >= self._config.max_partition_fetch_bytes:
             return False
         if stream.reading is not None:
             return True
@@ -478,17 +457,14 @@ class ReadAhead:
         if fetched is None:
             stream.reading, at_end = None, stream.next == stream.end
             stream.next = stream.end  # the last offsets may have no records
-            return None if at_end or not stream.is_log else _empty_batches(stream)
+            if at_end or not stream.is_log:
+                return None
+            return RecordBatches(topic, partition, stream.end, without_columns(0), CREATE_TIME, -1)
         base_offset, batch, timestamp_type, offsets = fetched.records
         node = str(self._reader.last_broker) if stream.is_log else ROOT
         size, seconds = self._reader.bytes_read - bytes_before, self._clock.monotonic() - started
         self._metrics.record_fetch(topic, node, batch.num_rows, size, seconds)
         return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch, offsets)
-
-
-def _empty_batches(stream: Stream) -> RecordBatches:
-    """Return a batch without records that ends where the stream has been read to."""
-    return RecordBatches(*stream.topic_partition, stream.end, without_columns(0), CREATE_TIME, -1)
 
 
 def _out_of_range_error(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:

@@ -17,7 +17,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,10 +63,7 @@ class CommitFuture(Future[Offsets]):
         self._offsets = offsets
 
     def resolve(self, error: BaseException | None) -> None:
-        with self._outcome.condition:
-            self._outcome.error, self._outcome.done = error, True
-            self._outcome.condition.notify_all()
-        self._outcome.run_callbacks()
+        self._outcome.resolve(error)
 
     def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds``; return whether the commit is over."""
@@ -259,11 +256,11 @@ class GroupSession:
             self._last_offsets = {**kept, **last}
             self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
         elif last:
-            commit = partial(self._member.commit, _as_dict(last))
+            commit = partial(self._member.commit, dict(last.items()))
             self._take_step(partial(self._commit_or_log, commit), "committing the last offsets", until)
 
     def _acknowledge(self) -> None:
-        self._commit_or_log(partial(self._member.acknowledge, _as_dict(self._last_offsets)))
+        self._commit_or_log(partial(self._member.acknowledge, dict(self._last_offsets.items())))
         self._last_offsets = {}
 
     def _commit_or_log(self, commit: Callable[[], None]) -> None:
@@ -275,8 +272,7 @@ class GroupSession:
             )
 
     def _drop_partitions(self, partitions: frozenset[TopicPartition]) -> None:
-        for partition in partitions:
-            self._read_ahead.forget(partition)
+        self._read_ahead.forget(*partitions)
         self._subscription.remove(partitions)
 
     def _call_listener(self, method: str, partitions: frozenset[TopicPartition]) -> None:
@@ -307,9 +303,9 @@ class GroupSession:
                 group=self._config.group_id,
             ) from error
 
-    def leave(self, seconds: float = math.inf) -> None:
-        """Leave the group, on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError; heartbeats have stopped by then,
-        so the group removes this member after its session timeout."""
+    def leave(self, seconds: float) -> None:
+        """Leave the group, on ``unsubscribe`` and ``close``. A failure is logged: heartbeats have stopped by then, so
+        the group removes this member after its session timeout."""
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
             self._call_listener("on_partitions_revoked", owned)
@@ -322,7 +318,10 @@ class GroupSession:
         self._change = None
         until = self._clock.monotonic() + seconds
         then = "if it fails, the group removes this member after its session timeout"
-        self._take_step(self._leave, "leaving", until, then)
+        try:
+            self._take_step(self._leave, "leaving", until, then)
+        except SparklogError as error:
+            logger.warning("could not leave group %s: %s", self._config.group_id, error)
 
     def _leave(self) -> None:
         """Leave after the steps in progress, so that a join whose outcome is unknown is undone as well."""
@@ -351,7 +350,7 @@ class GroupSession:
         self._abandoned = True
         self._calls.end()
 
-    def _stop_heartbeats(self, seconds: float = math.inf) -> None:
+    def _stop_heartbeats(self, seconds: float) -> None:
         self._stopping.set()
         if self._heartbeat_thread is not None and self._heartbeat_thread is not threading.current_thread():
             self._heartbeat_thread.join(clamp_timeout(seconds))
@@ -404,7 +403,7 @@ class GroupSession:
             if at.offset != positions[partition].committed and (partitions is None or partition in partitions)
         }
 
-    def commit(self, offsets: Offsets, seconds: float = math.inf) -> None:
+    def commit(self, offsets: Offsets, seconds: float) -> None:
         """Commit after all commits in progress. Raises what ``GroupMember.commit`` raises, and KafkaTimeoutError after
         ``seconds``; the commit then continues."""
         if not offsets and not self._pending:
@@ -421,15 +420,16 @@ class GroupSession:
             return
         with self._metrics.commit(), unknown_as_timeout():
             if self._subscription.automatic:
-                self._member.commit(_as_dict(offsets))
+                self._member.commit(dict(offsets.items()))
             else:
-                self._commit_without_membership(GroupCommit(group=self._config.group_id, offsets=_as_dict(offsets)))
+                self._commit_without_membership(offsets)
         for partition, at in offsets.items():
             position = self._subscription.positions.get(partition)
             if position is not None:
                 position.committed = at.offset
 
-    def _commit_without_membership(self, commit: GroupCommit) -> None:
+    def _commit_without_membership(self, offsets: Offsets) -> None:
+        commit = GroupCommit(group=self._config.group_id, offsets=dict(offsets.items()))
         try:
             self._coordinator.submit(partial(commit_group_offsets, commit=commit))
         except UnknownMemberIdError as error:  # as kafka-python does
@@ -479,7 +479,7 @@ class GroupSession:
         if changed:
             self.commit_async(changed, self._config.commit_callback or _log_failure)
 
-    def commit_last(self, autocommit: bool, seconds: float = math.inf) -> None:
+    def commit_last(self, autocommit: bool, seconds: float) -> None:
         """Wait for the commits in progress and, with ``autocommit``, commit changed positions, before partitions go."""
         deadline = self._clock.monotonic() + seconds
         try:
@@ -489,29 +489,16 @@ class GroupSession:
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
 
-    def close(self, autocommit: bool, seconds: float = math.inf) -> None:
+    def close(self, autocommit: bool, seconds: float) -> None:
         """Commit changed positions (with ``autocommit``) and leave the group, each within ``seconds``."""
         try:
             self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
             if self._subscription.automatic:
-                self.leave_quietly(seconds)
+                self.leave(seconds)
             self._calls.end()
-
-    def leave_quietly(self, seconds: float) -> None:
-        """Leave the group; log a failure, after which the session timeout removes this member."""
-        try:
-            self.leave(seconds)
-        except SparklogError as error:
-            logger.warning("could not leave group %s: %s", self._config.group_id, error)
 
 
 def _log_failure(offsets: Offsets, outcome: object) -> None:
     if isinstance(outcome, BaseException):
         logger.warning("an automatic commit of offsets failed: %s", outcome)
-
-
-def _as_dict(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-) -> dict[tuple[str, int], OffsetAndMetadata | int]:
-    return dict(offsets.items())

@@ -7,34 +7,25 @@ Not for: windows (``metric_windows``), what counts as a request (``request_metri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.records import RecordBatches
 from sparklog.client.consumer.subscription_state import Subscription
-from sparklog.client.metrics import Metrics, MetricSettings, Sensor, metric_settings
+from sparklog.client.metrics import Metrics, Sensor
 from sparklog.client.request_metrics import ClientMetrics
 from sparklog.clock import Clock
-from sparklog.errors import InvalidClientConfigurationError
-
-NEVER = -1.0
-"""The value of ``last-heartbeat-seconds-ago`` before the first one, as in Kafka's Java client."""
 
 
 class ConsumerMetrics(ClientMetrics):
-    """Collects the metrics of one consumer. ``assigned`` returns the number of its partitions."""
+    """Collects the metrics of one consumer."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        assigned: Callable[[], int] = lambda: 0,
-        settings: MetricSettings | None = None,
-        client_id: str = "",
-        prefix: str = "consumer",
-    ) -> None:
-        super().__init__(clock, settings, client_id, prefix)
+    def __init__(self, clock: Clock, subscription: Subscription, config: ConsumerConfig) -> None:
+        prefix = config.metric_group_prefix
+        super().__init__(clock, config.metrics, config.client_id, prefix)
         metrics = self._metrics
+        self._subscription = subscription
         self._fetch_group = f"{prefix}-fetch-manager-metrics"
         self._totals, self._by_topic = _FetchMetrics(metrics), dict[str, _FetchMetrics]()
         self._latency, self._lag = metrics.sensor(), metrics.sensor()
@@ -42,7 +33,7 @@ class ConsumerMetrics(ClientMetrics):
         self._commits = metrics.sensor()
         self._last_heartbeat: float | None = None
         self._add_fetching()
-        self._add_group(f"{prefix}-coordinator-metrics", assigned)
+        self._add_group(f"{prefix}-coordinator-metrics")
 
     def _add_fetching(self) -> None:
         self._totals.add_to(self._metrics, self._fetch_group)
@@ -57,7 +48,7 @@ class ConsumerMetrics(ClientMetrics):
         ):
             self._metrics.add(self._fetch_group, name, description, measure)
 
-    def _add_group(self, group: str, assigned: Callable[[], int]) -> None:
+    def _add_group(self, group: str) -> None:
         for name, description, measure in (
             ("heartbeat-response-time-max", "milliseconds of the slowest heartbeat", self._heartbeats.maximum),
             ("heartbeat-rate", "heartbeats per second", self._heartbeats.count_rate),
@@ -76,7 +67,7 @@ class ConsumerMetrics(ClientMetrics):
             ("commit-latency-max", "milliseconds of the slowest commit", self._commits.maximum),
             ("commit-rate", "commits of offsets per second", self._commits.count_rate),
             ("commit-total", "commits of offsets", self._commits.count),
-            ("assigned-partitions", "partitions assigned to this consumer", assigned),
+            ("assigned-partitions", "partitions assigned to this consumer", self._assigned_partitions),
         ):
             self._metrics.add(group, name, description, measure)
 
@@ -106,25 +97,19 @@ class ConsumerMetrics(ClientMetrics):
             metrics.add_to(self._metrics, self._fetch_group, topic=topic.replace(".", "_"))
         return metrics
 
-    @contextmanager
-    def heartbeat(self) -> Iterator[None]:
+    def heartbeat(self) -> AbstractContextManager[None]:
         """Measure the block as a heartbeat."""
         self._last_heartbeat = self._clock.monotonic()
-        with self._timed(self._heartbeats):
-            yield
+        return self._timed(self._heartbeats)
 
-    @contextmanager
-    def join(self) -> Iterator[None]:
+    def join(self) -> AbstractContextManager[None]:
         """Measure the block as a join of the group."""
         self._last_heartbeat = self._clock.monotonic()
-        with self._timed(self._joins):
-            yield
+        return self._timed(self._joins)
 
-    @contextmanager
-    def commit(self) -> Iterator[None]:
+    def commit(self) -> AbstractContextManager[None]:
         """Measure the block as a commit of offsets."""
-        with self._timed(self._commits):
-            yield
+        return self._timed(self._commits)
 
     def record_sync(self, started: float) -> None:
         """Record that an assignment was taken over; it began at ``started``."""
@@ -139,7 +124,12 @@ class ConsumerMetrics(ClientMetrics):
         sensor.record((self._clock.monotonic() - start) * 1000)
 
     def _since_heartbeat(self) -> float:
-        return NEVER if self._last_heartbeat is None else self._clock.monotonic() - self._last_heartbeat
+        if self._last_heartbeat is None:
+            return -1.0  # as in Kafka's Java client
+        return self._clock.monotonic() - self._last_heartbeat
+
+    def _assigned_partitions(self) -> int:
+        return len(self._subscription.positions)
 
 
 class _FetchMetrics:
@@ -158,18 +148,3 @@ class _FetchMetrics:
             ("records-consumed-rate", "records returned per second", self.consumed.rate),
         ):
             metrics.add(group, name, description, measure, **tags)
-
-
-def metrics_of_consumer(
-    clock: Clock, subscription: Subscription, config: ConsumerConfig, given: Mapping[str, object]
-) -> ConsumerMetrics:
-    """Return the metrics of a consumer with these arguments. Raises InvalidClientConfigurationError."""
-    prefix = given.get("metric_group_prefix", "consumer")
-    if not isinstance(prefix, str) or not prefix:
-        raise InvalidClientConfigurationError(
-            f"Consumer(metric_group_prefix={prefix!r}): give a non-empty string",
-            config="metric_group_prefix",
-            value=prefix,
-        )
-    settings = metric_settings("Consumer", given)
-    return ConsumerMetrics(clock, lambda: len(subscription.positions), settings, config.client_id, prefix)

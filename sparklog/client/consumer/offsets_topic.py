@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 from sparklog.client.reader import Bounds, Fetched, LogReader
@@ -23,10 +23,6 @@ from sparklog.coordinator.offsets_topic import (
     PARTITIONS,
     RECORDS_PER_COMMIT,
     changes,
-    group_key,
-    offset_key,
-    offset_value,
-    partition_of,
     record_batch,
     runs,
 )
@@ -44,21 +40,7 @@ from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import State
 from sparklog.types import CREATE_TIME, EARLIEST, LATEST
 
-__all__ = [
-    "GROUP_KEY_VERSION",
-    "OFFSET_KEY_VERSIONS",
-    "PARTITIONS",
-    "RECORDS_PER_COMMIT",
-    "ConsumerReader",
-    "OffsetKey",
-    "OffsetValue",
-    "group_key",
-    "offset_key",
-    "offset_value",
-    "partition_of",
-    "read_key",
-    "read_value",
-]
+__all__ = ["GROUP_KEY_VERSION", "ConsumerReader", "OffsetKey", "OffsetValue", "read_key", "read_value"]
 
 _CACHED_COMMITS = 1024
 
@@ -122,7 +104,7 @@ class ConsumerReader(LogReader):
         self._first_version = -1
         self._last_scanned = -1
         self._versions: dict[int, list[int]] = {}
-        self._cache: OrderedDict[int, Commit] = OrderedDict()
+        self._load_commit = lru_cache(_CACHED_COMMITS)(lambda version: next(coordinator.log.commits(version, version)))
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, 0 if it does not exist."""
@@ -257,16 +239,10 @@ class ConsumerReader(LogReader):
 
     def _read_commit(self, version: int) -> Commit | None:
         """Return a commit, or None if it was removed, being below the boundary."""
-        commit = self._cache.get(version)
-        if commit is None:
-            try:
-                commit = next(self._coordinator.log.commits(version, version))
-            except ObjectNotFoundError:
-                self._read_log_start()
-                if version >= self._first_version:
-                    raise
-                return None
-            self._cache[version] = commit
-            if len(self._cache) > _CACHED_COMMITS:
-                self._cache.popitem(last=False)
-        return commit
+        try:
+            return self._load_commit(version)
+        except ObjectNotFoundError:
+            self._read_log_start()
+            if version >= self._first_version:
+                raise
+            return None

@@ -172,8 +172,7 @@ class Positions:
         raise NoOffsetForPartitionError(
             f"{group} has no committed offset in {partition}, and auto_offset_reset is none; seek, commit an offset, "
             "or set auto_offset_reset to earliest or latest",
-            topic=partition.topic,
-            partition=partition.partition,
+            **partition._asdict(),
         )
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
@@ -233,8 +232,7 @@ class Positions:
         if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or timestamp_ms < 0:
             raise InvalidArgumentError(
                 f"invalid time {timestamp_ms!r} for {partition}: give milliseconds since the epoch, from 0",
-                topic=partition.topic,
-                partition=partition.partition,
+                **partition._asdict(),
             )
         bounds = self.bounds_of(partition, until)
         find = partial(self._reader.find_timestamp, *partition, timestamp_ms * 1000)

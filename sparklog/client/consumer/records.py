@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sparklog.client.consumer.config import Deserialize
+from sparklog.client.config import Converter
 from sparklog.client.representation import shorten, table
 from sparklog.client.user_code import add_note
 from sparklog.log.records.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
@@ -130,15 +130,13 @@ class DeserializerFailure(Exception):
 
 
 def to_consumer_records(
-    batches: RecordBatches, deserialize_key: Deserialize | None = None, deserialize_value: Deserialize | None = None
+    batches: RecordBatches, deserialize_key: Converter | None = None, deserialize_value: Converter | None = None
 ) -> list[ConsumerRecord]:
     """Return Arrow records as Python objects. Raises DeserializerFailure."""
     topic, partition, base_offset, batch, timestamp_type, leader_epoch, offsets = batches
-    names = batch.schema.names
-    keys = _column(batch, names, "key")
-    values = _column(batch, names, "value")
+    keys, values = _column(batch, "key"), _column(batch, "value")
     stamps = [stamp // 1000 for stamp in batch.column("timestamp").view("int64").to_pylist()]
-    headers, header_sizes = _headers(batch, names)
+    headers, header_sizes = _headers(batch)
     key_sizes, value_sizes = _sizes(keys), _sizes(values)
     if deserialize_key is not None or deserialize_value is not None:
         headers = list(headers)
@@ -168,9 +166,9 @@ def to_consumer_records(
 _RECORD: Callable[[Iterable[Any]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)  # ``_make``, all in C
 
 
-def _column(batch: pa.RecordBatch, names: list[str], name: str) -> list[Any] | None:
+def _column(batch: pa.RecordBatch, name: str) -> list[Any] | None:
     """Return the values of a column, or None if no record has one."""
-    if name not in names:
+    if name not in batch.schema.names:
         return None
     column = batch.column(name)
     return None if column.null_count == len(column) else column.to_pylist()
@@ -184,9 +182,9 @@ def _sizes(values: list[Any] | None) -> Iterable[int]:
     return map(len, values)
 
 
-def _headers(batch: pa.RecordBatch, names: list[str]) -> tuple[Iterable[list[Any]], Iterable[int]]:
+def _headers(batch: pa.RecordBatch) -> tuple[Iterable[list[Any]], Iterable[int]]:
     """Return the headers of each record, as a list per record, and their sizes in bytes."""
-    cells = _column(batch, names, "headers")
+    cells = _column(batch, "headers")
     if cells is None:
         return map(list, repeat((), batch.num_rows)), repeat(-1)
     headers = [[(header["key"], header["value"]) for header in cell or ()] for cell in cells]
@@ -196,7 +194,7 @@ def _headers(batch: pa.RecordBatch, names: list[str]) -> tuple[Iterable[list[Any
 
 
 def _deserialize(
-    deserialize: Deserialize, what: str, batches: RecordBatches, values: list[Any], headers: list[list[Any]]
+    deserialize: Converter, what: str, batches: RecordBatches, values: list[Any], headers: list[list[Any]]
 ) -> list[Any]:
     topic = batches.topic
     deserialized: list[Any] = []

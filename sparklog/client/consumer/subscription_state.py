@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparklog.client.representation import Facts, join_names
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -22,6 +21,8 @@ from sparklog.types import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from sparklog.client.consumer.records import ConsumerRecord
     from sparklog.client.deadlines import Call
+
+_ONE_MODE = "a consumer has either assigned or subscribed partitions; call unsubscribe() first"
 
 
 class ConsumerRebalanceListener:
@@ -150,18 +151,6 @@ class Subscription:
         self._match_cache: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
 
-    def facts(self, root: str, group_id: str, is_closed: bool) -> Facts:
-        """Return what the representation of a consumer shows. Any thread may call this."""
-        assigned = [f"{partition.topic}-{partition.partition}" for partition in list(self.positions)]
-        return {
-            "root": root,
-            "group_id": group_id or None,
-            "topics": join_names(self.topics) if self.topics else None,
-            "pattern": self.pattern.pattern if self.pattern is not None else None,
-            "assigned": join_names(assigned) or "none",
-            "state": "closed" if is_closed else None,
-        }
-
     @property
     def automatic(self) -> bool:
         """Return whether the consumer has subscribed to topics, so that its partitions are assigned for it."""
@@ -176,10 +165,7 @@ class Subscription:
         """Replace the subscription. Raises IllegalStateError, InvalidTopicError, InvalidArgumentError and its
         subclasses."""
         if self.manual:
-            raise IllegalStateError(
-                "subscribe() after assign(): a consumer has either assigned or subscribed partitions; call "
-                "unsubscribe() first"
-            )
+            raise IllegalStateError(f"subscribe() after assign(): {_ONE_MODE}")
         names = _topic_names(topics)
         if not names and not pattern:
             raise InvalidArgumentError("subscribe() takes topics or a pattern; unsubscribe() ends a subscription")
@@ -208,10 +194,7 @@ class Subscription:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the partitions assigned by hand; those that stay keep their positions. Raises as ``subscribe``."""
         if self.automatic:
-            raise IllegalStateError(
-                "assign() after subscribe(): a consumer has either assigned or subscribed partitions; call "
-                "unsubscribe() first"
-            )
+            raise IllegalStateError(f"assign() after subscribe(): {_ONE_MODE}")
         wanted = {as_partition(partition) for partition in partitions}
         for partition in wanted:
             validate_topic_name(partition.topic)
@@ -246,8 +229,7 @@ class Subscription:
         if position is None:
             raise NotAssignedError(
                 f"{topic_partition} is not assigned to this consumer; assign() it, or poll until its group assigns it",
-                topic=topic_partition.topic,
-                partition=topic_partition.partition,
+                **topic_partition._asdict(),
             )
         return position
 
@@ -274,8 +256,7 @@ def as_offset(partition: TopicPartition, offset: object) -> int:
         raise InvalidArgumentError(
             f"invalid offset {offset!r} for {partition}: give a whole number from 0, or call seek_to_beginning() or "
             "seek_to_end()",
-            topic=partition.topic,
-            partition=partition.partition,
+            **partition._asdict(),
         )
     return offset
 
@@ -295,8 +276,6 @@ def _topic_names(topics: object) -> list[str]:
 
 
 def _compile(pattern: object) -> re.Pattern[str]:
-    if isinstance(pattern, re.Pattern):
-        return pattern
     try:
         return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
     except (re.error, TypeError) as error:
@@ -312,9 +291,7 @@ def as_committed_offset(partition: TopicPartition, at: object) -> OffsetAndMetad
         committed = OffsetAndMetadata(*at)
         return committed._replace(offset=as_offset(partition, committed.offset))
     raise InvalidArgumentTypeError(
-        f"invalid offset {at!r} for {partition}: give an OffsetAndMetadata",
-        topic=partition.topic,
-        partition=partition.partition,
+        f"invalid offset {at!r} for {partition}: give an OffsetAndMetadata", **partition._asdict()
     )
 
 

@@ -45,15 +45,14 @@ class UnknownTopics:
         self._checked_subscription: tuple[object, ...] = ()
         self._missing: list[str] = []
         self._warned: list[str] = []
-        self._warned_of_nothing = False
-        self._warned_of_offsets_topic = False
+        self._warned_once: set[str] = set()
         self._warned_at = 0.0
 
     def warn(self) -> None:
         """Warn of missing topics and partitions, unless the same were warned of within ``REPEAT_SECONDS``."""
         state, subscription = self._coordinator.state, self._subscription
         if not subscription.automatic and not subscription.manual:
-            return self._warn_of_nothing()
+            return self._warn_once("%s reads nothing: subscribe() to topics or assign() partitions first")
         checked = (subscription.topics, subscription.manual, len(subscription.positions))
         if state is not self._state or checked != self._checked_subscription:
             self._state, self._checked_subscription, self._missing = state, checked, self._find_missing(state)
@@ -72,20 +71,10 @@ class UnknownTopics:
             ", ".join(self._missing),
         )
 
-    def _warn_of_nothing(self) -> None:
-        if not self._warned_of_nothing:
-            self._warned_of_nothing = True
-            logger.warning("%s reads nothing: subscribe() to topics or assign() partitions first", self._client)
-
-    def _warn_of_offsets_topic(self) -> None:
-        if not self._warned_of_offsets_topic:
-            self._warned_of_offsets_topic = True
-            logger.warning(
-                "%s reads nothing of %s: the topic is derived from the commit log, so no group has offsets in it; "
-                "omit group_id, or assign its partitions",
-                self._client,
-                CONSUMER_OFFSETS_TOPIC,
-            )
+    def _warn_once(self, message: str, *arguments: str) -> None:
+        if message not in self._warned_once:
+            self._warned_once.add(message)
+            logger.warning(message, self._client, *arguments)
 
     def _find_missing(self, state: State) -> list[str]:
         """Return the missing topics, and the missing partitions among those assigned by hand."""
@@ -94,7 +83,11 @@ class UnknownTopics:
         partitions = subscription.positions if subscription.manual else ()
         names |= {partition.topic for partition in partitions}
         if CONSUMER_OFFSETS_TOPIC in names and self._group and subscription.automatic:
-            self._warn_of_offsets_topic()
+            self._warn_once(
+                "%s reads nothing of %s: the topic is derived from the commit log, so no group has offsets in it; "
+                "omit group_id, or assign its partitions",
+                CONSUMER_OFFSETS_TOPIC,
+            )
         missing = sorted(name for name in names if name not in state.topics and name != CONSUMER_OFFSETS_TOPIC)
         for partition in sorted(partitions):
             topic = state.topics.get(partition.topic)

@@ -56,7 +56,7 @@ def write_files(
     groups = group_by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
-            _to_columns(batch, topic.name)
+            _to_columns(batch)
     appends: dict[int, PartitionAppend] = {}
     try:
         for brokers, partitions in groups:
@@ -101,8 +101,8 @@ def _write_file(
     writer = SegmentFileWriter(
         coordinator.store_of(brokers[0]),
         _key(coordinator, topic, runs[0].partition),
-        codec=topic.codec,
-        level=topic.level,
+        codec=topic.rules.codec,
+        level=topic.rules.codec_level,
         has_key=has_key,
         has_headers=has_headers,
         broker=brokers[0],
@@ -114,7 +114,7 @@ def _write_file(
                 topic.name,
                 topic.topic_id,
                 run.partition,
-                topic.log_append_time,
+                topic.rules.log_append_time,
                 *identity,
                 run.base_sequence,
             )
@@ -133,16 +133,15 @@ def _write_file(
 
 def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
     state = coordinator.state
-    current = state.topics.get(topic.name)
-    exists = current is not None and partition < len(current.partitions)
-    expected = current.partitions[partition].log_end_offset if current is not None and exists else 0
+    current = state.find_partition(topic.name, partition)
+    expected = 0 if current is None else current.log_end_offset
     return segment_key(topic.name, partition, expected, state.version, coordinator.log.ids.write_id())
 
 
 # -- columns
 
 
-def _to_columns(batch: PendingBatch, topic: str) -> None:
+def _to_columns(batch: PendingBatch) -> None:
     """Convert a batch's lists to Arrow, keep the sizes for metadata, and free the lists. Idempotent."""
     if batch.columns is None:
         try:
@@ -150,25 +149,23 @@ def _to_columns(batch: PendingBatch, topic: str) -> None:
         except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError) as error:
             raise InvalidRecordError(
                 f"a record for {batch.topic_partition} cannot be stored: {error}; correct the serializer's result",
-                topic=topic,
-                partition=batch.topic_partition.partition,
+                **batch.topic_partition._asdict(),
             ) from error
         batch.rows = batch.columns.num_rows
         batch.values, batch.keys, batch.header_list = [], None, None
 
 
 def _from_lists(batch: PendingBatch) -> pa.RecordBatch:
-    keys, headers = batch.keys, batch.header_list
     columns: dict[str, pa.Array] = {}
-    sizes: list[Sequence[int] | None] = [None, None, None]
-    if keys is not None:
-        columns["key"], sizes[0] = _binary(keys)
-    columns["value"], sizes[1] = _binary(batch.values)
+    key_sizes, header_sizes = None, None
+    if batch.keys is not None:
+        columns["key"], key_sizes = _binary(batch.keys)
+    columns["value"], value_sizes = _binary(batch.values)
     columns["timestamp"] = timestamp_array(batch.stamps)
-    if headers is not None:
-        columns["headers"] = headers_array(headers)
-        sizes[2] = [-1 if header_list is None else _headers_size(header_list) for header_list in headers]
-    batch.sizes = (sizes[0], sizes[1], sizes[2])
+    if batch.header_list is not None:
+        columns["headers"] = headers_array(batch.header_list)
+        header_sizes = [-1 if headers is None else _headers_size(headers) for headers in batch.header_list]
+    batch.sizes = (key_sizes, value_sizes, header_sizes)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
 
 

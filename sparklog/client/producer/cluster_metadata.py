@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparklog.client.config import cluster_of
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.names import is_internal_topic
-from sparklog.protocol.state import BrokerState, PartitionState
+from sparklog.protocol.state import BrokerState
 from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -62,24 +62,24 @@ class ClusterMetadata:
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """Return the numbers of a topic's partitions, None if it does not exist."""
-        partitions = self._partitions(topic)
-        return None if partitions is None else set(range(len(partitions)))
+        state = self._coordinator.state.topics.get(topic)
+        return None if state is None else set(range(len(state.partitions)))
 
     def available_partitions_for_topic(self, topic: str) -> set[int] | None:
         """Return the partitions that have a leader, None if the topic does not exist."""
-        partitions = self._partitions(topic)
-        if partitions is None:
+        state = self._coordinator.state.topics.get(topic)
+        if state is None:
             return None
-        return {number for number, partition in enumerate(partitions) if partition.leader >= 0}
+        return {number for number, partition in enumerate(state.partitions) if partition.leader >= 0}
 
     def leader_for_partition(self, partition: TopicPartition) -> int | None:
         """Return the id of the partition's leader: -1 without a leader, None if there is no such partition."""
-        state = self._partition(partition)
+        state = self._coordinator.state.find_partition(*partition)
         return None if state is None else state.leader
 
     def leader_epoch_for_partition(self, partition: TopicPartition) -> int | None:
         """Return the partition's leader epoch, None if there is no such partition."""
-        state = self._partition(partition)
+        state = self._coordinator.state.find_partition(*partition)
         return None if state is None else state.leader_epoch
 
     def partitions_for_broker(self, broker_id: int) -> set[TopicPartition]:
@@ -102,13 +102,3 @@ class ClusterMetadata:
 
     def _broker(self, broker: BrokerState) -> BrokerMetadata:
         return BrokerMetadata(broker.broker, broker.url or self._coordinator.store.root)
-
-    def _partitions(self, topic: str) -> tuple[PartitionState, ...] | None:
-        state = self._coordinator.state.topics.get(topic)
-        return None if state is None else state.partitions
-
-    def _partition(self, partition: TopicPartition) -> PartitionState | None:
-        partitions = self._partitions(partition[0])
-        if partitions is None or not 0 <= partition[1] < len(partitions):
-            return None
-        return partitions[partition[1]]

@@ -14,22 +14,20 @@ from typing import Any
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
     METRIC_ARGUMENTS,
-    SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
+    Converter,
     check_arguments,
+    close_converters,
     cluster_of,
+    converter,
     invalid_argument,
     milliseconds,
     one_of,
-    takes,
     whole_number,
 )
 from sparklog.client.producer.custom_partitioners import ChoosePartition, RotatePartition, resolve_partitioner
 from sparklog.coordinator import Coordinator
-from sparklog.errors import (
-    InvalidAcksError,
-    InvalidConfigurationError,
-)
+from sparklog.errors import InvalidAcksError, InvalidConfigurationError
 from sparklog.format.codecs import CODECS, compressor
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.names import validate_client_id
@@ -70,9 +68,6 @@ DEFAULT_CONFIG: Mapping[str, object] = {**SOCKET_DEFAULTS, "ssl_ciphers": None, 
 IN_FLIGHT_OF_IDEMPOTENCE = 5
 """requests. With more in flight at the same time, Kafka's brokers could not detect repetitions."""
 
-Serialize = Callable[[str, "list[tuple[str, Any]]", Any], Any]
-"""(topic, headers, value) -> bytes, bytearray, memoryview or None."""
-
 
 @dataclass(frozen=True)
 class ProducerConfig:
@@ -94,10 +89,9 @@ class ProducerConfig:
     rotate_partition: RotatePartition | None
     retries: int
     retry_backoff: float
-    close_key: Callable[[], object] | None
-    close_value: Callable[[], object] | None
-    serialize_key: Serialize | None
-    serialize_value: Serialize | None
+    close_serializers: Callable[[], None]
+    serialize_key: Converter | None
+    serialize_value: Converter | None
     transactional_id: str
     transaction_timeout: float
 
@@ -110,21 +104,22 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
 
     Raises InvalidClientConfigurationError for an unknown name or an invalid value, and the errors of ``cluster_of``.
     """
-    arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
+    arguments = check_arguments("Producer", given, DEFAULTS)
 
-    def number(name: str, least: int = 0) -> int:
-        return whole_number("Producer", arguments, name, least)
+    number = partial(whole_number, "Producer", arguments)
 
     def seconds(name: str, least: int = 0) -> float:
         return milliseconds("Producer", arguments, name, least) / 1000
 
-    acks: Any = _acks(arguments["acks"])
+    acks = _acks(arguments["acks"])
     transactional_id = _transactional_id(arguments)
-    _check_client_id(arguments["client_id"])
+    if arguments["client_id"] is not None:
+        validate_client_id(arguments["client_id"], "client_id")
     codec, level = _codec(arguments)
     choose_partition, rotate_partition = resolve_partitioner(arguments["partitioner"])
+    key_serializer, value_serializer = arguments["key_serializer"], arguments["value_serializer"]
     config = ProducerConfig(
-        acks=ACKS_ALL if acks == "all" else acks,
+        acks=acks,
         batch_size=number("batch_size"),
         buffer_memory=number("buffer_memory", 1),
         codec=codec,
@@ -140,10 +135,9 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
         rotate_partition=rotate_partition,
         retries=number("retries"),
         retry_backoff=seconds("retry_backoff_ms"),
-        close_key=getattr(arguments["key_serializer"], "close", None),
-        close_value=getattr(arguments["value_serializer"], "close", None),
-        serialize_key=serializer("key_serializer", arguments["key_serializer"]),
-        serialize_value=serializer("value_serializer", arguments["value_serializer"]),
+        close_serializers=partial(close_converters, key_serializer, value_serializer),
+        serialize_key=converter("Producer", "key_serializer", key_serializer, "serialize", "value"),
+        serialize_value=converter("Producer", "value_serializer", value_serializer, "serialize", "value"),
         transactional_id=transactional_id,
         transaction_timeout=seconds("transaction_timeout_ms", 1),
     )
@@ -151,10 +145,10 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     return config, cluster_of("Producer", arguments)
 
 
-def _acks(value: object) -> object:
+def _acks(value: Any) -> int:
     if type(value) not in (int, str) or value not in (0, 1, -1, "all"):
         raise InvalidAcksError(f"Producer(acks={value!r}): give one of 0, 1, -1, 'all'", config="acks", value=value)
-    return value
+    return ACKS_ALL if value == "all" else int(value)
 
 
 def _idempotence(arguments: Mapping[str, object], given: Mapping[str, object]) -> bool:
@@ -171,11 +165,6 @@ def _transactional_id(arguments: Mapping[str, object]) -> str:
     if not isinstance(value, str) or not value:
         raise _invalid_argument("transactional_id", value, "give a name, or omit it")
     return value
-
-
-def _check_client_id(client_id: object) -> None:
-    if client_id is not None:
-        validate_client_id(client_id, "client_id")
 
 
 def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None:
@@ -228,24 +217,3 @@ def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
     except InvalidConfigurationError as error:
         raise _invalid_argument(f"compression_{codec}_level", level, error.message) from error
     return str(codec), level
-
-
-def serializer(name: str, given: object) -> Serialize | None:
-    """Return a serializer as a function of (topic, headers, value).
-
-    ``given`` is a function of the value, or an object with ``serialize(topic, headers, value)`` or
-    ``serialize(topic, value)``. Raises InvalidClientConfigurationError.
-    """
-    if given is None:
-        return None
-    method: Any = getattr(given, "serialize", None)
-    if method is not None and callable(method):
-        if takes(method, "topic", [], b""):
-            return lambda topic, headers, value: method(topic, headers, value)
-        return lambda topic, headers, value: method(topic, value)
-    if callable(given):
-        function: Any = given
-        return lambda topic, headers, value: function(value)
-    raise _invalid_argument(
-        name, given, "give a function of the value, or an object with serialize(topic, headers, value)", of_type=True
-    )

@@ -15,14 +15,13 @@ accepted too. Thread-safe. Not for: the hash itself (``protocol.plan.partitioner
 
 from __future__ import annotations
 
-import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sparklog.client.config import invalid_argument, takes
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
-from sparklog.errors import InvalidClientConfigurationError
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol.plan import partitioner as hashing
 
@@ -78,7 +77,9 @@ class DefaultPartitioner(Partitioner):
         cluster: ClusterMetadata,
     ) -> int:
         """Return the partition. Raises ValueError if the topic does not exist."""
-        partitions = _partitions(topic, cluster)
+        partitions = sorted(cluster.partitions_for_topic(topic) or ())
+        if not partitions:
+            raise ValueError(f"topic {topic!r} does not exist in this cluster")
         if serialized_key is not None:
             return _by_key(serialized_key, partitions)
         return self._without_key(topic, sorted(cluster.available_partitions_for_topic(topic) or ()) or partitions)
@@ -120,18 +121,11 @@ class StickyPartitioner(DefaultPartitioner):
                 self._sticky[topic] = self._any(others or choices)
 
 
-def _partitions(topic: str, cluster: ClusterMetadata) -> list[int]:
-    partitions = cluster.partitions_for_topic(topic)
-    if not partitions:
-        raise ValueError(f"topic {topic!r} does not exist in this cluster")
-    return sorted(partitions)
-
-
 def _by_key(key: bytes, partitions: Sequence[int]) -> int:
     return partitions[hashing.partition_for_key(bytes(key), len(partitions))]
 
 
-def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePartition | None]:
+def resolve_partitioner(given: Any) -> tuple[ChoosePartition | None, RotatePartition | None]:
     """Return the argument ``partitioner`` as a ChoosePartition, and its ``on_new_batch`` if it has one.
 
     It may be an object with ``partition(topic, key, serialized_key, value, serialized_value, cluster)``, one with the
@@ -143,31 +137,15 @@ def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePa
     method: Any = None if isinstance(given, str | bytes) else getattr(given, "partition", None)
     if callable(method):
         rotate: Any = getattr(given, "on_new_batch", None)
-        if _count_arguments(method) == 3:
-            return lambda topic, key, key_bytes, value, value_bytes, cluster: method(topic, key_bytes, cluster), rotate
-        return method, rotate
+        if takes(method, "topic", "key", b"key", "value", b"value", None):
+            return method, rotate
+        return lambda topic, key, key_bytes, value, value_bytes, cluster: method(topic, key_bytes, cluster), rotate
     if not callable(given):
-        raise InvalidClientConfigurationError(
-            f"Producer(partitioner={given!r}): give a Partitioner, or a function of (key bytes, all partitions, "
-            "available partitions)",
-            config="partitioner",
-            value=given,
-        )
-    function: Any = given
+        what = "give a Partitioner, or a function of (key bytes, all partitions, available partitions)"
+        raise invalid_argument("Producer", "partitioner", given, what)
 
     def choose(topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: Any, cluster: Any) -> Any:
         partitions = sorted(cluster.partitions_for_topic(topic) or ())
-        return function(key_bytes, partitions, sorted(cluster.available_partitions_for_topic(topic) or partitions))
+        return given(key_bytes, partitions, sorted(cluster.available_partitions_for_topic(topic) or partitions))
 
     return choose, None
-
-
-def _count_arguments(method: Callable[..., object]) -> int | None:
-    """Return how many positional arguments a method takes; None if its signature does not say."""
-    try:
-        parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return None
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)

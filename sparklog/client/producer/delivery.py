@@ -1,7 +1,9 @@
-"""What a producer's thread (``sender``) and its transactions share: the parts they work with, and writing files."""
+"""What a producer's thread (``sender``) and its transactions share: the parts they work with, writing files, and
+resolving batches."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,13 +11,16 @@ from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.metrics import ProducerMetrics
-from sparklog.client.producer.record_accumulator import Accumulator
+from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
 from sparklog.client.producer.topic_routing import Topics
 from sparklog.coordinator import Coordinator
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.records.replicated_file import discard
+from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendResult
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 SEQUENCES = 2**31
 """Sequences count the records of a partition and wrap around to 0 here, as in Kafka."""
@@ -63,6 +68,28 @@ class Delivery:
         for entry, append in zip(ordered, written, strict=True):
             entry.append = append
 
+    def _set_results(self, in_flight: Sequence[PartitionBatches], result: AppendResult) -> None:
+        """Give the records of a commit their offsets and, if the topic uses LogAppendTime, the commit's timestamp."""
+        timestamp_ms = self._coordinator.state.timestamp_ms
+        for entry, appended in zip(in_flight, result.appended, strict=True):
+            assert entry.append is not None
+            set_offsets(entry.batches, appended.base_offset, timestamp_ms if entry.append.log_append_time else -1)
+
+    def _resolve(self, batches: Sequence[PendingBatch], error: BaseException | None = None) -> None:
+        """Record these batches as committed (``error`` None) or failed, and run their callbacks."""
+        if error is None:
+            self._metrics.committed(batches)
+        else:
+            self._metrics.failed(batches)
+        self._accumulator.resolve(batches, error)
+
+    def _refresh(self) -> None:
+        """Read the newest state before a retry, which uses an older one if this fails."""
+        try:
+            self._coordinator.refresh()
+        except SparklogError as error:
+            logger.info("could not read the cluster: %s", error)
+
     def discard_files(self, refused: Sequence[PartitionBatches]) -> None:
         """Delete the files of refused records that no commit can name, as far as the storage allows.
 
@@ -73,6 +100,16 @@ class Delivery:
         runs = [entry.append.run for entry in refused if entry.append is not None]
         discard((run for run in runs if run.path not in kept), self._coordinator.store_of)
         forget_files(refused)
+
+
+def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_ms: int) -> None:
+    """Set the offsets that the batches of one run got."""
+    for batch in batches:
+        batch.base_offset = base_offset
+        batch.append_time_ms = append_time_ms
+        if base_offset != UNKNOWN_OFFSET:
+            base_offset += batch.rows
+        batch.columns = None
 
 
 def forget_files(entries: Sequence[PartitionBatches]) -> None:

@@ -96,8 +96,11 @@ class SendOutcome:
         except Exception:
             _log_failure()
 
-    def run_callbacks(self) -> None:
-        """Run the callbacks. Called by the thread that resolved this, without holding the lock."""
+    def resolve(self, error: BaseException | None) -> None:
+        """Mark this as committed (``error`` None) or failed, and run the callbacks. Called without holding the lock."""
+        with self.condition:
+            self.error, self.done = error, True
+            self.condition.notify_all()
         call_all(self.take_callbacks())
 
     def take_callbacks(self) -> list[Callable[[], None]]:
@@ -243,6 +246,7 @@ class FutureRecordMetadata(Future[RecordMetadata]):
     """The future of one record; resolves to its ``RecordMetadata``."""
 
     __slots__ = ("_index",)
+    _outcome: RecordBatchResult
 
     def __init__(self, outcome: RecordBatchResult, index: int) -> None:
         self._outcome = outcome
@@ -254,9 +258,7 @@ class FutureRecordMetadata(Future[RecordMetadata]):
         return self._outcome
 
     def _result(self) -> RecordMetadata:
-        outcome = self._outcome
-        assert isinstance(outcome, RecordBatchResult)
-        return outcome.metadata(self._index)
+        return self._outcome.metadata(self._index)
 
     def _result_facts(self) -> Facts:
         metadata = self._result()
@@ -295,10 +297,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
                 left[0] -= 1
                 if left[0] > 0:
                     return
-                self._outcome.error = next((part.error for part, _ in self._parts if part.error is not None), None)
-                self._outcome.done = True
-                self._outcome.condition.notify_all()
-            self._outcome.run_callbacks()
+            self._outcome.resolve(next((part.error for part, _ in self._parts if part.error is not None), None))
 
         if not self._parts:
             self._outcome.done = True

@@ -8,7 +8,9 @@ Not for: when a batch is retried or failed (``sender``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.clock import Clock
@@ -17,6 +19,7 @@ from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.types import TopicPartition
 
 
+@dataclass(eq=False, slots=True)
 class PartitionBatches:
     """The batches of one partition that are in flight together.
 
@@ -25,16 +28,18 @@ class PartitionBatches:
     ``history`` is that of the producer id in the file, None without one.
     """
 
-    __slots__ = ("append", "batches", "history", "outcome_unknown", "refusal", "refusals", "topic_partition")
+    topic_partition: TopicPartition
+    batches: list[PendingBatch]
+    append: PartitionAppend | None = None
+    history: int | None = None
+    refusal: WriteRefusedError | None = None
+    refusals: int = 0
+    outcome_unknown: bool = False
 
-    def __init__(self, topic_partition: TopicPartition, batches: list[PendingBatch]) -> None:
-        self.topic_partition = topic_partition
-        self.batches = batches
-        self.append: PartitionAppend | None = None
-        self.history: int | None = None
-        self.refusal: WriteRefusedError | None = None
-        self.refusals = 0
-        self.outcome_unknown = False
+
+def batches_of(in_flight: Iterable[PartitionBatches]) -> list[PendingBatch]:
+    """Return the batches of all these entries."""
+    return [batch for entry in in_flight for batch in entry.batches]
 
 
 class RetryQueue:
@@ -48,10 +53,6 @@ class RetryQueue:
 
     def __bool__(self) -> bool:
         return bool(self._in_flight)
-
-    def __iter__(self) -> Iterator[PartitionBatches]:
-        for in_flight in self._in_flight.values():
-            yield from in_flight
 
     def hold(self, entry: PartitionBatches) -> None:
         """Queue batches that were refused, ahead of those that were sent to the partition later."""
@@ -68,9 +69,9 @@ class RetryQueue:
             self._in_flight.get(entry.topic_partition, free).append(entry)
         return free
 
-    def due_in(self) -> float | None:
-        """Return the seconds until the next retry; None if nothing is held."""
-        return max(self._due_at - self._clock.monotonic(), 0.0) if self._in_flight else None
+    def due_in(self) -> float:
+        """Return the seconds until the next retry; infinity if nothing is held."""
+        return max(self._due_at - self._clock.monotonic(), 0.0) if self._in_flight else math.inf
 
     def take_oldest(self) -> list[PartitionBatches]:
         """Take the oldest entry of each partition, to be retried now. The rest follows with ``take_rest``, or waits."""
@@ -79,7 +80,7 @@ class RetryQueue:
 
     def take_outcome_unknown(self) -> list[PartitionBatches]:
         """Take the entries whose outcome is unknown; those sent later stay."""
-        unknown = [entry for entry in self if entry.outcome_unknown]
+        unknown = [entry for held in self._in_flight.values() for entry in held if entry.outcome_unknown]
         for entry in unknown:
             self._in_flight[entry.topic_partition].remove(entry)
         self._in_flight = {
@@ -99,7 +100,7 @@ class RetryQueue:
             if later and later[0].refusal is not None:
                 continue
             self._in_flight.pop(topic_partition, None)
-            batches = [batch for entry in later for batch in entry.batches]
+            batches = batches_of(later)
             late = [batch for batch in batches if batch.created <= created_after]
             parts = (late, batches[len(late) :])
             rest += [PartitionBatches(topic_partition, part) for part in parts if part]

@@ -44,10 +44,10 @@ class ProducerMetrics(ClientMetrics):
         self._batch_size, self._compression, self._queue_time = metrics.sensor(), metrics.sensor(), metrics.sensor()
         self._records, self._bytes, self._largest = metrics.sensor(), metrics.sensor(), metrics.sensor()
         self._errors, self._retries = metrics.sensor(), metrics.sensor()
-        self._add_rates()
-        self._add_state()
+        self._add_metrics()
 
-    def _add_rates(self) -> None:
+    def _add_metrics(self) -> None:
+        accumulator, limit = self._accumulator, self._buffer_memory
         for name, description, measure in (
             ("batch-size-avg", "bytes of a partition in a file, on average", self._batch_size.average),
             ("batch-size-max", "largest size of a partition in a file, in bytes", self._batch_size.maximum),
@@ -74,12 +74,6 @@ class ProducerMetrics(ClientMetrics):
             ("record-error-total", "records failed", self._errors.total),
             ("record-size-max", "bytes of the largest key and value", self._largest.maximum),
             ("record-size-avg", "bytes of the largest key and value of a batch, on average", self._largest.average),
-        ):
-            self._metrics.add(GROUP, name, description, measure)
-
-    def _add_state(self) -> None:
-        accumulator, limit = self._accumulator, self._buffer_memory
-        for name, description, measure in (
             ("requests-in-flight", "requests that wait for a response", lambda: self.requests.in_flight),
             ("metadata-age", "seconds since the log was read", lambda: self._clock.monotonic() - self._read_at),
             ("buffer-total-bytes", "bytes of buffer_memory", lambda: limit),

@@ -251,15 +251,15 @@ class Producer(Shown):
         future = FutureOffsets(self._accumulator.changed)
         chunk_bytes = max(min(limits.TARGET_BATCH_BYTES * len(metadata.queues), self._config.buffer_memory // 4), 1)
         rows = 0
-        for piece in split_table(batches, metadata, chunk_bytes):
+        for number, columns in split_table(batches, metadata, chunk_bytes):
             try:
-                part = self._accumulator.append_columns(metadata.queues[piece.partition], piece.columns, piece.size)
+                part = self._accumulator.append_columns(metadata.queues[number], columns)
             except KafkaTimeoutError as error:
                 raise KafkaTimeoutError(
                     f"{error.message}. The first {rows:,} rows of the table are being sent.", rows=rows
                 ) from error
-            future.add_part(part, piece.columns.num_rows)
-            rows += piece.columns.num_rows
+            future.add_part(part, columns.num_rows)
+            rows += columns.num_rows
         return future.watch()
 
     def _serialize(self, topic: str, headers: list[tuple[str, Any]], key: Any, value: Any) -> tuple[Any, Any]:
@@ -284,7 +284,10 @@ class Producer(Shown):
         while True:
             left = max(deadline - clock.monotonic(), 0)
             try:
-                return self._find_topic_within(left, topic)
+                with self._metrics.requests.at_root():
+                    metadata = call_within(left, lambda: self._topics.find(topic), f"looking up topic {topic!r}")
+                self._metrics.metadata_read()
+                return metadata
             except UnknownTopicOrPartitionError as error:
                 if clock.monotonic() >= deadline:
                     raise UnknownTopicTimeoutError(
@@ -298,12 +301,6 @@ class Producer(Shown):
             pause = min(pause * 2, LONGEST_TOPIC_PAUSE_SECONDS)
             if self._accumulator.refusal is not None:
                 raise self._accumulator.refusal()
-
-    def _find_topic_within(self, seconds: float, topic: object) -> TopicMetadata:
-        with self._metrics.requests.at_root():
-            metadata = call_within(seconds, lambda: self._topics.find(topic), f"looking up topic {topic!r}")
-        self._metrics.metadata_read()
-        return metadata
 
     def _check_topic(self, topic: str) -> TopicMetadata | None:
         """Return a topic's current metadata, None if it was deleted; read the storage if the metadata are too old."""
@@ -381,7 +378,7 @@ class Producer(Shown):
             logger.warning("%s was closed with %d uncommitted batches of records", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
         self._metrics.close()
-        self._close_serializers()
+        self._config.close_serializers()
 
     def _drop(self) -> None:
         """End a garbage-collected producer: its thread sends the waiting records, then ends. Abort an open transaction.
@@ -399,12 +396,7 @@ class Producer(Shown):
             _dropped[thread] = self._accumulator
             if thread is not threading.current_thread():
                 thread.join(DROP_TIMEOUT_SECONDS)
-        self._close_serializers()
-
-    def _close_serializers(self) -> None:
-        for close in (self._config.close_key, self._config.close_value):
-            if close is not None:
-                close()
+        self._config.close_serializers()
 
     # -- transactions
 

@@ -13,9 +13,10 @@ Not for: storage, sequences, transactions.
 
 from __future__ import annotations
 
+import math
 import threading
-from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -53,7 +54,6 @@ class PendingBatch(RecordBatchResult):
         self.size = 0
         self.rows = 0
         self.values: list[bytes | None] = []
-        self.stamps: array[int] = array("q")
         self.keys: list[bytes | None] | None = None
         self.header_list: list[Headers | None] | None = None
         self.columns: pa.RecordBatch | None = None
@@ -70,18 +70,16 @@ class PendingBatch(RecordBatchResult):
             self.header_list.append(headers or None)
 
 
+@dataclass(eq=False, slots=True)
 class PartitionQueue:
     """The waiting batches of one partition, oldest first; records are added to ``open``, the newest.
 
     Guarded by the accumulator's lock.
     """
 
-    __slots__ = ("batches", "open", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.batches: list[PendingBatch] = []
-        self.open: PendingBatch | None = None
+    topic_partition: TopicPartition
+    batches: list[PendingBatch] = field(default_factory=list)
+    open: PendingBatch | None = None
 
 
 Drained = list[tuple[TopicPartition, list[PendingBatch]]]
@@ -155,8 +153,9 @@ class Accumulator:
                 self._fill(queue, batch)
         return FutureRecordMetadata(batch, index)
 
-    def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch, size: int) -> PendingBatch:
+    def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch) -> PendingBatch:
         """Add a record batch, whose columns have a file's types, after the waiting records. Raises as ``append``."""
+        size = columns.nbytes
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
@@ -169,8 +168,7 @@ class Accumulator:
             batch.size = size
             self.used += size
             if size >= batch.next_step:
-                self._full = True
-                self._wake()
+                self._fill(queue, batch)
         return batch
 
     def _open(self, queue: PartitionQueue) -> PendingBatch:
@@ -203,8 +201,7 @@ class Accumulator:
             raise MessageSizeTooLargeError(
                 f"a record for {queue.topic_partition} needs {size:,} bytes of memory, more than all of buffer_memory, "
                 f"{self._limit:,}; raise buffer_memory, or send less at a time",
-                topic=queue.topic_partition.topic,
-                partition=queue.topic_partition.partition,
+                **queue.topic_partition._asdict(),
                 size=size,
             )
         deadline = self._clock.monotonic() + self._config.max_block
@@ -235,34 +232,31 @@ class Accumulator:
                 f"no memory for a record for {queue.topic_partition} within max_block_ms: {self.used:,} of "
                 f"{self._limit:,} bytes of buffer_memory wait for their commit; send more slowly, or see the program's "
                 "log for what delays commits",
-                topic=queue.topic_partition.topic,
-                partition=queue.topic_partition.partition,
+                **queue.topic_partition._asdict(),
                 size=size,
             )
         self.changed.wait(left)
 
     # -- the sender's side
 
-    def drain(self, longest: float | None = None) -> Drained | None:
+    def drain(self, longest: float = math.inf) -> Drained | None:
         """Wait until a batch is due, then take all batches; return None once the producer is closed and all are taken.
 
-        Returns an empty list if nothing is due within ``longest`` seconds (None: no limit).
+        Returns an empty list if nothing is due within ``longest`` seconds.
         """
-        until = None if longest is None else self._clock.monotonic() + longest
+        until = self._clock.monotonic() + longest
         with self.lock:
             while not self._forced:
-                wait = self._due_in()
-                if wait is not None and wait <= 0:
+                due_in = self._due_in()
+                if due_in <= 0:
                     return self._take()
                 if self._closing and not self._filled:
                     return None
-                if until is not None:
-                    left = until - self._clock.monotonic()
-                    if left <= 0:
-                        return []
-                    wait = left if wait is None else min(wait, left)
+                left = until - self._clock.monotonic()
+                if left <= 0:
+                    return []
                 self._idle = True
-                self._work.wait(LONGEST_IDLE_SECONDS if wait is None else min(wait, LONGEST_IDLE_SECONDS))
+                self._work.wait(min(due_in, left, LONGEST_IDLE_SECONDS))
                 self._idle = False
         return None
 
@@ -279,10 +273,10 @@ class Accumulator:
         self._full = False
         return taken
 
-    def _due_in(self) -> float | None:
-        """Return the seconds until a waiting batch is due; None if none waits."""
+    def _due_in(self) -> float:
+        """Return the seconds until a waiting batch is due; infinity if none waits."""
         if not self._filled:
-            return None
+            return math.inf
         if self._full or self._flushing or self._closing or self.waiting_threads or not self._config.linger:
             return 0
         oldest = min(queue.batches[0].created for queue in self._filled)

@@ -29,9 +29,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.delivery import SEQUENCES, Delivery, forget_files, unwritten_by_topic
-from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue
-from sparklog.client.producer.record_accumulator import Drained, PendingBatch
+from sparklog.client.producer.delivery import SEQUENCES, Delivery, forget_files, set_offsets, unwritten_by_topic
+from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of
+from sparklog.client.producer.record_accumulator import Drained
 from sparklog.errors import (
     FencedError,
     IndeterminateCommitError,
@@ -43,7 +43,7 @@ from sparklog.errors import (
     WriteRefusedError,
 )
 from sparklog.protocol.decide.acks import ACKS_ALL
-from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendRequest, AppendResult
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.retry import is_transient
 from sparklog.types import TopicPartition
@@ -75,7 +75,7 @@ class Sender(Delivery):
         try:
             while (drained := self._accumulator.drain(self._held.due_in())) is not None:
                 self.deliver(drained)
-            while self._held and self._accumulator.pause(self._held.due_in() or 0):
+            while self._held and self._accumulator.pause(self._held.due_in()):
                 self._retry_held()
         except BaseException as error:  # unexpected ones too: no caller may wait forever
             logger.exception("the producer's thread ended with an error")
@@ -86,11 +86,7 @@ class Sender(Delivery):
 
     def deliver(self, drained: Drained) -> None:
         """Commit these batches, or fail them; return when each is resolved or held back."""
-        self._deliver(
-            self._held.queue_behind_held(
-                [PartitionBatches(topic_partition, batches) for topic_partition, batches in drained]
-            )
-        )
+        self._deliver(self._held.queue_behind_held([PartitionBatches(*partition) for partition in drained]))
         self._retry_held()
 
     def _deliver(self, in_flight: list[PartitionBatches]) -> None:
@@ -121,20 +117,16 @@ class Sender(Delivery):
         """Whether another replica may take records that only the leader was to get and permanently refuses."""
         if self._config.acks == ACKS_ALL or not isinstance(error, StorageError):
             return False
-        topics = self._coordinator.state.topics
-        for topic_partition in [entry.topic_partition for entry in in_flight if entry.append is None]:
-            topic = topics.get(topic_partition.topic)
-            partitions = () if topic is None else topic.partitions[topic_partition.partition :][:1]
-            if any(len(partition.isr) > 1 for partition in partitions):
-                return True
-        return False
+        state = self._coordinator.state
+        partitions = [state.find_partition(*entry.topic_partition) for entry in in_flight if entry.append is None]
+        return any(partition is not None and len(partition.isr) > 1 for partition in partitions)
 
     def _wait_to_retry(self, in_flight: Sequence[PartitionBatches], error: SparklogError, attempt: int) -> bool:
         """Wait for the back-off; return whether to retry then."""
         if attempt > self._config.retries:
             return False
         logger.info("retrying the commit of %d partitions after: %s", len(in_flight), error)
-        self._metrics.retried([batch for entry in in_flight for batch in entry.batches])
+        self._metrics.retried(batches_of(in_flight))
         return self._accumulator.pause(self._config.retry_backoff)
 
     def _hold_refused(self, in_flight: Sequence[PartitionBatches], error: WriteRefusedError) -> list[PartitionBatches]:
@@ -154,17 +146,13 @@ class Sender(Delivery):
 
     def _retry_held(self) -> None:
         """Retry what is held, if it is due, with the brokers that the newest state names."""
-        if self._held.due_in() != 0:
+        if self._held.due_in() > 0:
             return
-        try:
-            self._coordinator.refresh()
-        except SparklogError as error:
-            logger.info("could not read the cluster: %s", error)
+        self._refresh()
         oldest = self._held.take_oldest()
         self._deliver(list(oldest))
         rest = self._held.take_rest(oldest, self._clock.monotonic() - self._config.delivery_timeout)
-        late = [entry for entry in rest if not self._fail_late([entry])]
-        self._deliver([entry for entry in rest if entry not in late])
+        self._deliver([entry for entry in rest if self._fail_late([entry])])
 
     def attempt(self, in_flight: Sequence[PartitionBatches], failures: int) -> None:
         """Try once to commit these batches. They are resolved unless it raises."""
@@ -192,7 +180,9 @@ class Sender(Delivery):
         if self._config.acks:
             with self._metrics.requests.at_root():
                 return self._coordinator.append(request)
-        self._resolve_unacknowledged(in_flight)
+        for entry in in_flight:
+            set_offsets(entry.batches, UNKNOWN_OFFSET, -1)
+        self._resolve(batches_of(in_flight))
         try:
             with self._metrics.requests.at_root():
                 self._coordinator.append(request)
@@ -200,17 +190,10 @@ class Sender(Delivery):
             logger.warning("records of %d partitions sent with acks=0 may be lost: %s", len(in_flight), error)
         return None
 
-    def _resolve_unacknowledged(self, in_flight: Sequence[PartitionBatches]) -> None:
-        for entry in in_flight:
-            set_offsets(entry.batches, UNKNOWN_OFFSET, -1)
-        batches = [batch for entry in in_flight for batch in entry.batches]
-        self._metrics.committed(batches)
-        self._accumulator.resolve(batches, None)
-
     def _identify(self) -> ProducerIdentity:
         if self._renew and self._config.idempotent:
             self._identity = None
-            self._fail_unknown_outcomes()
+            self._fail_timed_out(self._held.take_outcome_unknown())  # the next id cannot repeat them
         if self._identity is None:
             history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the id is renewed
             with self._metrics.requests.at_root():
@@ -222,17 +205,13 @@ class Sender(Delivery):
     # -- outcomes
 
     def _succeed(self, in_flight: Sequence[PartitionBatches], result: AppendResult) -> None:
-        timestamp_ms = self._coordinator.state.timestamp_ms
-        batches: list[PendingBatch] = []
+        self._set_results(in_flight, result)
         for entry, appended in zip(in_flight, result.appended, strict=True):
             append = entry.append
             assert append is not None
-            set_offsets(entry.batches, appended.base_offset, timestamp_ms if append.log_append_time else -1)
-            if append.base_sequence >= 0 and _identity_of(append) == self._identity:
+            if append.base_sequence >= 0 and (append.producer_id, append.producer_epoch) == self._identity:
                 self._sequences[entry.topic_partition] = (append.base_sequence + appended.records) % SEQUENCES
-            batches += entry.batches
-        self._metrics.committed(batches)
-        self._accumulator.resolve(batches, None)
+        self._resolve(batches_of(in_flight))
 
     def _give_up(self, in_flight: list[PartitionBatches], error: SparklogError) -> list[PartitionBatches]:
         """Fail or hold back what a permanent error is about, and return the rest."""
@@ -270,8 +249,7 @@ class Sender(Delivery):
         )
         rest = [entry for entry in in_flight if not entry.outcome_unknown]
         forget_files(rest)
-        for entry in rest:
-            self._metrics.retried(entry.batches)
+        self._metrics.retried(batches_of(rest))
         if unknown := [entry for entry in in_flight if entry.outcome_unknown]:
             self._fail(unknown, _producer_expired(error))
         return rest
@@ -279,9 +257,11 @@ class Sender(Delivery):
     def _fail(self, in_flight: Sequence[PartitionBatches], error: BaseException) -> None:
         if any(entry.outcome_unknown for entry in in_flight):
             self._renew = True
-        batches = [batch for entry in in_flight for batch in entry.batches]
-        self._metrics.failed(batches)
-        self._accumulator.resolve(batches, error)
+        self._resolve(batches_of(in_flight), error)
+
+    def _fail_timed_out(self, in_flight: Sequence[PartitionBatches]) -> None:
+        for entry in in_flight:
+            self._fail([entry], self._timed_out(entry.topic_partition, entry.outcome_unknown))
 
     def _drop_other_identity(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
         """Fail what may be in the log under the previous producer id: the next cannot repeat it. Return the rest."""
@@ -289,8 +269,7 @@ class Sender(Delivery):
         if not self._renew or not self._config.idempotent:
             return in_flight
         unknown = [entry for entry in in_flight if entry.outcome_unknown and entry.append is None]
-        for entry in unknown:
-            self._fail([entry], _timed_out(entry.topic_partition, True, self._config.delivery_timeout))
+        self._fail_timed_out(unknown)
         return [entry for entry in in_flight if entry not in unknown]
 
     def _drop_other_history(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
@@ -308,34 +287,30 @@ class Sender(Delivery):
             self._fail([entry], _unlinked(entry.topic_partition))
         return [entry for entry in in_flight if entry not in unknown]
 
-    def _fail_unknown_outcomes(self) -> None:
-        """Fail held entries that may be in the log under the previous id: the next one cannot repeat them."""
-        unknown = self._held.take_outcome_unknown()
-        for entry in unknown:
-            self._fail([entry], _timed_out(entry.topic_partition, True, self._config.delivery_timeout))
-
     def _fail_late(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
         """Fail what is over ``delivery_timeout_ms``, also in the queues behind it; return what may still be sent."""
         oldest = self._clock.monotonic() - self._config.delivery_timeout
         late = [entry for entry in in_flight if entry.batches[0].created <= oldest]
         waiting = self._accumulator.take_expired() if late else []
         for entry in late:
-            timed_out = _timed_out(entry.topic_partition, entry.outcome_unknown, self._config.delivery_timeout)
+            timed_out = self._timed_out(entry.topic_partition, entry.outcome_unknown)
             self._fail([entry], timed_out if entry.outcome_unknown else entry.refusal or timed_out)
         for batch in waiting:
-            self._metrics.failed([batch])
-            self._accumulator.resolve([batch], _timed_out(batch.topic_partition, False, self._config.delivery_timeout))
+            self._resolve([batch], self._timed_out(batch.topic_partition, False))
         return [entry for entry in in_flight if entry not in late] if late else in_flight
 
-
-def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_ms: int) -> None:
-    """Set the offsets that the batches of one run got."""
-    for batch in batches:
-        batch.base_offset = base_offset
-        batch.append_time_ms = append_time_ms
-        if base_offset != UNKNOWN_OFFSET:
-            base_offset += batch.rows
-        batch.columns = None
+    def _timed_out(self, topic_partition: TopicPartition, outcome_unknown: bool) -> KafkaTimeoutError:
+        outcome = (
+            "whether they are in the log is not known, since the storage did not answer a commit"
+            if outcome_unknown
+            else "they are not in the log"
+        )
+        return KafkaTimeoutError(
+            f"records for {topic_partition} were not committed within delivery_timeout_ms "
+            f"({self._config.delivery_timeout * 1000:.0f}): {outcome}; see the program's log for the cause, and send "
+            "them again if consumers can detect duplicates",
+            **topic_partition._asdict(),
+        )
 
 
 def mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
@@ -344,26 +319,8 @@ def mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
         entry.outcome_unknown = entry.outcome_unknown or entry.append is not None
 
 
-def _identity_of(append: PartitionAppend) -> ProducerIdentity:
-    return ProducerIdentity(append.producer_id, append.producer_epoch)
-
-
 def _is_about(error: SparklogError, topic_partition: TopicPartition) -> bool:
     return error.topic == topic_partition.topic and error.partition in (None, topic_partition.partition)
-
-
-def _timed_out(topic_partition: TopicPartition, outcome_unknown: bool, seconds: float) -> KafkaTimeoutError:
-    outcome = (
-        "whether they are in the log is not known, since the storage did not answer a commit"
-        if outcome_unknown
-        else "they are not in the log"
-    )
-    return KafkaTimeoutError(
-        f"records for {topic_partition} were not committed within delivery_timeout_ms ({seconds * 1000:.0f}): "
-        f"{outcome}; see the program's log for the cause, and send them again if consumers can detect duplicates",
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
-    )
 
 
 def _producer_expired(error: UnknownProducerIdError) -> IndeterminateCommitError:
@@ -382,8 +339,7 @@ def _unlinked(topic_partition: TopicPartition) -> IndeterminateCommitError:
     return IndeterminateCommitError(
         f"whether records for {topic_partition} are in the log is not known: the storage did not answer a commit, and "
         "the log was then read from a checkpoint that does not say; send them again if consumers can detect duplicates",
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
+        **topic_partition._asdict(),
     )
 
 

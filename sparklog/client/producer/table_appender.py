@@ -21,7 +21,7 @@ from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator
 from sparklog.client.producer.sender import Sender, mark_outcome_unknown
 from sparklog.client.producer.table_batches import check_batch, split_table
-from sparklog.client.producer.topic_routing import TopicMetadata, Topics
+from sparklog.client.producer.topic_routing import Topics
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
@@ -63,15 +63,12 @@ class TableAppender:
         A topic that does not exist is created if that is allowed. Raises RefusedRecordError, whose ``index`` is that of
         the row, InvalidPartitionError, and as ``check_topic``; StorageError.
         """
-        topic = self._find_topic()
-        check_batch(rows, topic, self._coordinator.log.clock.now_ms())
-        for piece in split_table([rows], topic, limits.TARGET_BATCH_BYTES * len(topic.queues)):
-            self._accumulator.append_columns(topic.queues[piece.partition], piece.columns, piece.size)
-        return [PartitionBatches(*drained) for drained in self._accumulator.take()]
-
-    def _find_topic(self) -> TopicMetadata:
         self._coordinator.refresh()
-        return self._topics.check(self._topic) or self._topics.find(self._topic)
+        topic = self._topics.check(self._topic) or self._topics.find(self._topic)
+        check_batch(rows, topic, self._coordinator.log.clock.now_ms())
+        for partition, columns in split_table([rows], topic, limits.TARGET_BATCH_BYTES * len(topic.queues)):
+            self._accumulator.append_columns(topic.queues[partition], columns)
+        return [PartitionBatches(*drained) for drained in self._accumulator.take()]
 
     def attempt(self, staged: list[PartitionBatches], failures: int = 0) -> None:
         """Commit these rows. May be repeated after an error, with the number of failures so far: an idempotent producer

@@ -32,17 +32,6 @@ _FEW_ROWS_PER_CHUNK = 4096
 """rows. A table with smaller chunks is first copied into larger ones: every chunk costs about fifty calls."""
 
 
-class Piece:
-    """Rows of one partition, as a record batch with a file's columns."""
-
-    __slots__ = ("columns", "partition", "size")
-
-    def __init__(self, partition: int, columns: pa.RecordBatch) -> None:
-        self.partition = partition
-        self.columns = columns
-        self.size = columns.nbytes
-
-
 def check_table(table: object, topic: TopicMetadata, partition: int | None, now_ms: int) -> list[pa.RecordBatch]:
     """Return a table's rows in batches with a file's columns and, last, the partition if table or caller name it.
 
@@ -76,8 +65,11 @@ def _check_not_empty(batch: pa.RecordBatch, topic: TopicMetadata) -> None:
             raise neither_key_nor_value(topic.name)
 
 
-def split_table(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, chunk_bytes: int) -> Iterator[Piece]:
-    """Yield the rows of checked batches by partition, in record batches of about ``limits.TARGET_BATCH_BYTES``.
+def split_table(
+    batches: Sequence[pa.RecordBatch], topic: TopicMetadata, chunk_bytes: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of checked batches by partition, in record batches of about ``limits.TARGET_BATCH_BYTES`` with a
+    file's columns.
 
     About ``chunk_bytes`` bytes are routed together.
     """
@@ -86,7 +78,7 @@ def split_table(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, chunk_b
         for part in _cut(batch, together):
             for number, columns in _route(part, topic):
                 for piece in _cut(columns, limits.TARGET_BATCH_BYTES):
-                    yield Piece(number, piece)
+                    yield number, piece
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
@@ -138,9 +130,7 @@ def _typed(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> pa.Recor
 
 
 def _bad_columns(names: Sequence[str], unknown: Sequence[str], topic: TopicMetadata) -> SerializationError:
-    hint = ""
-    if unknown:
-        hint = f"; unknown column {unknown[0]!a}{did_you_mean(unknown[0], COLUMNS)}"
+    hint = f"; unknown column {unknown[0]!a}{did_you_mean(unknown[0], COLUMNS)}" if unknown else ""
     return SerializationError(
         f"a table for topic {topic.name!r} has the columns {', '.join(names) or 'none'}; it takes "
         f"{', '.join(COLUMNS)}, each once, and needs key or value{hint}",
@@ -157,10 +147,11 @@ def _cast(batch: pa.RecordBatch, name: str, kind: pa.DataType, topic: TopicMetad
             raise pa.ArrowTypeError(f"{column.type} is neither bytes nor text")
         return column.cast(kind)
     except (pa.ArrowException, ValueError) as error:
-        raise SerializationError(
-            f"column {name} of a table for topic {topic.name!r} is of type {column.type}, not {kind}: {error}; cast it",
-            topic=topic.name,
-        ) from error
+        raise _bad_column(name, topic, f"is of type {column.type}, not {kind}: {error}; cast it") from error
+
+
+def _bad_column(name: str, topic: TopicMetadata, what: str) -> SerializationError:
+    return SerializationError(f"column {name} of a table for topic {topic.name!r} {what}", topic=topic.name)
 
 
 def _is_text_or_bytes(kind: pa.DataType) -> bool:
@@ -185,10 +176,10 @@ def _stamps(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> pa.Arra
         return pa.repeat(now, batch.num_rows)
     column = batch.column(TIMESTAMP)
     if not pa.types.is_timestamp(column.type) and not pa.types.is_null(column.type):
-        raise SerializationError(
-            f"column timestamp of a table for topic {topic.name!r} is of type {column.type}, which has no time "
-            "unit; cast it to pyarrow.timestamp('ms') or another unit",
-            topic=topic.name,
+        raise _bad_column(
+            TIMESTAMP,
+            topic,
+            f"is of type {column.type}, which has no time unit; cast it to pyarrow.timestamp('ms') or another unit",
         )
     typed = _cast(batch, TIMESTAMP, TIMESTAMP_TYPE, topic)
     return pc.fill_null(typed, now) if typed.null_count else typed
@@ -198,10 +189,7 @@ def _headers(batch: pa.RecordBatch, topic: TopicMetadata) -> pa.Array:
     column = _cast(batch, HEADERS, HEADERS_TYPE, topic)
     items = column.flatten()
     if items.null_count or items.field("key").null_count:
-        raise SerializationError(
-            f"column headers of a table for topic {topic.name!r} has a header that is null or has no key",
-            topic=topic.name,
-        )
+        raise _bad_column(HEADERS, topic, "has a header that is null or has no key")
     return column
 
 

@@ -59,9 +59,7 @@ class TopicMetadata:
         self.checked_at = 0.0
         self.max_counted_bytes = self.rules.max_record_bytes + RECORD_OVERHEAD_BYTES
         self.needs_key = self.rules.needs_key
-        self.log_append_time = self.rules.log_append_time
         self.queues = [accumulator.queue(TopicPartition(topic.name, n)) for n in range(len(topic.partitions))]
-        self.codec, self.level = self.rules.codec, self.rules.codec_level
         self._partitions = topic.partitions
         self.sticky: PartitionQueue | None = None
         self.sticky_left = 0
@@ -113,22 +111,17 @@ class TopicMetadata:
             self._routing = RowRouting(len(self.queues), int(self._jitter() * len(self.queues)))
         return self._routing
 
-    def available(self) -> list[int]:
-        """Return the partitions that have a leader in the state last read; all, if none has."""
-        led = [number for number, partition in enumerate(self._partitions) if partition.leader >= 0]
-        return led or list(range(len(self.queues)))
-
     def current_sticky(self) -> PartitionQueue | None:
         """Return the current sticky partition's queue; None once its batch is sent or has ``batch_size`` bytes."""
         sticky = self.sticky
         return sticky if self.sticky_left >= 0 and sticky is not None and sticky.open is not None else None
 
     def next_sticky(self, drawn: float, bytes_left: int) -> PartitionQueue:
-        """Choose another sticky partition that has a leader. ``drawn`` is a random number from [0, 1)."""
+        """Choose another sticky partition, with a leader if any has one. ``drawn`` is a random number from [0, 1)."""
         number = int(drawn * len(self.queues))
         if self._partitions[number].leader < 0:
-            led = self.available()
-            number = led[int(drawn * len(led))]
+            led = [index for index, partition in enumerate(self._partitions) if partition.leader >= 0]
+            number = led[int(drawn * len(led))] if led else number
         self.sticky = self.queues[number]
         self.sticky_left = bytes_left
         return self.sticky

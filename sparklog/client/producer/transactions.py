@@ -26,10 +26,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
+import msgspec
+
 from sparklog.client.producer.delivery import SEQUENCES, Delivery, unwritten_by_topic
-from sparklog.client.producer.in_flight import PartitionBatches
-from sparklog.client.producer.record_accumulator import PendingBatch
-from sparklog.client.producer.sender import set_offsets
+from sparklog.client.producer.in_flight import PartitionBatches, batches_of
 from sparklog.client.producer.takeover import Takeover
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import (
@@ -49,7 +49,6 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
-from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity
@@ -169,13 +168,7 @@ class Transactions(Delivery):
             commit = group_commit(offsets, group_metadata)
             earlier = self._groups.get(commit.group)
             if earlier is not None:
-                commit = GroupCommit(
-                    group=commit.group,
-                    offsets={**earlier.offsets, **commit.offsets},
-                    member=commit.member,
-                    generation=commit.generation,
-                    instance_id=commit.instance_id,
-                )
+                commit = msgspec.structs.replace(commit, offsets={**earlier.offsets, **commit.offsets})
             if commit.offsets:
                 self._groups[commit.group] = commit
 
@@ -274,17 +267,16 @@ class Transactions(Delivery):
         self._outcome_unknown = False
 
     def _check(self, step: str) -> None:
-        if self._state in _ALLOWED[step]:
-            return
-        if self._error is not None:
-            raise self._refusal_of_error(step)
-        raise InvalidTxnStateError(
-            f"{step}() of transactional id {self._config.transactional_id!r} in state {self._state}: "
-            f"{_HINTS[self._state]}"
-        )
+        if self._state not in _ALLOWED[step]:
+            raise self._refusal(step, InvalidTxnStateError)
 
-    def _refusal_of_error(self, step: str) -> SparklogError:
-        assert self._error is not None
+    def _refusal(self, step: str, kind: type[SparklogError]) -> SparklogError:
+        """Return the error of a step in this state; it is of this kind unless an earlier error refuses the step."""
+        if self._error is None:
+            return kind(
+                f"{step}() of transactional id {self._config.transactional_id!r} in state {self._state}: "
+                f"{_HINTS[self._state]}"
+            )
         if self._state == FATAL_ERROR:
             return copy.copy(self._error)
         refusal = InvalidTxnStateError(
@@ -301,38 +293,26 @@ class Transactions(Delivery):
         self._accumulator.set_refusal(None if state == IN_TRANSACTION else self._refuse_send)
 
     def _refuse_send(self) -> Exception:
-        if self._error is not None:
-            return self._refusal_of_error("send")
-        return TransactionStateError(
-            f"send() of transactional id {self._config.transactional_id!r} in state {self._state}: "
-            f"{_HINTS[self._state]}"
-        )
+        return self._refusal("send", TransactionStateError)
 
     def _check_age(self) -> None:
         age = self._clock.monotonic() - self._began
         if age > self._config.transaction_timeout:
-            error = TransactionAbortedError(
+            error = _aborted(
                 f"the transaction of {self._config.transactional_id!r} began {age:.1f} s ago, and "
-                f"transaction_timeout_ms is {self._config.transaction_timeout * 1000:.0f}; nothing of it is visible: "
-                "call abort_transaction(), then repeat the transaction"
+                f"transaction_timeout_ms is {self._config.transaction_timeout * 1000:.0f}"
             )
             self._make_abortable(error)
             raise error
 
     def _incomplete(self, why: str) -> TransactionAbortedError:
-        return TransactionAbortedError(
-            f"records of the transaction of {self._config.transactional_id!r} were not written ({why}); nothing of it "
-            "is visible: call abort_transaction(), then repeat the transaction"
-        )
+        return _aborted(f"records of the transaction of {self._config.transactional_id!r} were not written ({why})")
 
     def _write_taken(self) -> None:
-        self._in_flight += [
-            PartitionBatches(topic_partition, batches) for topic_partition, batches in self._accumulator.take()
-        ]
+        self._in_flight += [PartitionBatches(*partition) for partition in self._accumulator.take()]
         in_flight = [entry for entry in self._in_flight if entry.append is None]
         self._retry_until_deadline(lambda: self._write(in_flight), "writing records of a transaction", may_be_written)
-        batches = [batch for entry in in_flight for batch in entry.batches]
-        self._accumulator.release(batches)
+        self._accumulator.release(batches_of(in_flight))
 
     def _write(self, in_flight: Sequence[PartitionBatches]) -> None:
         assert self._identity is not None
@@ -357,10 +337,9 @@ class Transactions(Delivery):
         try:
             with self._metrics.requests.at_root():
                 return self._coordinator.append(request)
-        except IndeterminateCommitError:
-            raise
-        except SparklogError:
-            self._outcome_unknown = before
+        except SparklogError as error:
+            if not isinstance(error, IndeterminateCommitError):
+                self._outcome_unknown = before
             raise
 
     def _settle(self, what: str) -> AppendResult | None:
@@ -405,10 +384,9 @@ class Transactions(Delivery):
         before, self._fences_itself = self._fences_itself, True
         try:
             return self._init_producer(self._identity)
-        except IndeterminateCommitError:
-            raise
-        except SparklogError:
-            self._fences_itself = before
+        except SparklogError as error:
+            if not isinstance(error, IndeterminateCommitError):
+                self._fences_itself = before
             raise
 
     def _superseded(self, error: SparklogError) -> TransactionAbortedError:
@@ -420,17 +398,12 @@ class Transactions(Delivery):
 
     def _leave_history(self, error: UnlinkedHistoryError) -> SparklogError:
         """Make the transaction abortable: in the history now loaded its producer id may be another producer's."""
-        left: SparklogError = TransactionAbortedError(
-            f"the transaction of {self._config.transactional_id!r} cannot be committed: {error}; nothing of it is "
-            "visible: call abort_transaction(), then repeat the transaction"
-        )
+        left: SparklogError
         if self._outcome_unknown:
             self._keeps_files = True
-            left = IndeterminateCommitError(
-                f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
-                f"cluster can no longer tell: {error}; look for its records in the log before you send them again, "
-                "and call abort_transaction() to continue"
-            )
+            left = self._never_known(error, ", and call abort_transaction() to continue")
+        else:
+            left = _aborted(f"the transaction of {self._config.transactional_id!r} cannot be committed: {error}")
         self._make_abortable(left)
         return left
 
@@ -438,10 +411,7 @@ class Transactions(Delivery):
         """Make the error fatal and raise it, reworded if it would claim more than is known."""
         stopped = error
         if self._outcome_unknown and isinstance(error, UnknownProducerIdError):  # its commits expired with the id
-            stopped = IndeterminateCommitError(
-                f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
-                f"cluster can no longer tell: {error}; look for its records in the log before you send them again"
-            )
+            stopped = self._never_known(error)
         elif self._fences_itself and isinstance(error, ProducerFencedError):
             stopped = ProducerFencedError(
                 f"{error} (or this producer's own earlier attempt to end its transaction, whose answer was lost, has "
@@ -460,19 +430,19 @@ class Transactions(Delivery):
             "transactional id"
         )
 
+    def _never_known(self, error: SparklogError, then: str = "") -> IndeterminateCommitError:
+        return IndeterminateCommitError(
+            f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
+            f"cluster can no longer tell: {error}; look for its records in the log before you send them again{then}"
+        )
+
     def _succeed(self, result: AppendResult) -> None:
-        timestamp_ms = self._coordinator.state.timestamp_ms
-        batches: list[PendingBatch] = []
-        for entry, appended in zip(self._in_flight, result.appended, strict=True):
-            assert entry.append is not None
-            stamp = timestamp_ms if entry.append.log_append_time else -1
-            set_offsets(entry.batches, appended.base_offset, stamp)
-            batches += entry.batches
+        self._set_results(self._in_flight, result)
+        batches = batches_of(self._in_flight)
         self._identity = result.producer
         self._reset()
         self._enter(READY)
-        self._metrics.committed(batches)
-        self._accumulator.resolve(batches, None)
+        self._resolve(batches)
 
     def _make_abortable(self, error: SparklogError) -> None:
         self._outcome_unknown = False
@@ -485,15 +455,12 @@ class Transactions(Delivery):
 
     def _fail_all(self, error: BaseException) -> None:
         self._accumulator.take()
-        unfinished = list(self._accumulator.unfinished)
-        self._metrics.failed(unfinished)
-        self._accumulator.resolve(unfinished, error)
+        self._resolve(list(self._accumulator.unfinished), error)
 
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
         if not self._outcome_unknown and not self._keeps_files and self._state != FATAL_ERROR:
-            runs = [entry.append.run for entry in self._in_flight if entry.append is not None]
-            discard(runs, self._coordinator.store_of)
+            self.discard_files(self._in_flight)
         self._reset()
 
     def _retry_until_deadline(
@@ -515,12 +482,8 @@ class Transactions(Delivery):
 
     def _note_retry(self, what: str, error: Exception) -> None:
         logger.info("retrying %s after: %s", what, error)
-        if not isinstance(error, WriteRefusedError):
-            return
-        try:
-            self._coordinator.refresh()
-        except SparklogError as error:
-            logger.info("could not read the cluster: %s", error)
+        if isinstance(error, WriteRefusedError):
+            self._refresh()
 
     def _timed_out(self, what: str, error: SparklogError) -> KafkaTimeoutError:
         outcome = "its outcome is unknown" if self._outcome_unknown else "it had no effect"
@@ -528,6 +491,12 @@ class Transactions(Delivery):
             f"{what} of transactional id {self._config.transactional_id!r} did not succeed within max_block_ms "
             f"({self._config.max_block * 1000:.0f}), {outcome}: {error}; when the storage works again, call it again"
         )
+
+
+def _aborted(what: str) -> TransactionAbortedError:
+    return TransactionAbortedError(
+        f"{what}; nothing of it is visible: call abort_transaction(), then repeat the transaction"
+    )
 
 
 def may_be_written(error: Exception) -> bool:
@@ -538,7 +507,7 @@ def may_be_written(error: Exception) -> bool:
 # -- offsets of groups
 
 
-def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCommit:
+def group_commit(offsets: Mapping[Any, Any], group_metadata: Any) -> GroupCommit:
     """Return the offsets of a group as a protocol action; the group is an id or a consumer's ``group_metadata()``.
 
     Raises InvalidArgumentTypeError for other types of group or offsets, InvalidArgumentError for a generation without a
@@ -547,9 +516,8 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCom
     if isinstance(group_metadata, str):
         group, member, generation, instance = group_metadata, "", -1, ""
     elif getattr(group_metadata, "group_id", None) is not None:
-        metadata: Any = group_metadata
-        group, member, generation = metadata.group_id, metadata.member_id or "", metadata.generation_id
-        instance = getattr(metadata, "group_instance_id", None) or ""
+        group, member = group_metadata.group_id, group_metadata.member_id or ""
+        generation, instance = group_metadata.generation_id, getattr(group_metadata, "group_instance_id", None) or ""
     else:
         raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a group id or consumer.group_metadata(), not {group_metadata!r}"

@@ -1,15 +1,7 @@
 """The admin client and the types of its arguments: ``kafka.admin``."""
 
-from sparklog.client.admin.security import ACL as ACL
-from sparklog.client.admin.security import ACLFilter as ACLFilter
-from sparklog.client.admin.security import ACLOperation as ACLOperation
-from sparklog.client.admin.security import ACLPermissionType as ACLPermissionType
-from sparklog.client.admin.security import ACLResourcePatternType as ACLResourcePatternType
 from sparklog.client.admin.security import ConfigSourceType as ConfigSourceType
 from sparklog.client.admin.security import ConfigType as ConfigType
-from sparklog.client.admin.security import ResourcePattern as ResourcePattern
-from sparklog.client.admin.security import ResourcePatternFilter as ResourcePatternFilter
-from sparklog.client.admin.security import ResourceType as ResourceType
 from sparklog.client.admin.security import ScramMechanism as ScramMechanism
 from sparklog.client.admin.security import UpdateFeatureType as UpdateFeatureType
 from sparklog.client.admin.security import UserScramCredentialDeletion as UserScramCredentialDeletion
@@ -33,4 +25,5 @@ from sparklog.client.admin.types import ProducerState as ProducerState
 from sparklog.client.admin.types import TransactionDescription as TransactionDescription
 from sparklog.client.admin.types import TransactionListing as TransactionListing
 from sparklog.client.admin.types import TransactionState as TransactionState
+from sparklog.kafka.admin._acls import *  # noqa: F403
 from sparklog.kafka.admin.client import KafkaAdminClient as KafkaAdminClient

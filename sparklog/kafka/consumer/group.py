@@ -1,6 +1,4 @@
 """The consumer: ``kafka.consumer.group``."""
 
-from sparklog.client.consumer.consumer import Consumer as KafkaConsumer
-from sparklog.client.consumer.records import ConsumerGroupMetadata
-
-__all__ = ["ConsumerGroupMetadata", "KafkaConsumer"]
+from sparklog.client.consumer.records import ConsumerGroupMetadata as ConsumerGroupMetadata
+from sparklog.kafka.consumer import KafkaConsumer as KafkaConsumer

@@ -1,5 +1,3 @@
 """One metric: ``kafka.metrics.kafka_metric``."""
 
-from sparklog.client.metrics import Metric as KafkaMetric
-
-__all__ = ["KafkaMetric"]
+from sparklog.kafka.metrics import KafkaMetric as KafkaMetric

@@ -1,5 +1,4 @@
-"""The base class of token providers: ``kafka.oauth``. Its
-methods are never called: there is no server to authenticate to."""
+"""The base class of token providers: ``kafka.oauth``. Nothing calls its methods: there is no server."""
 
 from sparklog.client.token_provider import AbstractTokenProvider
 

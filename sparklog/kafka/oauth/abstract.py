@@ -1,4 +1,3 @@
-"""The base class of token providers: ``kafka.oauth.abstract``. Its
-methods are never called: there is no server to authenticate to."""
+"""The base class of token providers: ``kafka.oauth.abstract``. Nothing calls its methods: there is no server."""
 
 from sparklog.client.token_provider import AbstractTokenProvider as AbstractTokenProvider

@@ -1,5 +1,3 @@
 """The producer: ``kafka.producer.kafka``."""
 
-from sparklog.client.producer.producer import Producer as KafkaProducer
-
-__all__ = ["KafkaProducer"]
+from sparklog.kafka.producer import KafkaProducer as KafkaProducer

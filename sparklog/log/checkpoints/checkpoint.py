@@ -24,6 +24,7 @@ Format 1 (heads in one Arrow file, segment files in the manifest) is read and bu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -39,18 +40,17 @@ from sparklog.format.checksum import crc32c
 from sparklog.ids import Ids
 from sparklog.log.checkpoints import heads, lists, read_v1
 from sparklog.log.checkpoints.files import (
-    AnyReference,
-    FileReference,
     read_file,
+    read_rows,
     read_segments_file,
     translate_damage,
     write_file,
     write_segments_file,
 )
 from sparklog.log.checkpoints.lists import NO_LISTS, ListCache, Lists, TopicList
-from sparklog.log.checkpoints.tiers import PartReference, Plan, Rows, merge_rows, plan
+from sparklog.log.checkpoints.tiers import FileReference, PartReference, Plan, RowEncoding, Rows, merge_rows, plan
 from sparklog.log.layout import CHECKPOINTS, exists, manifest_version, read_certain_boundary
-from sparklog.log.parallel import map_parallel
+from sparklog.log.parallel import call_both, map_parallel
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
 from sparklog.protocol import levels
 from sparklog.protocol.commits import commit_key
@@ -92,10 +92,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         return [*self.older, self.heads]
 
 
-class _Header(msgspec.Struct):
-    format: int
-
-
 class _Latest(msgspec.Struct, frozen=True):
     manifest: str
 
@@ -104,7 +100,6 @@ class _Latest(msgspec.Struct, frozen=True):
 # type at the same time.
 _LATEST_DECODER = msgspec.json.Decoder(_Latest)
 _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
-_HEADER_DECODER = msgspec.json.Decoder(_Header)
 
 
 # -- reading
@@ -114,10 +109,8 @@ def read_newest(store: Store) -> Manifest | None:
     """Return the newest checkpoint's manifest, None if there is none."""
     hinted = _hinted_key(store)
     if hinted is not None:
-        try:
+        with suppress(ObjectNotFoundError):  # the hint may be stale, and its checkpoint deleted: list instead
             return read_manifest(store, hinted)
-        except ObjectNotFoundError:
-            pass  # the hint may be stale, and its checkpoint deleted: list instead
     return read_newest_listed(store)
 
 
@@ -204,10 +197,8 @@ def read_manifest(store: Store, key: str) -> Manifest:
     """Read a checkpoint's manifest. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
     data = store.get(key, limits.MAX_MANIFEST_BYTES)
     with translate_damage(store, key):
-        stored_format = _HEADER_DECODER.decode(data).format
-        if stored_format <= FORMAT:
-            return _MANIFEST_DECODER.decode(data)
-    raise levels.newer(f"{store.root}/{key}", stored_format)
+        levels.check_format(f"{store.root}/{key}", data)
+        return _MANIFEST_DECODER.decode(data)
 
 
 def read_heads(store: Store, manifest: Manifest) -> State:
@@ -238,7 +229,7 @@ def read_lists(store: Store, manifest: Manifest, cache: ListCache | None = None)
     return (cache or ListCache(store)).read(manifest.lists)
 
 
-def list_files(store: Store, manifest: Manifest, cache: ListCache | None = None) -> list[AnyReference]:
+def list_files(store: Store, manifest: Manifest, cache: ListCache | None = None) -> list[FileReference]:
     """Return every file that a checkpoint names in its manifest or lists. Raises CorruptMetadataError."""
     return [*manifest.head_parts, *manifest.lists, *read_lists(store, manifest, cache).files()]
 
@@ -281,8 +272,7 @@ def write_checkpoint(
     now = before.changed(changes)
     write_heads = partial(_write_heads, store, stem, state, base, touched)
     write_lists = partial(_write_lists, store, stem, base, before, changes, now)
-    writes: tuple[Callable[[], _WrittenPart], ...] = (write_heads, write_lists)
-    (head_parts, _), (list_parts, added) = map_parallel(lambda write: write(), writes, store.parallel_requests)
+    head_parts, (list_parts, added) = call_both(write_heads, write_lists, store.parallel_requests)
     manifest = Manifest(
         format=FORMAT,
         version=state.version,
@@ -299,58 +289,52 @@ def write_checkpoint(
     return manifest
 
 
-_WrittenPart = tuple[list[PartReference], dict[str, Rows]]
-"""All parts, oldest first, and the rows of those just written by key."""
-
-
 def _write_heads(
     store: Store, stem: str, state: State, base: Manifest | None, touched: Iterable[Entry] | None
-) -> _WrittenPart:
+) -> list[PartReference]:
+    """Write a part of the heads, and return all parts, oldest first."""
     old = base.head_parts if base is not None and base.format > 1 and touched is not None else []
     changed = heads.changed_rows(state, touched or ())
     planned = plan(old, _count(changed), MAX_HEAD_PARTS, partial(heads.count_rows, state))
-    if planned.whole:
-        rows: Rows = heads.all_rows(state)
-    else:
-        parts = map_parallel(partial(_read_raw_heads, store), planned.merged, store.parallel_requests)
-        rows = merge_rows([*parts, heads.decode_rows(heads.encode_rows(changed))]) if parts else changed
-    return _write_part(store, f"{stem}.heads", planned, rows, heads.encode_rows(rows))
-
-
-def _read_raw_heads(store: Store, part: PartReference) -> Rows:
-    data = read_file(store, part)
-    with translate_damage(store, part.key):
-        return heads.decode_rows(memoryview(data))
+    rows = _rows_of_part(store, heads.ENCODING, planned, changed, partial(heads.all_rows, state))
+    return _write_part(store, f"{stem}.heads", planned, rows, heads.ENCODING.encode(rows))
 
 
 def _write_lists(
     store: Store, stem: str, base: Manifest | None, before: Lists, changes: Mapping[str, TopicList], now: Lists
-) -> _WrittenPart:
+) -> tuple[list[PartReference], dict[str, Rows]]:
+    """Write a part of the lists if they changed. Return all parts, oldest first, and the rows just written by key."""
     old = base.lists if base is not None and base.format > 1 else []
     changed = before.rows(changes)
     if not changed and (old or not now.count_rows()):
         return list(old), {}
     planned = plan(old, _count(changed), MAX_LIST_PARTS, now.count_rows)
+    rows = _rows_of_part(store, lists.ENCODING, planned, changed, now.all_rows)
+    data = lists.ENCODING.encode(rows)
+    list_parts = _write_part(store, f"{stem}.lists", planned, rows, data)
+    return list_parts, {list_parts[-1].key: lists.ENCODING.decode(data)}
+
+
+def _rows_of_part(
+    store: Store, encoding: RowEncoding, planned: Plan, changed: Rows, all_rows: Callable[[], Rows]
+) -> Rows:
+    """Return the rows of the new part: all, or the changed ones with those of the parts that are merged into it."""
     if planned.whole:
-        rows: Rows = now.all_rows()
-    elif planned.merged:
-        parts = map_parallel(partial(lists.read_rows, store), planned.merged, store.parallel_requests)
-        rows = merge_rows([*parts, lists.decode_rows(lists.encode_rows(changed))])
-    else:
-        rows = changed
-    data = lists.encode_rows(rows)
-    list_parts, _ = _write_part(store, f"{stem}.lists", planned, rows, data)
-    return list_parts, {list_parts[-1].key: lists.decode_rows(data)}
+        return all_rows()
+    if not planned.merged:
+        return changed
+    parts = map_parallel(partial(read_rows, store, encoding), planned.merged, store.parallel_requests)
+    return merge_rows([*parts, encoding.decode(encoding.encode(changed))])
 
 
 def _count(rows: Rows) -> int:
     return sum(len(listed) for listed in rows.values())
 
 
-def _write_part(store: Store, key: str, planned: Plan, rows: Rows, data: bytes) -> _WrittenPart:
+def _write_part(store: Store, key: str, planned: Plan, rows: Rows, data: bytes) -> list[PartReference]:
     part = PartReference(key=key, size=len(data), crc=crc32c(data), rows=_count(rows), level=planned.level)
     write_file(store, part, data)
-    return [*planned.kept, part], {}
+    return [*planned.kept, part]
 
 
 def _write_changed_lists(

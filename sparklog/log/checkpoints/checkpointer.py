@@ -54,7 +54,7 @@ class Snapshot(NamedTuple):
 
 
 class CheckpointedLog(Protocol):
-    """What a checkpointer needs of its log. All methods are thread-safe."""
+    """What a checkpointer needs of its log; see ``CommitLog``. All methods are thread-safe."""
 
     store: Store
 
@@ -67,17 +67,10 @@ class CheckpointedLog(Protocol):
     @property
     def recent_segments(self) -> int: ...
 
-    def rebase_quietly(self) -> None:
-        """Rebase on a newer checkpoint of another process, if there is one."""
-
-    def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot:
-        """Return what to write now; ``newest`` is the newest stored checkpoint of this log. Raises SparklogError."""
-
-    def follow_checkpoint(self, written: checkpoint.Manifest) -> None:
-        """Rebase on a checkpoint that was just written."""
-
-    def avoid_base(self, heads: str) -> bool:
-        """Stop building on the checkpoint with these heads, whose files are missing; False if that was known before."""
+    def rebase_quietly(self) -> None: ...
+    def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot: ...
+    def follow_checkpoint(self, written: checkpoint.Manifest) -> None: ...
+    def avoid_base(self, heads: str) -> bool: ...
 
 
 class Checkpointer:

@@ -14,29 +14,17 @@ import msgspec
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, StorageError, UnsupportedVersionError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.checksum import crc32c
-from sparklog.log.checkpoints.tiers import PartReference
+from sparklog.log.checkpoints.tiers import FileReference, Row, RowEncoding
 from sparklog.log.segments import DEFAULTS, SCHEMA
 from sparklog.store.base import BytesLike, Store
 
 MEND = "delete this checkpoint if the commits up to it still exist, else restore it from a copy of the root"
 
 
-class FileReference(msgspec.Struct, frozen=True):
-    """A file of a checkpoint: key, length in bytes, CRC32C of all bytes, rows."""
-
-    key: str
-    size: int
-    crc: int
-    rows: int
-
-
-AnyReference = FileReference | PartReference
-
-
-def read_file(store: Store, file: AnyReference) -> pa.Buffer:
+def read_file(store: Store, file: FileReference) -> pa.Buffer:
     """Read a file and verify it. Raises CorruptMetadataError, StorageError."""
     path = f"{store.root}/{file.key}"
     if not 0 <= file.size <= limits.MAX_CHECKPOINT_PART_BYTES:
@@ -69,16 +57,18 @@ def translate_damage(store: Store, key: str) -> Iterator[None]:
         raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
 
 
-def write_file(store: Store, file: AnyReference, data: BytesLike) -> None:
+def write_file(store: Store, file: FileReference, data: BytesLike) -> None:
     """Store the bytes of a reference, and read them back."""
-    output = store.open_output(file.key)
-    try:
+    with store.open_output(file.key) as output:
         output.write(data)
-        output.close()
-    except StorageError:
-        output.abort()
-        raise
     read_file(store, file)
+
+
+def read_rows(store: Store, encoding: RowEncoding, part: FileReference) -> dict[str, list[Row]]:
+    """Read a part of the heads or lists. Raises CorruptMetadataError, StorageError."""
+    data = read_file(store, part)
+    with translate_damage(store, part.key):
+        return encoding.decode(memoryview(data))
 
 
 def describe(key: str, data: BytesLike, rows: int) -> FileReference:
@@ -91,7 +81,7 @@ def read_segments_file(store: Store, file: FileReference) -> pa.RecordBatch:
     return read_columns(store, file, SCHEMA, DEFAULTS)
 
 
-def read_columns(store: Store, file: AnyReference, schema: pa.Schema, defaults: dict[str, object]) -> pa.RecordBatch:
+def read_columns(store: Store, file: FileReference, schema: pa.Schema, defaults: dict[str, object]) -> pa.RecordBatch:
     """Read the rows of an Arrow file; columns in ``defaults`` may be absent. Raises as ``read_segments_file``."""
     data, path = read_file(store, file), f"{store.root}/{file.key}"
     with translate_damage(store, file.key):

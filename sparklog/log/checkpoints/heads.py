@@ -26,7 +26,7 @@ import msgspec
 from immutables import Map
 from msgspec.structs import fields, replace
 
-from sparklog.log.checkpoints.tiers import Row, Rows
+from sparklog.log.checkpoints.tiers import Row, RowEncoding
 from sparklog.protocol.fold import Entry
 from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.state import (
@@ -57,8 +57,8 @@ KEYS: dict[str, tuple[tuple[type, ...], type]] = {
 }
 """The fields of a key, and the body, of each kind of entry."""
 
-_MAPS = ("topics", "brokers", "producers", "applications", "groups", "removed_files")
-_OTHERS = [field for field in fields(State) if field.name not in (*_MAPS, "indexes")]
+MAPS = ("topics", "brokers", "producers", "applications", "groups", "removed_files")
+_OTHERS = [field for field in fields(State) if field.name not in (*MAPS, "indexes")]
 
 
 def _default(field: Any) -> Any:
@@ -94,13 +94,12 @@ def _part_type(name: str, bodies: dict[str, Any]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, kinds)
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_to_plain)
 TYPED = _part_type("HeadRows", {**{kind: body | None for kind, (_, body) in KEYS.items()}, "cluster": SCALARS})
 _RAW = _part_type("_Raw", dict.fromkeys((*KEYS, "cluster"), msgspec.Raw))
 # Made at import, which one thread does: msgspec 0.22 ends the process with SIGSEGV where two threads at the same time
 # are the first to decode a type that holds other types.
 _TYPED_DECODER = msgspec.json.Decoder(TYPED, dec_hook=persistent)
-_RAW_DECODER = msgspec.json.Decoder(_RAW)
+ENCODING = RowEncoding(msgspec.json.Encoder(enc_hook=_to_plain), msgspec.json.Decoder(_RAW))
 
 
 # -- to rows
@@ -121,7 +120,7 @@ def all_rows(state: State) -> dict[str, list[Row]]:
 
 def count_rows(state: State) -> int:
     """Return the number of rows of all entries."""
-    maps = sum(len(getattr(state, kind)) for kind in _MAPS)
+    maps = sum(len(getattr(state, kind)) for kind in MAPS)
     offsets = sum(len(group.offsets) for group in state.groups.values())
     partitions = sum(len(topic.partitions) for topic in state.topics.values())
     producers = sum(len(partition.producers) for topic in state.topics.values() for partition in topic.partitions)
@@ -129,7 +128,7 @@ def count_rows(state: State) -> int:
 
 
 def _entries(state: State) -> Iterator[Entry]:
-    for kind in _MAPS:
+    for kind in MAPS:
         yield from ((kind, key) for key in getattr(state, kind))
     for name, group in state.groups.items():
         yield from (("offsets", name, key) for key in group.offsets)
@@ -144,7 +143,7 @@ def _body(state: State, entry: Entry) -> Any:
     kind = entry[0]
     if kind == "cluster":
         return {field.name: getattr(state, field.name) for field in _OTHERS}
-    if kind in _MAPS:
+    if kind in MAPS:
         body = getattr(state, kind).get(entry[1])
         if kind == "topics" and body is not None:
             return replace(body, partitions=())
@@ -161,22 +160,7 @@ def _body(state: State, entry: Entry) -> Any:
     return replace(partition, producers=EMPTY) if kind == "partitions" else partition.producers.get(entry[3])
 
 
-def encode_rows(rows: Rows) -> bytes:
-    return _ENCODER.encode(rows)
-
-
 # -- from rows
-
-
-def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
-    """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
-    return msgspec.structs.asdict(_RAW_DECODER.decode(data))
-
-
-def assemble(parts: Iterable[BytesLike]) -> State:
-    """Return the state in these parts, oldest first. Raises msgspec.MsgspecError, KeyError, ValueError."""
-    with _pause_collector():
-        return _assemble(parts)
 
 
 @contextmanager
@@ -191,7 +175,9 @@ def _pause_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _assemble(parts: Iterable[BytesLike]) -> State:
+@_pause_collector()
+def assemble(parts: Iterable[BytesLike]) -> State:
+    """Return the state in these parts, oldest first. Raises msgspec.MsgspecError, KeyError, ValueError."""
     scalars: Any = None
     entries: dict[str, dict[Any, Any]] = {kind: {} for kind in KEYS}
     for data in parts:
@@ -200,21 +186,25 @@ def _assemble(parts: Iterable[BytesLike]) -> State:
         for kind, (key, _) in KEYS.items():
             rows = getattr(part, kind)
             entries[kind].update(rows if len(key) == 1 else ((row[:-1], row[-1]) for row in rows))
-    if scalars is None:
-        raise ValueError("the row of the cluster is missing")
     for name, producers in _group(entries["partition_producers"], 2).items():
         partition = entries["partitions"][name]
         entries["partitions"][name] = replace(partition, producers=Map(producers))
-    maps = {kind: {key: body for key, body in entries[kind].items() if body is not None} for kind in _MAPS}
+    maps = {kind: {key: body for key, body in entries[kind].items() if body is not None} for kind in MAPS}
     partitions, offsets = _group(entries["partitions"], 1), _group(entries["offsets"], 1)
     for (name,), numbered in partitions.items():
         listed = tuple(numbered[number] for number in range(len(numbered)))
         maps["topics"][name] = replace(maps["topics"][name], partitions=listed)
     for (name,), positions in offsets.items():
         maps["groups"][name] = replace(maps["groups"][name], offsets=Map(positions))
-    values = {field.name: getattr(scalars, field.name) for field in _OTHERS}
+    return make_state(scalars, maps)
+
+
+def make_state(scalars: Any, maps: dict[str, dict[Any, Any]]) -> State:
+    """Return the state with this row of the cluster, and the entries of ``MAPS``. Raises ValueError without the row."""
+    if scalars is None:
+        raise ValueError("the row of the cluster is missing")
     kept: dict[str, Any] = {kind: bodies if kind == "brokers" else Map(bodies) for kind, bodies in maps.items()}
-    return with_indexes(State(**values, **kept))
+    return with_indexes(State(**msgspec.structs.asdict(scalars), **kept))
 
 
 def _group(rows: dict[Row, Any], length: int) -> dict[Row, dict[Any, Any]]:

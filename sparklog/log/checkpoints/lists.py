@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -25,12 +26,12 @@ import pyarrow as pa
 from immutables import Map
 
 from sparklog.errors import CorruptMetadataError
-from sparklog.log.checkpoints.files import MEND, FileReference, read_file, read_segments_file, translate_damage
-from sparklog.log.checkpoints.tiers import PartReference, Row, Rows
+from sparklog.log.checkpoints.files import MEND, read_rows, read_segments_file, translate_damage
+from sparklog.log.checkpoints.tiers import FileReference, PartReference, Row, RowEncoding, Rows
 from sparklog.log.parallel import map_parallel
 from sparklog.log.segments import to_part
 from sparklog.protocol.segments import Segment
-from sparklog.store.base import BytesLike, Store
+from sparklog.store.base import Store
 
 TAIL_SEGMENTS = 32
 """segments after which a topic's tails move to a file, about: 0.5 to 1.5 times as many, depending on the topic, so that
@@ -46,10 +47,10 @@ class _Rows(msgspec.Struct):
     tails: list[tuple[str, int, msgspec.Raw]] = []
 
 
-_ROWS_DECODER = msgspec.json.Decoder(_Rows)
 _FILES_DECODER = msgspec.json.Decoder(list[FileReference] | None)
 _TAIL_DECODER = msgspec.json.Decoder(list[_Stored] | None)
 _ENCODER = msgspec.json.Encoder()
+ENCODING = RowEncoding(_ENCODER, msgspec.json.Decoder(_Rows))
 
 
 class TopicList(NamedTuple):
@@ -137,15 +138,6 @@ def needs_file(topic_id: str, segments: int) -> bool:
     return segments > TAIL_SEGMENTS // 2 + crc32(topic_id.encode()) % max(TAIL_SEGMENTS, 1)
 
 
-def encode_rows(rows: Rows) -> bytes:
-    return _ENCODER.encode(rows)
-
-
-def decode_rows(data: BytesLike) -> dict[str, list[Row]]:
-    """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
-    return msgspec.structs.asdict(_ROWS_DECODER.decode(data))
-
-
 def _from_rows(parts: Iterable[Rows]) -> Lists:
     """Assemble the lists. Raises msgspec.MsgspecError."""
     files: dict[str, tuple[FileReference, ...]] = {}
@@ -184,7 +176,7 @@ class ListCache:
                 return self._newest[1]
             rows_by_key = {part.key: self._parts[part.key] for part in parts if part.key in self._parts}
             absent = [part for part in parts if part.key not in rows_by_key]
-            read = map_parallel(lambda part: read_rows(self._store, part), absent, self._store.parallel_requests)
+            read = map_parallel(partial(read_rows, self._store, ENCODING), absent, self._store.parallel_requests)
             rows_by_key.update((part.key, rows) for part, rows in zip(absent, read, strict=True))
             with translate_damage(self._store, keys[-1] if keys else ""):
                 lists = _from_rows(rows_by_key[key] for key in keys)
@@ -199,10 +191,3 @@ class ListCache:
             rows_by_key = {**self._parts, **added}
             self._parts = {key: rows_by_key[key] for key in keys if key in rows_by_key}
             self._newest = (keys, lists)
-
-
-def read_rows(store: Store, part: PartReference) -> dict[str, list[Row]]:
-    """Read a part of the lists. Raises CorruptMetadataError, StorageError."""
-    data = read_file(store, part)
-    with translate_damage(store, part.key):
-        return decode_rows(memoryview(data))

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sparklog.store.base import BytesLike
+
 BOTTOM = 1_000_000
 """The level of a part with all rows, which is merged only by writing all rows again."""
 
@@ -33,13 +35,32 @@ Rows = Mapping[str, Sequence[Row]]
 """Rows by kind."""
 
 
-class PartReference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part: key, length in bytes, CRC32C of all bytes, rows. ``level``: how often its bytes were merged."""
+class RowEncoding(NamedTuple):
+    """How the rows of a part are stored."""
+
+    encoder: msgspec.json.Encoder
+    decoder: msgspec.json.Decoder[Any]
+
+    def encode(self, rows: Rows) -> bytes:
+        return self.encoder.encode(rows)
+
+    def decode(self, data: BytesLike) -> dict[str, list[Row]]:
+        """Return the rows with encoded bodies. Raises msgspec.MsgspecError."""
+        return msgspec.structs.asdict(self.decoder.decode(data))
+
+
+class FileReference(msgspec.Struct, frozen=True):
+    """A file of a checkpoint: key, length in bytes, CRC32C of all bytes, rows."""
 
     key: str
     size: int
     crc: int
     rows: int
+
+
+class PartReference(FileReference, frozen=True, omit_defaults=True):
+    """A part. ``level``: how often its bytes were merged."""
+
     level: int = 0
 
 

@@ -219,11 +219,6 @@ class CommitLog:
         self.unlinked_jumps += before.version >= 0 and self._state.digest != before.digest
 
     @property
-    def _base(self) -> checkpoint.Manifest | None:
-        """The checkpoint that this log is based on."""
-        return self._lists.base
-
-    @property
     def state(self) -> State:
         """The newest state read so far; ``refresh`` reads newer commits."""
         return self._state
@@ -375,7 +370,7 @@ class CommitLog:
             self._advance(stored.commit, fold(self._state, stored.commit, stored.digest), stored.size)
             self._anchor = before
         except CorruptMetadataError as error:
-            from_commits = self._base is None or self._state.version > self._base.version
+            from_commits = self._lists.base is None or self._state.version > self._lists.base.version
             boundary = read_certain_boundary(self.store)
             if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed that it is based on
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
@@ -407,12 +402,13 @@ class CommitLog:
     def rebase_quietly(self) -> None:
         """Rebase on a newer checkpoint of another process, best effort: it only saves memory."""
         try:
-            newer = self._find_newer_base()
+            newest = checkpoint.read_newest(self.store)
+            if newest is None or not self._may_build_on(newest) or not is_of_log(self.store, newest):
+                return
+            if self._is_of_this_history():
+                self._rebase(newest)
         except SparklogError as error:
             logger.warning("could not read the newest checkpoint of %s: %s", self.store.root, error)
-        else:
-            if newer is not None:
-                self._rebase(newer)
 
     def _advance(self, commit: Commit, folded: Folded, size: int) -> None:
         """Advance to the state after one commit, which takes ``size`` bytes in storage."""
@@ -449,12 +445,12 @@ class CommitLog:
         Or its writer stalled for so long that a clean-up took its files for orphans before the manifest named them;
         then an older checkpoint with the commits since is used. Returns False if no other one reaches as far.
         """
-        assert self._base is not None
-        self._incomplete.add(self._base.heads.key)
+        assert self._lists.base is not None
+        self._incomplete.add(self._lists.base.heads.key)
         for _ in range(ATTEMPTS):
             self.refresh()
             newest = checkpoint.read_newest_state(self.store, True, self._incomplete)[0]
-            if newest is None or newest.version < self._base.version:
+            if newest is None or newest.version < self._lists.base.version:
                 return self._start_over_from(-1 if newest is None else newest.version)
             if newest.version <= self._state.version:  # else other processes have committed and written one since
                 if not self._is_of_this_history():
@@ -552,18 +548,19 @@ class CommitLog:
         return self._checkpointer.write()
 
     def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot:
-        """Return what a checkpoint is to hold now, built on ``newest`` if that is possible; for the checkpointer."""
+        """Return what a checkpoint is to hold now, built on ``newest``, the newest stored one of this log, if that is
+        possible; for the checkpointer. Raises SparklogError."""
         with self._lock:
             if self._torn or self._elapsed.is_away_since(self._seen):
                 self.refresh()
-            base = newest if newest is not None and self._may_build_on(newest) else self._base
+            base = newest if newest is not None and self._may_build_on(newest) else self._lists.base
             events, touched = self._lists.changes_since(base.version if base is not None else -1)
             return Snapshot(self._state, base, events, touched, self._commit_bytes)
 
     def follow_checkpoint(self, written: checkpoint.Manifest) -> None:
         """Rebase on a checkpoint that this process wrote, unless the log has a newer base; for the checkpointer."""
         with self._lock:
-            if self._base is None or self._base.version < written.version <= self._state.version:
+            if self._lists.base is None or self._lists.base.version < written.version <= self._state.version:
                 self._rebase(written)
 
     def avoid_base(self, heads: str) -> bool:
@@ -572,15 +569,8 @@ class CommitLog:
             if not heads or heads in self._incomplete:
                 return False
             self._incomplete.add(heads)
-            is_own = self._base is not None and self._base.heads.key == heads
+            is_own = self._lists.base is not None and self._lists.base.heads.key == heads
             return not is_own or self._replace_incomplete_base()
-
-    def _find_newer_base(self) -> checkpoint.Manifest | None:
-        """Return another process's checkpoint between this log's base and its state, if there is one."""
-        newest = checkpoint.read_newest(self.store)
-        if newest is None or not self._may_build_on(newest) or not is_of_log(self.store, newest):
-            return None
-        return newest if self._is_of_this_history() else None
 
     def _is_of_this_history(self) -> bool:
         """Return whether a checkpoint that was just read is of the history of this log's state, not of a root that has
@@ -590,7 +580,7 @@ class CommitLog:
     def _may_build_on(self, manifest: checkpoint.Manifest) -> bool:
         if manifest.version > self._state.version or manifest.heads.key in self._incomplete:
             return False
-        return self._base is None or manifest.version > self._base.version
+        return self._lists.base is None or manifest.version > self._lists.base.version
 
     def _rebase(self, manifest: checkpoint.Manifest) -> None:
         self._torn = True

@@ -11,7 +11,6 @@ mounted. Not for: what a client does then (``commit_log``, ``commit_attempt``), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from sparklog import limits
@@ -19,7 +18,7 @@ from sparklog.clock import Clock
 from sparklog.errors import ClusterNotFoundError, ObjectNotFoundError, RootReplacedError, StorageUnavailableError
 from sparklog.log.commits.commit_files import read_ahead
 from sparklog.log.layout import read_boundary, read_cluster_file
-from sparklog.log.parallel import map_parallel
+from sparklog.log.parallel import call_both
 from sparklog.protocol.commit_bytes import stored_digest
 from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
@@ -43,20 +42,16 @@ class LogEnd(NamedTuple):
 def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     """Read commit ``version``, and the boundary if requested or if that commit is absent. Raises StorageError."""
 
-    def read_stored() -> LogEnd:
+    def read_digest() -> str | None:
         try:
-            return LogEnd(stored_digest(store.get(commit_key(version), limits.MAX_COMMIT_BYTES)), None)
+            return stored_digest(store.get(commit_key(version), limits.MAX_COMMIT_BYTES))
         except ObjectNotFoundError:
-            return LogEnd(None, None)
+            return None
 
-    def read_stored_boundary() -> LogEnd:
-        return LogEnd(None, read_boundary(store))
-
-    reads = [read_stored, read_stored_boundary] if with_boundary else [read_stored]
-    answers = map_parallel(lambda read: read(), reads, store.parallel_requests)
-    if len(answers) == 1 and answers[0].digest is None:
-        answers.append(read_stored_boundary())
-    return LogEnd(answers[0].digest, answers[-1].boundary)
+    if with_boundary:
+        return LogEnd(*call_both(read_digest, lambda: read_boundary(store), store.parallel_requests))
+    digest = read_digest()
+    return LogEnd(digest, read_boundary(store) if digest is None else None)
 
 
 def holds_commit(store: Store, version: int, digest: str) -> bool:
@@ -67,14 +62,11 @@ def holds_commit(store: Store, version: int, digest: str) -> bool:
 
 def read_next_and_end(store: Store, version: int, with_boundary: bool) -> tuple[list[bytes], LogEnd]:
     """Read the commit after ``version`` if there is one, and the log end at ``version``, in parallel."""
-    reads: list[Callable[[], list[bytes] | LogEnd]] = [
+    return call_both(
         lambda: read_ahead(store, version + 1, 1),
         lambda: read_log_end(store, version, with_boundary),
-    ]
-    stored, end = map_parallel(lambda read: read(), reads, store.parallel_requests)
-    assert isinstance(stored, list)
-    assert isinstance(end, LogEnd)
-    return stored, end
+        store.parallel_requests,
+    )
 
 
 def is_withdrawn(store: Store, clock: Clock, version: int, data: bytes) -> bool:

@@ -114,13 +114,9 @@ class SegmentLists:
         self.base = manifest
         self._parts = {}
         self._lists = {topic_id: kept for topic_id, kept in self._lists.items() if _is_live(kept[0], newest_state)}
-        self._recent = {
-            topic_id: kept
-            for topic_id, events in self._recent.items()
-            if (kept := [event for event in events if event.version > manifest.version])
-        }
+        self._recent, touched = self.changes_since(manifest.version)
         self.recent_count = sum(len(events) for events in self._recent.values())
-        self._touched = {entry: version for entry, version in self._touched.items() if version > manifest.version}
+        self._touched = {entry: self._touched[entry] for entry in touched}
 
 
 def _is_live(topic: TopicState, newest_state: State) -> bool:

@@ -23,16 +23,14 @@ from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import SegmentReader, find_first_row
 from sparklog.log.records.index_checks import check_run
-from sparklog.log.records.open_files import OPEN_SEGMENTS, OpenFiles
+from sparklog.log.records.open_files import OpenFiles
 from sparklog.log.records.read_order import REPLICA_FAILED, ReadOrder, ReplicasOf, Result, StoreOf, read_any
-from sparklog.log.records.records import Records, without_columns
+from sparklog.log.records.records import Records, rows_before, without_columns
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.store.base import InputFile
 from sparklog.store.os_errors import is_out_of_descriptors
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
-
-__all__ = ["OPEN_SEGMENTS", "Fetcher", "Records", "TimedOffset"]
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -132,7 +130,7 @@ class Fetcher:
         for number in self._attempt(topic, segment, batches):
             _, batch = self._read_batch(topic, segment, number, [*names, schema.OFFSET])
             offsets = batch.column(len(names))
-            first, last = (_rows_before(offsets, offset) for offset in (lower, upper))
+            first, last = (rows_before(0, len(offsets), offsets, offset) for offset in (lower, upper))
             if first < last:
                 batch = batch.select(list(names)) if names else without_columns(batch.num_rows)
                 lower = offsets[last - 1].as_py() + 1  # whatever the file contains, no record is returned twice
@@ -251,15 +249,6 @@ class Fetcher:
         opened = _Open(broker, index, open_segment(file.read_at, index, path), file, self._count)
         self._open.add(segment.path, opened)
         return opened
-
-
-def _rows_before(offsets: pa.Array, offset: int) -> int:
-    """Return how many of these ascending offsets are before one; without a search if all or none are."""
-    if offsets[0].as_py() >= offset:
-        return 0
-    if offsets[len(offsets) - 1].as_py() < offset:
-        return len(offsets)
-    return bisect_left(range(len(offsets)), offset, key=lambda row: offsets[row].as_py())
 
 
 def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -> Records:

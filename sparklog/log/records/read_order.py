@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.errors import (
@@ -103,15 +103,15 @@ def read_any(
         for failed, why in failures.items():
             logger.warning("%s is read from broker %d, since broker %d failed: %s", segment.path, broker, failed, why)
         return broker, result
-    raise _read_failure(topic, segment, failures, store_of)
+    _raise_failure(topic, segment, failures, store_of)
 
 
-def _read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogError], store_of: StoreOf) -> Exception:
-    """Return the error for a segment that no broker could serve, with the error of each."""
+def _raise_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogError], store_of: StoreOf) -> NoReturn:
+    """Raise the error for a segment that no broker could serve, with the error of each."""
     errors = list(failures.values())
     missing = [error for error in errors if isinstance(error, ObjectNotFoundError)]
     if len(errors) == 1 and not missing:
-        return errors[0]
+        raise errors[0]
     what = f"records {segment.base_offset} to {segment.end_offset - 1} of {topic}-{segment.partition} cannot be read"
     context: dict[str, Any] = {
         "topic": topic,
@@ -123,18 +123,13 @@ def _read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogE
         path = missing[0].path or segment.path
         root = store_of(next(iter(failures))).root
         message = f"{what}: {path} is missing from {root}; restore it from a copy"
-        return _with_cause(DataLossError(message, path=path, **context), missing[0])
+        raise DataLossError(message, path=path, **context) from missing[0]
     reasons = "; ".join(f"broker {broker}: {error.message}" for broker, error in sorted(failures.items()))
     message = f"{what} from any of their brokers: {reasons}"
     context["path"] = segment.path
     if len(missing) == len(errors):
-        return _with_cause(DataLossError(f"{message}; restore the file from a copy", **context), errors[0])
+        raise DataLossError(f"{message}; restore the file from a copy", **context) from errors[0]
     kinds: tuple[type[SparklogError], ...] = (StorageUnavailableError, StorageError, CorruptionError, SparklogError)
     rest = [error for error in errors if not isinstance(error, ObjectNotFoundError)]
     worst = next(error for kind in kinds for error in rest if isinstance(error, kind))
-    return _with_cause(type(worst)(message, **{**worst.context, **context}), worst)
-
-
-def _with_cause(error: SparklogError, cause: SparklogError) -> SparklogError:
-    error.__cause__ = cause
-    return error
+    raise type(worst)(message, **{**worst.context, **context}) from worst

@@ -108,25 +108,20 @@ class SegmentFileWriter:
         except SparklogError:
             self.abort()
             raise
-        return [self._to_append(number) for number in range(len(self._starts)) if self._batches(number)]
+        ends = [*(first for _, first in self._starts[1:]), len(self._writer.entries)]
+        runs = zip(self._starts, ends, strict=True)
+        return [self._to_append(target, first, end) for (target, first), end in runs if end > first]
 
     def abort(self) -> None:
         """Delete the unfinished file, best effort; a remaining one is an orphan."""
         self._output.abort()
 
-    def _batches(self, number: int) -> range:
-        first = self._starts[number][1]
-        last = self._starts[number + 1][1] if number + 1 < len(self._starts) else len(self._writer.entries)
-        return range(first, last)
-
-    def _to_append(self, number: int) -> PartitionAppend:
-        target = self._starts[number][0]
-        batches = self._batches(number)
+    def _to_append(self, target: RunTarget, first: int, end: int) -> PartitionAppend:
         return PartitionAppend(
             topic=target.topic,
             topic_id=target.topic_id,
             partition=target.partition,
-            run=self._output.run(self._writer.entries[batches.start : batches.stop], batches.start),
+            run=self._output.run(self._writer.entries[first:end], first),
             log_append_time=target.log_append_time,
             producer_id=target.producer_id,
             producer_epoch=target.producer_epoch,

@@ -12,7 +12,7 @@ Not for: repairs (``repair``), and how a report looks (``report``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.segments import TopicSegments
-from sparklog.maintenance.fsck.file_checks import FileCopy, FileTask, LiveRun, check_files, plan_tasks
+from sparklog.maintenance.fsck.file_checks import FileCopy, check_files, plan_tasks
 from sparklog.maintenance.fsck.index_repair import Rebuilt, rebuild_from_log
 from sparklog.maintenance.fsck.kinds import MISSING_LOG, TIME_AHEAD, WARNING, Checked, Finding, Report, in_order
 from sparklog.maintenance.fsck.list_checks import check_lists
@@ -102,8 +102,8 @@ def check_cluster(
         raise ClusterMovedError(f"{moved}; check it there", path=store.root)
     if not metadata.newer:
         _check_scope(scope, metadata.state)
-    report = Report(root=store.root, cluster_id=metadata.state.cluster_id, version=metadata.state.version)
-    report.fast = scope.fast
+    cluster_id, version = metadata.state.cluster_id, metadata.state.version
+    report = Report(root=store.root, cluster_id=cluster_id, version=version, fast=scope.fast)
     check = Check(store, scope, report, metadata, Copies())
     if metadata.newer:  # only the later version of sparklog knows which files there should be
         report.findings = in_order(metadata.findings)
@@ -183,12 +183,10 @@ def _check_lists(check: Check) -> Iterator[Finding]:
 
 def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[Finding]:
     """Check the data files, and find orphans beside them."""
-    metadata, stores = check.metadata, check.stores
+    metadata = check.metadata
     lists = _select_sound_lists(metadata)
     orphans = _find_orphans(check, lists) if check.scope.is_all else []
-    copies = [copy for copy in plan_copies(metadata.state, lists, check.scope.holds) if copy.broker in stores]
-    total = sum(copy.size_bytes for copy in copies)
-    _run_tasks(check, copies, total, runner, progress)
+    _run_tasks(check, list(plan_copies(metadata.state, lists, check.stores, check.scope.holds)), runner, progress)
     of_copies = _try_rebuilds(check, list(check.copies.findings()))
     findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans]
     if not findings:
@@ -209,17 +207,13 @@ def _try_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
         if finding.kind in OF_INDEX and not finding.repairable:
             path = log_path_of(finding.path)
             if path not in rebuilt and path in runs:
-                rebuilt[path] = _rebuild(check, path, runs[path])
+                try:
+                    rebuilt[path] = rebuild_from_log(check.store, check.stores, path, runs[path])
+                except SparklogError as error:
+                    rebuilt[path] = Rebuilt(b"", str(error))
             finding = with_rebuild(finding, *rebuilt.get(path, Rebuilt(b"", "it is missing too")))
         updated.append(finding)
     return updated
-
-
-def _rebuild(check: Check, path: str, runs: Sequence[LiveRun]) -> Rebuilt:
-    try:
-        return rebuild_from_log(check.store, check.stores, path, runs)
-    except SparklogError as error:
-        return Rebuilt(b"", str(error))
 
 
 def _select_sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:
@@ -252,13 +246,12 @@ def _find_orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Find
     return findings
 
 
-def _run_tasks(check: Check, copies: list[FileCopy], total: int, runner: TaskRunner, progress: Progress) -> None:
-    checked, fast = check.report.checked, check.scope.fast
+def _run_tasks(check: Check, copies: list[FileCopy], runner: TaskRunner, progress: Progress) -> None:
+    checked, total = check.report.checked, sum(copy.size_bytes for copy in copies)
     size = min(TASK_BYTES, max(total // MIN_TASKS, 1024 * 1024))
-    tasks: Iterator[FileTask] = plan_tasks(copies, check.stores, size, fast)
     done = 0
     progress("bytes", 0, total)
-    for results in runner.run(check_files, tasks):
+    for results in runner.run(check_files, plan_tasks(copies, check.stores, size, check.scope.fast)):
         for result in results:
             check.copies.take(result)
             checked.files += 1

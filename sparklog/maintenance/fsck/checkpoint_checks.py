@@ -16,8 +16,9 @@ import pyarrow as pa
 from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY, Manifest
-from sparklog.log.checkpoints.files import AnyReference, FileReference, read_segments_file
+from sparklog.log.checkpoints.files import read_segments_file
 from sparklog.log.checkpoints.lists import ListCache, Lists, tail_segments
+from sparklog.log.checkpoints.tiers import FileReference
 from sparklog.log.layout import CHECKPOINTS, checkpoint_version, is_boundary_mark, manifest_version
 from sparklog.log.segments import TopicSegments, to_part
 from sparklog.maintenance.fsck import kinds
@@ -41,7 +42,7 @@ class KeptCheckpoint:
     manifest: Manifest | None = None
     state: State | None = None
     lists: Lists | None = None
-    files: Sequence[AnyReference] = ()
+    files: Sequence[FileReference] = ()
     fault: str = ""
     path: str = ""
     kind: str = kinds.DAMAGED_CHECKPOINT
@@ -144,11 +145,19 @@ class Checkpoints:
         except ObjectNotFoundError:
             return None
         except (CorruptionError, msgspec.MsgspecError, RecursionError) as error:
-            return _stale(f"{LATEST_KEY} cannot be read: {error}")
-        sound = [kept.key for kept in self.kept if kept.is_sound]
-        if named in sound:
-            return None
-        return _stale(f"{LATEST_KEY} names {named}, which does not exist or cannot be used")
+            message = f"{LATEST_KEY} cannot be read: {error}"
+        else:
+            if any(kept.key == named for kept in self.kept if kept.is_sound):
+                return None
+            message = f"{LATEST_KEY} names {named}, which does not exist or cannot be used"
+        return Finding(
+            kind=kinds.STALE_HINT,
+            severity=WARNING,
+            message=message,
+            action="run `sparklog fsck --repair`, which removes it; the checkpoints are listed until one is written",
+            repairable=True,
+            path=LATEST_KEY,
+        )
 
     def unused(self) -> list[str]:
         """Return the files of checkpoints that no readable manifest names: their writer died before its manifest.
@@ -171,15 +180,4 @@ def newer_version(message: str, path: str, version: int) -> Finding:
         action="check the cluster with that version; until then do not change anything",
         path=path,
         version=version,
-    )
-
-
-def _stale(message: str) -> Finding:
-    return Finding(
-        kind=kinds.STALE_HINT,
-        severity=WARNING,
-        message=message,
-        action="run `sparklog fsck --repair`, which removes it; the checkpoints are listed until one is written",
-        repairable=True,
-        path=LATEST_KEY,
     )

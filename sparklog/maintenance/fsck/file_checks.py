@@ -272,8 +272,7 @@ def _missing_log(store: Store, copy: FileCopy) -> Iterator[Finding]:
 def _of_all_runs(copy: FileCopy, kind: str, key: str, message: str) -> Iterator[Finding]:
     """Return findings that concern all records of the file's live runs."""
     for run in copy.runs:
-        segment = run.segment
-        yield _finding(copy, run, kind, key, message, (segment.base_offset, segment.end_offset))
+        yield _finding(copy, run, kind, key, message, (run.segment.base_offset, run.segment.end_offset))
 
 
 def _finding(
@@ -302,9 +301,8 @@ def _wrong_runs(
     fits = not verification.damage
     kind, key = (kinds.WRONG_SEGMENT, copy.path) if fits else (kinds.INDEX_MISMATCH, index_path(copy.path))
     for run, fault in faults.items():
-        message = f"the file is not the one that commit {run.segment.version} names: {fault}"
-        if not fits:
-            message = f"the index is not that of the file that commit {run.segment.version} names: {fault}"
+        wrong = "the file is not the one" if fits else "the index is not that of the file"
+        message = f"{wrong} that commit {run.segment.version} names: {fault}"
         yield _finding(copy, run, kind, key, message, (run.segment.base_offset, run.segment.end_offset))
 
 

@@ -13,18 +13,16 @@ Not for: which files to repair (``repair``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
-
-import pyarrow as pa
 
 from sparklog import limits
 from sparklog.errors import ObjectNotFoundError, SparklogError, StorageError
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import Index, decode_index
+from sparklog.format.index import Index, Region, decode_index
 from sparklog.format.segment_reader import ReadAt
-from sparklog.format.verification import Region, regions
+from sparklog.format.verification import regions
 from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun, Reads, check_copy, offsets_of
 from sparklog.maintenance.fsck.index_repair import rebuild_from_log
 from sparklog.maintenance.fsck.kinds import Repair
@@ -63,11 +61,11 @@ def _refuse(copy: FileCopy, key: str, why: str) -> Repair:
 
 def _repair(task: RepairTask) -> list[Repair]:
     runs = tuple(task.runs)
-    results = [check_copy(store, FileCopy(task.path, broker, runs)) for broker, store in task.stores.items()]
-    unsound = [copy for copy in task.targets if not _result_of(results, copy.broker).is_sound]
+    results = {broker: check_copy(store, FileCopy(task.path, broker, runs)) for broker, store in task.stores.items()}
+    unsound = [copy for copy in task.targets if not results[copy.broker].is_sound]
     if not unsound:
         return []
-    data, origin = _find_index(task, results)
+    data, origin = _find_index(task, results.values())
     if not data:
         return [_refuse(copy, index_path(task.path), f"no index that can be trusted: {origin}") for copy in unsound]
     index = decode_index(data, index_path(task.path))
@@ -77,25 +75,18 @@ def _repair(task: RepairTask) -> list[Repair]:
     return repairs
 
 
-def _result_of(results: Sequence[CopyResult], broker: int) -> CopyResult:
-    return next(result for result in results if result.copy.broker == broker)
-
-
-def _find_index(task: RepairTask, results: Sequence[CopyResult]) -> tuple[bytes, str]:
+def _find_index(task: RepairTask, results: Collection[CopyResult]) -> tuple[bytes, str]:
     """Return the bytes of the right index and their origin; if there is none, empty bytes and the reason."""
     with_index = [result for result in results if result.has_index]
-    if len({result.index_crc32c for result in with_index}) > 1 or _checksums_differ(results):
+    indexes = {result.index_crc32c for result in with_index}
+    logs = {result.log_crc32c for result in results if result.is_sound and result.log_crc32c != UNKNOWN}
+    if len(indexes) > 1 or len(logs) > 1:
         return b"", "the copies on several brokers are each sound, but differ"
     for result in with_index:
         data = task.stores[result.copy.broker].get(index_path(task.path), limits.MAX_INDEX_BYTES)
         if crc32c(data) == result.index_crc32c:
             return data, f"from broker {result.copy.broker}"
     return rebuild_from_log(task.root, task.stores, task.path, task.runs)
-
-
-def _checksums_differ(results: Sequence[CopyResult]) -> bool:
-    sums = {result.log_crc32c for result in results if result.is_sound and result.log_crc32c != UNKNOWN}
-    return len(sums) > 1
 
 
 # -- one copy
@@ -105,11 +96,9 @@ def _repair_copy(task: RepairTask, copy: FileCopy, index: Index, data: bytes, or
     """Write what a copy lacks: the ``.log`` first, so that an index is never beside a ``.log`` of another file."""
     store = task.stores[copy.broker]
     with ExitStack() as stack:
-        others = [broker for broker in task.stores if broker != copy.broker]
-        sources = [_Source(broker, stack.enter_context(reads)) for broker in others if (reads := _open(task, broker))]
-        reads = _open(task, copy.broker)
-        own = _Source(copy.broker, stack.enter_context(reads) if reads else _read_nothing)
-        plan = [_choose_source(region, own, sources) for region in regions(index)]
+        brokers = _own_first(task, copy)
+        sources = [_Source(broker, stack.enter_context(reads)) for broker in brokers if (reads := _open(task, broker))]
+        plan = [_choose_source(region, sources) for region in regions(index)]
     if any(choice.broker != copy.broker for choice in plan) or _has_wrong_size(store, task.path, index):
         yield _write_log(task, copy, index, plan)
     if _read_index(store, task.path) != data:
@@ -128,8 +117,9 @@ class _Choice(NamedTuple):
     broker: int
 
 
-def _read_nothing(position: int, length: int) -> pa.Buffer:
-    return pa.py_buffer(b"")
+def _own_first(task: RepairTask, copy: FileCopy) -> list[int]:
+    """Return all brokers, that of the copy first."""
+    return sorted(task.stores, key=lambda broker: broker != copy.broker)
 
 
 def _open(task: RepairTask, broker: int) -> Reads | None:
@@ -140,8 +130,8 @@ def _open(task: RepairTask, broker: int) -> Reads | None:
         return None
 
 
-def _choose_source(region: Region, own: _Source, others: Sequence[_Source]) -> _Choice:
-    for source in (own, *others):
+def _choose_source(region: Region, sources: Sequence[_Source]) -> _Choice:
+    for source in sources:
         try:
             data = source.read_at(region.position, region.length)
         except StorageError:
@@ -169,22 +159,19 @@ def _read_index(store: Store, path: str) -> bytes:
 def _write_log(task: RepairTask, copy: FileCopy, index: Index, plan: Sequence[_Choice]) -> Repair:
     missing = [choice.region for choice in plan if choice.broker < 0]
     sources = sorted({choice.broker for choice in plan} - {copy.broker, -1})
+    why_not = f"no copy has {_describe_lost(copy, index, missing)}" if missing else ""
     if not sources and missing:
-        return _refuse(copy, copy.path, f"no copy has {_describe_lost(copy, index, missing)}")
-    fallback = _find_fallback(task, copy, missing)
-    if missing and fallback is None:
-        why_not = f"no copy has {_describe_lost(copy, index, missing)}, and none is long enough"
         return _refuse(copy, copy.path, why_not)
-    what = f"assembled from broker {_numbers(sources)}" if sources else "truncated to the length that was written"
+    fallback = _find_fallback(task, copy, missing)
+    if fallback is None:
+        return _refuse(copy, copy.path, f"{why_not}, and none is long enough")
+    what = "truncated to the length that was written"
+    if sources:
+        what = f"assembled from broker {' and '.join(map(str, sources))}"
     if not task.dry_run:
         _copy_regions(task, copy, plan, fallback)
         _check_written(task, copy, index, missing)
-    why_not = f"no copy has {_describe_lost(copy, index, missing)}" if missing else ""
     return Repair(what=what, path=copy.path, broker=copy.broker, done=not task.dry_run, why_not=why_not)
-
-
-def _numbers(brokers: Sequence[int]) -> str:
-    return " and ".join(map(str, brokers))
 
 
 def _describe_lost(copy: FileCopy, index: Index, missing: Sequence[Region]) -> str:
@@ -210,7 +197,7 @@ def _find_fallback(task: RepairTask, copy: FileCopy, missing: Sequence[Region]) 
     if not missing:
         return copy.broker
     end = max(region.position + region.length for region in missing)
-    for broker in (copy.broker, *(other for other in task.stores if other != copy.broker)):
+    for broker in _own_first(task, copy):
         try:
             if task.stores[broker].info(copy.path).size >= end:
                 return broker
@@ -219,25 +206,18 @@ def _find_fallback(task: RepairTask, copy: FileCopy, missing: Sequence[Region]) 
     return None
 
 
-def _copy_regions(task: RepairTask, copy: FileCopy, plan: Sequence[_Choice], fallback: int | None) -> None:
+def _copy_regions(task: RepairTask, copy: FileCopy, plan: Sequence[_Choice], fallback: int) -> None:
     """Write the file; parts are verified again as they are copied. Raises StorageError."""
-    with ExitStack() as stack:
-        readers: dict[int, ReadAt] = {}
-        output = task.stores[copy.broker].open_output(copy.path)
-        try:
-            for region, broker in plan:
-                source = broker if broker >= 0 else fallback
-                assert source is not None
-                if source not in readers:
-                    readers[source] = stack.enter_context(Reads(task.stores[source], copy.path))
-                data = readers[source](region.position, region.length)
-                if broker >= 0 and crc32c(data) != region.crc32c:
-                    raise StorageError(f"{copy.path} on broker {broker} changed while it was copied", path=copy.path)
-                output.write(data)
-        except BaseException:
-            output.abort()
-            raise
-        output.close()
+    readers: dict[int, ReadAt] = {}
+    with ExitStack() as stack, task.stores[copy.broker].open_output(copy.path) as output:
+        for region, broker in plan:
+            source = broker if broker >= 0 else fallback
+            if source not in readers:
+                readers[source] = stack.enter_context(Reads(task.stores[source], copy.path))
+            data = readers[source](region.position, region.length)
+            if broker >= 0 and crc32c(data) != region.crc32c:
+                raise StorageError(f"{copy.path} on broker {broker} changed while it was copied", path=copy.path)
+            output.write(data)
 
 
 def _check_written(task: RepairTask, copy: FileCopy, index: Index, missing: Sequence[Region]) -> None:
@@ -248,10 +228,11 @@ def _check_written(task: RepairTask, copy: FileCopy, index: Index, missing: Sequ
             if region.position in missing_positions:
                 continue
             if crc32c(read_at(region.position, region.length)) != region.crc32c:
-                raise StorageError(
-                    f"{copy.path} on broker {copy.broker}: reading it back returned other bytes than were written",
-                    path=copy.path,
-                )
+                raise _other_bytes_error(copy.path, copy.broker)
+
+
+def _other_bytes_error(key: str, broker: int) -> StorageError:
+    return StorageError(f"{key} on broker {broker}: reading it back returned other bytes than were written", path=key)
 
 
 def _write_index(task: RepairTask, copy: FileCopy, data: bytes, origin: str) -> Repair:
@@ -261,9 +242,7 @@ def _write_index(task: RepairTask, copy: FileCopy, data: bytes, origin: str) -> 
         with store.open_output(key) as output:
             output.write(data)
         if store.get(key, limits.MAX_INDEX_BYTES) != data:
-            raise StorageError(
-                f"{key} on broker {copy.broker}: reading it back returned other bytes than were written", path=key
-            )
+            raise _other_bytes_error(key, copy.broker)
     return Repair(
         what=f"written {origin}" if origin.startswith("from") else f"rebuilt from the .log: {origin}",
         path=key,

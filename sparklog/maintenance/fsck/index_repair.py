@@ -130,9 +130,8 @@ def _find_append(root: Store, run: LiveRun) -> Append | None:
     except SparklogError:
         return None
     named = (run.topic, segment.partition, segment.base_offset, segment.path)
-    for action in commit.actions:
-        if not isinstance(action, Append):
-            continue
-        if (action.topic, action.partition, action.base_offset, action.run.path) == named:
-            return action
+    appends = (action for action in commit.actions if isinstance(action, Append))
+    for append in appends:
+        if (append.topic, append.partition, append.base_offset, append.run.path) == named:
+            return append
     return None

@@ -30,7 +30,7 @@ def check_lists(state: State, lists: Mapping[str, TopicSegments]) -> Iterator[Fi
     if segment_checksum.to_text(total) != state.checksum:
         added = segment_checksum.to_text(total)
         message = f"the topics' checksums add up to {added}, but the state of version {state.version} has "
-        yield Finding(kind=kinds.SEGMENT_LIST, severity=ERROR, message=message + state.checksum, action=_ACTION)
+        yield _finding("", -1, message + state.checksum)
 
 
 def _check_topic(topic: TopicState, listed: TopicSegments) -> Iterator[Finding]:
@@ -52,9 +52,7 @@ def _check_topic(topic: TopicState, listed: TopicSegments) -> Iterator[Finding]:
         message = (
             f"the live segments have the checksum {segment_checksum.to_text(total)}, but the state has {topic.checksum}"
         )
-        yield Finding(
-            kind=kinds.SEGMENT_LIST, severity=ERROR, message=message, action=_ACTION, topic=topic.name, partition=-1
-        )
+        yield _finding(topic.name, -1, message)
 
 
 def check_partition(
@@ -108,7 +106,7 @@ def _may_be_missing(partition: PartitionState, start: int, end: int) -> bool:
     return removed_end >= end
 
 
-def _finding(topic: str, partition: int, message: str, start: int, end: int) -> Finding:
+def _finding(topic: str, partition: int, message: str, start: int = -1, end: int = -1) -> Finding:
     return Finding(
         kind=kinds.SEGMENT_LIST,
         severity=ERROR,

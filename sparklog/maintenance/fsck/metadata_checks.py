@@ -84,7 +84,6 @@ class Metadata:
     state: State
     lists: dict[str, TopicSegments] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    boundary: int = -1
     first: int = -1
     last: int = -1
     commits: int = 0
@@ -135,7 +134,7 @@ def catch_up(store: Store, metadata: Metadata) -> Metadata:
             with contextlib.suppress(CorruptMetadataError):  # a list that was damaged before remains so
                 lists.start(segments.topic.topic_id, segments.table())
     by_topic = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
-    return Metadata(state=state, lists=by_topic, boundary=metadata.boundary, first=metadata.first, last=state.version)
+    return Metadata(state=state, lists=by_topic, first=metadata.first, last=state.version)
 
 
 def _list_commits(store: Store) -> tuple[list[int], list[Finding]]:
@@ -332,7 +331,7 @@ class _Replay:
         self._open: list[Finding] = []  # breaks that no later checkpoint covers yet
         self._compared: dict[str, TopicList] = {}
         self._previous: tuple[int, str] = (-1, GENESIS_DIGEST)  # the newest commit read, and its digest
-        self._result = Metadata(state=self._empty, boundary=boundary)
+        self._result = Metadata(state=self._empty)
 
     def run(self, versions: list[int], progress: Progress) -> None:
         at_checkpoints = {kept.version for kept in self._checkpoints.kept}
@@ -356,15 +355,13 @@ class _Replay:
     def result(self) -> Metadata:
         if self._state is not None:
             self._best = (self._state, self._lists)
-        state, lists = self._best
         result = self._result
-        result.state = state
-        result.lists = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
-        whole = state.version >= result.last
+        result.state, lists = self._best
+        result.lists = {name: lists.of(topic) for name, topic in sorted(result.state.topics.items())}
         result.findings = [*self._findings, *self._open]
         # Old ones may be removed during the check.
         result.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or exists(self._store, kept.key)]
-        result.findings += [kept.finding(whole) for kept in result.checkpoints if not kept.is_sound]
+        result.findings += [kept.finding(result.is_whole) for kept in result.checkpoints if not kept.is_sound]
         result.newer = any(finding.kind == kinds.NEWER_VERSION for finding in result.findings)
         return result
 
@@ -574,16 +571,11 @@ def _of_commit(kind: str, version: int, message: str, action: str = _FROM_MIRROR
 
 def _covered_by(kept: KeptCheckpoint, finding: Finding) -> Finding:
     """Return the finding for a break that a later checkpoint covers: history is lost, but not the state."""
-    return Finding(
-        kind=finding.kind,
-        severity=WARNING,
-        message=finding.message.replace(
-            "nothing after it can be read", f"the checkpoint of version {kept.version} covers it"
-        ),
-        action=f"{_FROM_MIRROR}, or ignore this: the commit is needed only as a proof of what happened",
-        path=finding.path,
-        version=finding.version,
+    covered = finding.message.replace(
+        "nothing after it can be read", f"the checkpoint of version {kept.version} covers it"
     )
+    action = f"{_FROM_MIRROR}, or ignore this: the commit is needed only as a proof of what happened"
+    return replace(finding, severity=WARNING, message=covered, action=action)
 
 
 def _without_producers(state: State) -> State:

@@ -118,8 +118,10 @@ def _restore_commits(
     vouches for each."""
     first = finding.version
     last = _last_missing(store, metadata, first) if finding.kind == kinds.MISSING_COMMIT else first
-    if finding.kind == kinds.BROKEN_CHAIN and any(_is_same(store, mirror, first) for mirror in mirrors):
-        first = last = first - 1  # of the two commits that do not fit, the other one was edited
+    if finding.kind == kinds.BROKEN_CHAIN:
+        stored = read_commit(store, first)
+        if stored is not None and any(read_commit(mirror, first) == stored for mirror in mirrors):
+            first = last = first - 1  # of the two commits that do not fit, the other one was edited
     for version in range(last, first - 1, -1):
         repair = _restore_commit(store, version, metadata, mirrors, dry_run)
         yield repair
@@ -191,22 +193,12 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     yield _repair("not ended", COMMITS, dry_run, why)
 
 
-def _is_same(store: Store, mirror: Store, version: int) -> bool:
-    ours = read_commit(store, version)
-    return ours is not None and ours == read_commit(mirror, version)
-
-
-def _read_bytes(store: Store, version: int) -> bytes | None:
-    """Return the stored bytes of a commit, which may be damaged; None if it does not exist."""
-    try:
-        return store.get(commit_key(version))
-    except ObjectNotFoundError:
-        return None
-
-
 def _restore_commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool) -> Repair:
     key = commit_key(version)
-    present = _read_bytes(store, version)
+    try:
+        present: bytes | None = store.get(key)  # it may be damaged
+    except ObjectNotFoundError:
+        present = None
     why = "no mirror of the commit log was given"
     for mirror in mirrors:
         try:
@@ -301,22 +293,14 @@ def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Rep
 
 def _remove(store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], dry_run: bool) -> Iterator[Repair]:
     """Remove a checkpoint: the manifest first, so that no process starts to read it; then its files, except those of
-    sound checkpoints."""
+    sound checkpoints. If the manifest cannot be read, its files are not known, and are left to a vacuum."""
     if not dry_run:
         store.delete(kept.key)
     yield _repair("removed: the commits cover it", kept.key, dry_run)
-    if kept.manifest is None:
-        return  # without the manifest its files are not known; they are left to a vacuum
-    needed = {key for other in sound for key in _file_keys(other)}
-    for key in sorted(_file_keys(kept) - needed):
+    needed = {file.key for other in sound for file in other.files}
+    for key in sorted({file.key for file in kept.files} - needed):
         if not dry_run:
             store.delete(key)
-
-
-def _file_keys(kept: KeptCheckpoint) -> set[str]:
-    if kept.manifest is None:
-        return set()
-    return {file.key for file in kept.files}
 
 
 def _remove_hint(store: Store, dry_run: bool) -> Iterator[Repair]:

@@ -11,7 +11,7 @@ Not for: deleting anything (``sparklog vacuum``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.broker_files import CHECK_KEY, LOCATIONS_KEY
@@ -41,29 +41,24 @@ _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 
 
 class Accounted:
-    """The data files that the commit log accounts for, by path and broker. Thread-safe after construction."""
+    """The data files that the commit log accounts for, by path and broker. Thread-safe once ``retired`` is complete."""
 
     def __init__(self, state: State, lists: Mapping[str, TopicSegments]) -> None:
         self.fence = state.writer_fence
         self.live = LiveFiles(live_partitions(state, lists))
-        self._removed: set[tuple[str, int]] = set()
-
-    def remove(self, path: str, broker: int) -> None:
-        """Add a retired file."""
-        self._removed.add((path, broker))
+        self.retired: set[tuple[str, int]] = set()
 
     def has(self, key: str, broker: int) -> bool:
         """Whether a ``.log`` or ``.index`` is accounted for."""
         path = log_path_of(key)
-        return self.live.may_need(path, broker) or (path, broker) in self._removed
+        return self.live.may_need(path, broker) or (path, broker) in self.retired
 
 
 def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[Finding]:
     """Add the retired files to ``accounted``; return a finding for each listing that cannot be read."""
     for listing in sorted(state.removed_files):
         try:
-            for removed in read_removed(store, listing):
-                accounted.remove(removed.path, removed.broker)
+            accounted.retired.update((file.path, file.broker) for file in read_removed(store, listing))
         except (ObjectNotFoundError, CorruptMetadataError) as error:
             yield Finding(
                 kind=kinds.MISSING_LISTING,
@@ -75,15 +70,14 @@ def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[
             )
 
 
-def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Iterable[str]) -> Iterator[Finding]:
+def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Container[str]) -> Iterator[Finding]:
     """Return a finding for every object at a broker to which nothing refers. Raises StorageError."""
-    named_listings = set(listings)
     for info in store.list():
         key = info.key
         if key in _KNOWN or (broker == 0 and key.startswith(_OTHER_CHECKS)):
             continue
         if broker == 0 and key.startswith(REMOVED):
-            if key not in named_listings:
+            if key not in listings:
                 yield _orphan_listing(key)
         elif broker == 0 and actions_version(key) is not None:
             continue  # of a commit or a lost commit attempt: it is removed with the commits up to its version

@@ -13,7 +13,7 @@ Not for: what is wrong (``check``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from sparklog.ids import Ids, RandomIds
 from sparklog.maintenance.fsck import kinds
@@ -83,15 +83,11 @@ def _plan_tasks(check: Check, metadata: Metadata, dry_run: bool) -> Iterator[Rep
     """Return a task for each file that is still live and has unsound copies, with all locations that may have it."""
     unsound = {copies[0].copy.path for copies, _ in check.copies.unsound()}
     by_path: dict[str, list[FileCopy]] = {}
-    for copy in _live_copies(metadata, check.stores):
+    for copy in plan_copies(metadata.state, metadata.lists, check.stores):
         if copy.path in unsound:
             by_path.setdefault(copy.path, []).append(copy)
     for path, targets in by_path.items():
         yield RepairTask(check.store, dict(sorted(check.stores.items())), path, tuple(targets), dry_run)
-
-
-def _live_copies(metadata: Metadata, stores: Mapping[int, Store]) -> Iterator[FileCopy]:
-    return (copy for copy in plan_copies(metadata.state, metadata.lists) if copy.broker in stores)
 
 
 def _check_again(check: Check, metadata: Metadata, runner: TaskRunner) -> Iterator[Finding]:
@@ -99,7 +95,8 @@ def _check_again(check: Check, metadata: Metadata, runner: TaskRunner) -> Iterat
     yield from metadata.findings
     yield from check_lists(metadata.state, metadata.lists)
     paths = {finding.path.removesuffix(".index").removesuffix(".log") for finding in check.report.of_kind(*_OF_FILES)}
-    copies = [copy for copy in _live_copies(metadata, check.stores) if copy.path.removesuffix(".log") in paths]
+    live = plan_copies(metadata.state, metadata.lists, check.stores)
+    copies = [copy for copy in live if copy.path.removesuffix(".log") in paths]
     checked = Copies()
     for results in runner.run(check_files, plan_tasks(copies, check.stores, TASK_BYTES, check.scope.fast)):
         for result in results:

@@ -9,7 +9,7 @@ Not for: reading files (``file_checks``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -18,8 +18,7 @@ from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding
 from sparklog.maintenance.live_files import live_partitions
-from sparklog.protocol.segments import Segment
-from sparklog.protocol.state import PartitionState, State
+from sparklog.protocol.state import State
 
 _RESTORE = "run `sparklog fsck --repair`, which copies it from broker {broker}"
 _NO_COPY = (
@@ -38,26 +37,24 @@ _ACTIONS = {
 OF_INDEX = (kinds.MISSING_INDEX, kinds.DAMAGED_INDEX, kinds.INDEX_MISMATCH)
 
 
-def brokers_of(partition: PartitionState, segment: Segment) -> tuple[int, ...]:
-    """Return the brokers that should have a segment's file: the ISR, or if it is empty, the broker it was written
-    to."""
-    return partition.isr or (segment.broker,)
-
-
 def plan_copies(
-    state: State, lists: Mapping[str, TopicSegments], is_wanted: Callable[[str, int], bool] = lambda topic, number: True
+    state: State,
+    lists: Mapping[str, TopicSegments],
+    brokers: Container[int],
+    is_wanted: Callable[[str, int], bool] = lambda topic, number: True,
 ) -> Iterator[FileCopy]:
-    """Return each file at each broker that should have it, by path; ``lists`` are the live segments by topic name."""
+    """Return each file at each of these brokers that should have it, by path: those in the ISR, or if it is empty, the
+    broker that it was written to. ``lists`` are the live segments by topic name."""
     by_path: dict[str, list[tuple[LiveRun, tuple[int, ...]]]] = {}
     for partition in live_partitions(state, lists):
         if is_wanted(partition.topic, partition.number):
             for segment in partition.segments:
-                run = (LiveRun(partition.topic, segment), brokers_of(partition.state, segment))
-                by_path.setdefault(segment.path, []).append(run)
+                replicas = partition.state.isr or (segment.broker,)
+                by_path.setdefault(segment.path, []).append((LiveRun(partition.topic, segment), replicas))
     for path, runs in by_path.items():
         runs.sort(key=lambda run: run[0].segment.first_batch)
-        for broker in sorted({broker for _, brokers in runs for broker in brokers}):
-            yield FileCopy(path, broker, tuple(run for run, brokers in runs if broker in brokers))
+        for broker in sorted({broker for _, replicas in runs for broker in replicas if broker in brokers}):
+            yield FileCopy(path, broker, tuple(run for run, replicas in runs if broker in replicas))
 
 
 class Copies:
@@ -67,21 +64,19 @@ class Copies:
         self._sums: dict[str, list[tuple[int, int, int]]] = {}
         self._runs: dict[str, LiveRun] = {}
         self._unsound: dict[str, list[CopyResult]] = {}
-        self._sound: dict[str, list[int]] = {}
 
     def take(self, result: CopyResult) -> None:
         path = result.copy.path
         if not result.is_sound:
             self._unsound.setdefault(path, []).append(result)
             return
-        self._sound.setdefault(path, []).append(result.copy.broker)
         self._sums.setdefault(path, []).append((result.copy.broker, result.log_crc32c, result.index_crc32c))
         self._runs[path] = result.copy.runs[0]
 
     def unsound(self) -> Iterator[tuple[list[CopyResult], list[int]]]:
         """Return the damaged copies of each file, and the brokers that have a sound one."""
         for path, results in self._unsound.items():
-            yield results, sorted(self._sound.get(path, []))
+            yield results, sorted(broker for broker, _, _ in self._sums.get(path, ()))
 
     def findings(self) -> Iterator[Finding]:
         for results, sound in self.unsound():

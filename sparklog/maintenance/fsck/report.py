@@ -109,7 +109,7 @@ def _similar_findings(findings: list[Finding]) -> Iterator[str]:
     for finding in findings[:SHOWN]:
         yield f"    {finding.kind}{_offsets(finding)}: {finding.message}"
         if finding.path:
-            yield f"      {finding.path}{_broker(finding)}"
+            yield f"      {_where(finding)}"
     if len(findings) > SHOWN:
         first = min((finding.start_offset for finding in findings if finding.start_offset >= 0), default=-1)
         last = max(finding.end_offset for finding in findings)
@@ -125,12 +125,12 @@ def _offsets(finding: Finding) -> str:
     return f", offsets {finding.start_offset} to {finding.end_offset - 1}"
 
 
-def _broker(finding: Finding) -> str:
-    return f" on broker {finding.broker}" if finding.broker >= 0 else ""
+def _where(item: Finding | Repair) -> str:
+    return f"{item.path} on broker {item.broker}" if item.broker >= 0 else item.path
 
 
 def _repair(repair: Repair) -> str:
-    where = f"{repair.path} on broker {repair.broker}" if repair.broker >= 0 else repair.path
+    where = _where(repair)
     if repair.done:
         return f"{where}: {repair.what}" + (f", but {repair.why_not}" if repair.why_not else "")
     if repair.why_not:

@@ -42,7 +42,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import NO_VERSION, begun_at, is_in_data_folder, log_path_of
 from sparklog.protocol.state import State
 from sparklog.retry import retry_read
-from sparklog.store.base import ObjectInfo, Store
+from sparklog.store.base import Store
 
 DEFAULT_AGE_MS = 7 * 86_400_000
 """Time in ms that a writer may take from its first byte to its commit, and that an unused lease is kept."""
@@ -210,13 +210,9 @@ def _find_orphans(store: Store, broker: int, needed: _NeededFiles, result: Orpha
 def _vacuum_root(coordinator: Coordinator, state: State, now_ms: int, older_than_ms: int, result: OrphanReport) -> None:
     """Delete listings that no commit names, leases of members that left their group, and expired reader leases."""
     store = coordinator.store
-    old_leases = _find_old_leases(store, state, now_ms - older_than_ms)
     garbage = [
-        *(
-            GarbageFile(0, info.key, info.size, UNUSED_LISTING)
-            for info in _find_unused_listings(store, state, result.fence)
-        ),
-        *(GarbageFile(0, info.key, info.size, OLD_LEASE) for info in old_leases),
+        *_find_unused_listings(store, state, result.fence),
+        *_find_old_leases(store, state, now_ms - older_than_ms),
     ]
     if not result.dry_run:
         map_parallel(lambda file: store.delete(file.path), garbage)
@@ -224,16 +220,16 @@ def _vacuum_root(coordinator: Coordinator, state: State, now_ms: int, older_than
     result.files += garbage
 
 
-def _find_unused_listings(store: Store, state: State, fence: int) -> Iterator[ObjectInfo]:
+def _find_unused_listings(store: Store, state: State, fence: int) -> Iterator[GarbageFile]:
     for info in store.list(REMOVED):
         match = _LISTING.fullmatch(info.key)
         if match and int(match.group(1)) <= fence and info.key not in state.removed_files:
-            yield info
+            yield GarbageFile(0, info.key, info.size, UNUSED_LISTING)
 
 
-def _find_old_leases(store: Store, state: State, before_ms: int) -> Iterator[ObjectInfo]:
+def _find_old_leases(store: Store, state: State, before_ms: int) -> Iterator[GarbageFile]:
     """Return leases that were not renewed since ``before_ms``, of members that are in no group."""
     member_leases = {lease_key(name, member) for name, group in state.groups.items() for member in group.members}
     for info in store.list(LEASES):
         if info.modified_ms < before_ms and info.key not in member_leases:
-            yield info
+            yield GarbageFile(0, info.key, info.size, OLD_LEASE)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
@@ -75,14 +76,9 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     now_ms = coordinator.log.expiry_clock.now_ms()
     readers = read_reader_leases(coordinator.store, now_ms)
     result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
-    due = _find_due(state, readers, now_ms, result)
-    finished: list[str] = []
-    for key in _sweep_listings(coordinator, due, check, result):
-        finished.append(key)
-        if len(finished) == LISTINGS_PER_COMMIT:
-            _finish_listings(coordinator, finished, result)
-            finished.clear()
-    _finish_listings(coordinator, finished, result)
+    swept = _sweep_listings(coordinator, _find_due(state, readers, now_ms, result), check, result)
+    while finished := list(islice(swept, LISTINGS_PER_COMMIT)):
+        _finish_listings(coordinator, finished, result)
     return result
 
 
@@ -212,10 +208,9 @@ def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) 
 
 def _finish_listings(coordinator: Coordinator, listings: Sequence[str], result: SweepResult) -> None:
     """Commit that all files of these listings are deleted, then delete the listings."""
-    if listings:
-        coordinator.submit(partial(_forget_listings, listings=listings))
-        map_parallel(coordinator.store.delete, listings)
-        result.listings += len(listings)
+    coordinator.submit(partial(_forget_listings, listings=listings))
+    map_parallel(coordinator.store.delete, listings)
+    result.listings += len(listings)
 
 
 def _forget_listings(state: State, listings: Iterable[str]) -> Decision[None]:

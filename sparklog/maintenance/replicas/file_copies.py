@@ -11,6 +11,7 @@ Not for: which files to copy (``replication``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,7 +20,6 @@ from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
     CorruptionError,
-    CorruptRecordError,
     ObjectNotFoundError,
     SparklogError,
     StorageUnavailableError,
@@ -73,11 +73,11 @@ def copy_files(task: CopyTask) -> CopyResult:
         except SparklogError as error:
             why = f"could not write to broker {task.broker}: {error.message}"
             return result._replace(failed=[*result.failed, *((rest.path, why) for rest in task.files[number:])])
-        if failures and size < 0:
+        if size < 0:
             result.failed.append((file.path, "; ".join(failures)))
-            continue
-        result.copied.append(file.path)
-        result = result._replace(size_bytes=result.size_bytes + size)
+        else:
+            result.copied.append(file.path)
+            result = result._replace(size_bytes=result.size_bytes + size)
     return result
 
 
@@ -162,12 +162,7 @@ def is_sound(store: Store, path: str) -> bool:
     """Whether a location has a ``.log`` and ``.index`` that match, every byte checked."""
     try:
         index = decode_index(store.get(index_path(path), limits.MAX_INDEX_BYTES), index_path(path))
-        file = store.open_input(path)
-        try:
-            if file.size != index.summary.log_length:
-                raise CorruptRecordError(f"{path} does not have the size that its index says", path=path)
-            return not verify(file.read_at, index, path).damage
-        finally:
-            file.close()
+        with closing(store.open_input(path)) as file:
+            return file.size == index.summary.log_length and not verify(file.read_at, index, path).damage
     except SparklogError:
         return False

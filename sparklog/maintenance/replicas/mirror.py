@@ -203,11 +203,24 @@ def _allow_before_closing(target: Store, old: Store, clock: Clock, ids: Ids) -> 
     _allow_locations(target, old, brokers, ids)
 
 
-def _open_at_new_root(target: Store, old: Store, clock: Clock, ids: Ids) -> int:
-    """Commit at the new root that the cluster is there now, after its locations are allowed; return the version."""
+def _move_to_new_root(target: Store, old: Store, cluster_id: str, clock: Clock, ids: Ids) -> int:
+    """Commit at the new root that the cluster is there now, after its locations are allowed; return the version.
+
+    Closing the old root, which is only a broker's location from now on, is best effort."""
     brokers = CommitLog(target, clock, ids, moved=True).refresh().brokers.values()
     _allow_locations(target, old, brokers, ids)
-    return open_root(target, old.root, clock, ids)
+    version = open_root(target, old.root, clock, ids)
+    target.delete(MIRROR_KEY)
+    try:
+        close_root(old, cluster_id, target.root, clock, ids)
+    except SparklogError as error:
+        logger.warning(
+            "could not close the old root %s: %s; do not write to it. The controller closes it as soon as it can reach "
+            "it",
+            old.root,
+            _describe(error),
+        )
+    return version
 
 
 class Copier:
@@ -351,9 +364,7 @@ def promote(
     data = encode_cluster_file(mirror_file.cluster_id)
     if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
         _check_same_cluster(target, mirror_file.cluster_id)
-    version = _open_at_new_root(target, old, clock, ids)
-    target.delete(MIRROR_KEY)
-    _close_old_root(old, mirror_file.cluster_id, target.root, clock, ids)
+    version = _move_to_new_root(target, old, mirror_file.cluster_id, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
 
 
@@ -393,9 +404,7 @@ def _finish_promotion(
             f"{target.root} is not a mirror of {old.root}: it is the root of a cluster; were the addresses swapped?",
             path=target.root,
         )
-    version = _open_at_new_root(target, old, clock, ids)
-    target.delete(MIRROR_KEY)
-    _close_old_root(old, cluster.cluster_id, target.root, clock, ids)
+    version = _move_to_new_root(target, old, cluster.cluster_id, clock, ids)
     return PromotionResult(version, old.root, False)
 
 
@@ -414,19 +423,6 @@ def _is_complete(target: Store) -> bool:
     if newest < 0:
         return False
     return is_closed(decode_commit(target.get(commit_key(newest), limits.MAX_COMMIT_BYTES), newest)[0])
-
-
-def _close_old_root(old: Store, cluster_id: str, new_root: str, clock: Clock, ids: Ids) -> None:
-    """Close the old root, which is only a broker's location from now on. Best effort."""
-    try:
-        close_root(old, cluster_id, new_root, clock, ids)
-    except SparklogError as error:
-        logger.warning(
-            "could not close the old root %s: %s; do not write to it. The controller closes it as soon as it can reach "
-            "it",
-            old.root,
-            _describe(error),
-        )
 
 
 def _describe(error: SparklogError) -> str:

@@ -84,7 +84,6 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
     due.sort(key=lambda item: -item[2].dirty_ratio)
     for task_number, (name, number, log, cleaning) in enumerate(due):
         replicas = replicas_of(coordinator, state.partition(name, number))
-        assert replicas is not None
         target = target_of(coordinator, state, name, number)
         yield CompactTask(task_number, tuple(log.segments), replicas, target, cleaning, memory_bytes)
 
@@ -95,7 +94,7 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
 def compact_partition(task: CompactTask) -> TaskResult:
     """Write the records of a partition that are kept. Raises StorageError, or CorruptionError if no replica is
     intact."""
-    sources = [Source(task.target.topic, segment, task.replicas) for segment in task.segments]
+    sources = task.sources()
     written: list[LiveSegment] = []
     try:
         kept = _find_kept(sources, task)
@@ -131,8 +130,7 @@ def _find_kept(sources: Sequence[Source], task: CompactTask) -> Kept:
 
 
 def _drop_tombstones(source: Source, kept: Kept, survivors: LatestRecords) -> None:
-    for number in source.batches:
-        entry = source.entry(number)
+    for number, entry in source.entries():
         if entry.null_values and kept.rows(source, source.row(entry), entry.count).true_count:
             values = source.read(number, [schema.VALUE]).column(0)
             survivors.remove(kept.first[source.segment.base_offset] + source.row(entry), values.is_null())
@@ -140,7 +138,7 @@ def _drop_tombstones(source: Source, kept: Kept, survivors: LatestRecords) -> No
 
 
 def _has_tombstones(source: Source) -> bool:
-    return any(source.entry(number).null_values for number in source.batches)
+    return any(entry.null_values for _, entry in source.entries())
 
 
 def _list_changes(

@@ -96,8 +96,9 @@ class Source:
         """The columns of a record that the file has."""
         return tuple(name for name in schema.COLUMNS if name in self.index.columns)
 
-    def entry(self, number: int) -> BatchEntry:
-        return self.index.entry(number)
+    def entries(self) -> Iterator[tuple[int, BatchEntry]]:
+        """Return the number and the index entry of each of the segment's batches. Errors as ``index``."""
+        return ((number, self.index.entry(number)) for number in self.batches)
 
     def row(self, entry: BatchEntry) -> int:
         """Return the row of the segment with which a batch begins."""
@@ -129,12 +130,7 @@ class Source:
         relative_base = self.segment.base_offset - base_offset
         if self.segment.has_gaps:
             return pc.add(batch.column(schema.OFFSET), pa.scalar(relative_base, pa.int32()))
-        return pc.add(_count_to(entry.count), relative_base + self.row(entry)).cast(pa.int32())
-
-    @staticmethod
-    def count_from(first: int, count: int) -> pa.Array:
-        """Return ``count`` consecutive numbers from ``first`` on; int64."""
-        return pc.add(_count_to(count), first)
+        return count_from(relative_base + self.row(entry), entry.count).cast(pa.int32())
 
     def close(self) -> None:
         """Close the file."""
@@ -214,21 +210,24 @@ def _powers(power: int) -> pa.Array:
     return pa.array(range(1 << power), pa.int64())
 
 
-def _count_to(count: int) -> pa.Array:
-    """Return the numbers 0 to ``count - 1``."""
-    return _powers(max((count - 1).bit_length(), 12)).slice(0, count)
+def count_from(first: int, count: int) -> pa.Array:
+    """Return ``count`` consecutive numbers from ``first`` on; int64."""
+    return pc.add(_powers(max((count - 1).bit_length(), 12)).slice(0, count), first)
 
 
 class Layout(NamedTuple):
-    """How a file is written; ``codec`` and ``level`` as in ``format.codecs``, sizes as stored."""
+    """How a file is written; ``codec`` and ``level`` as in ``format.codecs``."""
 
     codec: str = "none"
     level: int | None = None
     has_key: bool = True
     has_headers: bool = False
     has_offsets: bool = False
-    index_interval_bytes: int = 0
     history: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return schema.columns_present(self.has_key, self.has_headers, self.has_offsets)
 
 
 class SegmentOutput:
@@ -239,14 +238,16 @@ class SegmentOutput:
     ``base_offset`` is that of the run.
     """
 
-    def __init__(self, replicas: ReplicaStores, key: str, layout: Layout, base_offset: int) -> None:
+    def __init__(
+        self, replicas: ReplicaStores, key: str, layout: Layout, index_interval_bytes: int, base_offset: int
+    ) -> None:
         self.key = key
         self._replicas = replicas
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._producer: BatchProducer | None = None
         self._layout = layout
-        self._interval = layout.index_interval_bytes
+        self._interval = index_interval_bytes  # as stored
         self._least = limits.TARGET_ROW_GROUP_BYTES if layout.history else limits.TARGET_BATCH_BYTES
         self._target = max(self._least, min(self._interval, MAX_GATHERED_BYTES))
         targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
@@ -268,13 +269,12 @@ class SegmentOutput:
     def takes_as_stored(self, source: Source, entry: BatchEntry) -> bool:
         """Whether a batch is large enough already, and its stored bytes are valid in this file."""
         layout, index = self._layout, source.index
-        columns = schema.columns_present(layout.has_key, layout.has_headers, layout.has_offsets)
         return (
             not layout.has_offsets
             and not layout.history
             and not index.summary.is_parquet
             and source.segment.append_time_ms < 0  # else the timestamps become the time of the commit
-            and (index.codec, index.columns) == (layout.codec, columns)
+            and (index.codec, index.columns) == (layout.codec, layout.columns)
             and 2 * entry.decoded_length >= limits.TARGET_BATCH_BYTES
             and entry.length >= min(self._interval, MAX_GATHERED_BYTES)
         )

@@ -15,13 +15,13 @@ Not for: tombstones, and which segments are read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format import schema
-from sparklog.maintenance.segments.files import Source, fetch_ahead
+from sparklog.maintenance.segments.files import Source, count_from, fetch_ahead
 from sparklog.protocol.plan.partitioner import partition_keys
 
 MIN_MEMORY_BYTES = 64 * 1024
@@ -99,12 +99,11 @@ def find_latest(sources: Sequence[Source], first: dict[int, int], memory_bytes: 
     return survivors
 
 
-class Bucket:
-    """The keys whose hashes begin with the ``bits`` bits of ``number``. Immutable."""
+class Bucket(NamedTuple):
+    """The keys whose hashes begin with the ``bits`` bits of ``number``."""
 
-    def __init__(self, bits: int = 0, number: int = 0) -> None:
-        self.bits = bits
-        self.number = number
+    bits: int = 0
+    number: int = 0
 
     def halves(self) -> tuple[Bucket, Bucket]:
         return Bucket(self.bits + 1, 2 * self.number), Bucket(self.bits + 1, 2 * self.number + 1)
@@ -177,10 +176,9 @@ def _read_keys(sources: Sequence[Source], first: dict[int, int]) -> Iterator[tup
         if schema.KEY not in source.columns:
             continue
         first_number = first[source.segment.base_offset]
-        for number in source.batches:
-            entry = source.entry(number)
+        for number, entry in source.entries():
             keys = source.read(number, [schema.KEY]).column(0)
-            numbers = source.count_from(first_number + source.row(entry), entry.count)
+            numbers = count_from(first_number + source.row(entry), entry.count)
             if keys.null_count:
                 has_key = keys.is_valid()
                 keys, numbers = keys.filter(has_key), numbers.filter(has_key)

@@ -68,6 +68,9 @@ class SegmentTask:
     replicas: ReplicaStores
     target: Target
 
+    def sources(self) -> list[Source]:
+        return [Source(self.target.topic, segment, self.replicas) for segment in self.segments]
+
 
 @dataclass(frozen=True)
 class MergeTask(SegmentTask):
@@ -111,9 +114,8 @@ class Kept(NamedTuple):
 
 def merge_segments(task: MergeTask) -> TaskResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
-    sources = [Source(task.target.topic, segment, task.replicas) for segment in task.segments]
     try:
-        live = write_file(sources, task.replicas, task.target, task.closed)
+        live = write_file(task.sources(), task.replicas, task.target, task.closed)
     except DataLossError as error:
         return TaskResult(task.number, [], error.path)
     return TaskResult(task.number, [RangeReplacement(live.base_offset, live.end_offset, [live])])
@@ -137,11 +139,11 @@ def write_file(
     records = sum(source.segment.records if kept is None else kept.records(source) for source in sources)
     has_gaps = records < last.end_offset - first.base_offset
     layout = _choose_layout(sources, target, has_gaps, closed and target.history)
-    columns = schema.columns_present(layout.has_key, layout.has_headers, has_gaps)
-    output = SegmentOutput(replicas, target.new_key(first.base_offset, layout.history), layout, first.base_offset)
+    key = target.new_key(first.base_offset, layout.history)
+    output = SegmentOutput(replicas, key, layout, target.index_interval_bytes, first.base_offset)
     try:
         for source in fetch_ahead(sources):
-            _write_segment(source, output, columns, first.base_offset, kept)
+            _write_segment(source, output, layout.columns, first.base_offset, kept)
             source.close()
     except BaseException:
         output.abort()
@@ -169,9 +171,7 @@ def _choose_layout(sources: Sequence[Source], target: Target, has_offsets: bool,
         for source in sources:
             sizes[source.index.codec] += source.segment.size_bytes
         codec, level = sizes.most_common(1)[0][0], None
-    return Layout(
-        codec, level, schema.KEY in present, schema.HEADERS in present, has_offsets, target.index_interval_bytes
-    )
+    return Layout(codec, level, schema.KEY in present, schema.HEADERS in present, has_offsets)
 
 
 def _write_segment(
@@ -179,8 +179,7 @@ def _write_segment(
 ) -> None:
     """Write the kept records of a segment with the new file's columns. Batches that need no change are copied as
     stored."""
-    for number in source.batches:
-        entry = source.entry(number)
+    for number, entry in source.entries():
         mask = None if kept is None else kept.rows(source, source.row(entry), entry.count)
         survivors = entry.count if mask is None else mask.true_count
         if survivors == entry.count and output.takes_as_stored(source, entry):

@@ -112,14 +112,34 @@ class SegmentReplacement:
         """Add the replacements of a task. Errors are collected and raised at the end."""
         try:
             if result.missing:
-                raise missing_source_error(
-                    self._coordinator, self._state, task.target.topic, task.segments, result.missing
-                )
+                raise self._missing_source_error(task, result.missing)
             self.add(*self._prepare(task, result.changes, cleans))
         except ConflictError as conflict:
             self.counts.left_out.append(str(conflict))
         except Exception as error:
             self._errors.append(error)
+
+    def _missing_source_error(self, task: SegmentTask, path: str) -> ConflictError | DataLossError:
+        """Return the error for a missing file of a task.
+
+        Jobs have no reader lease: a file that is deleted while a job reads it was replaced or deleted by another job,
+        and the result would be refused anyway. If no job changed these segments, the file is lost.
+        """
+        topic, partition, state = task.target.topic, task.target.partition, self._state
+        newest_topic = self._coordinator.refresh().topics.get(topic)
+        start_offset, end_offset = task.segments[0].base_offset, task.segments[-1].end_offset
+        if (
+            newest_topic is None
+            or newest_topic.topic_id != state.topic(topic).topic_id
+            or changed_since(newest_topic.partitions[partition], state.version, start_offset, end_offset)
+        ):
+            return ConflictError(f"skipped {topic}-{partition}: another job changed it; the next run retries it")
+        return DataLossError(
+            f"{topic}-{partition}: {path} is missing; run `sparklog fsck` to find out what else is",
+            topic=topic,
+            partition=partition,
+            path=path,
+        )
 
     def _prepare(
         self, task: SegmentTask, changes: Sequence[RangeReplacement], cleans: bool
@@ -243,13 +263,11 @@ def _delete_new_files(replacement: PreparedReplacement) -> None:
     discard([added.run for added in replacement.change.added], replacement.replicas.stores.__getitem__)
 
 
-def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaStores | None:
-    """Return the stores to read and write a partition: all in-sync replicas, its leader first; None without a leader.
+def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaStores:
+    """Return the stores to read and write a partition that has a leader: all in-sync replicas, the leader first.
 
     Raises StorageError, UnsupportedStoreError for a location that cannot be opened.
     """
-    if partition.leader < 0:
-        return None
     brokers = replicas_in_sync(partition)
     stores = {broker: coordinator.store_of(broker) for broker in brokers}
     ahead = any(store.parallel_requests > 1 for store in stores.values())
@@ -270,30 +288,4 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
         None if codec is None else config.compression_level(codec),
         config.index_interval_bytes,
         config.history_format == DELTA,
-    )
-
-
-def missing_source_error(
-    coordinator: Coordinator, state: State, topic: str, segments: Sequence[Segment], path: str
-) -> ConflictError | DataLossError:
-    """Return the error for a missing file of these segments, which were listed at ``state``.
-
-    Jobs have no reader lease: a file that is deleted while a job reads it was replaced or deleted by another job, and
-    the result would be refused anyway. If no job changed these segments, the file is lost.
-    """
-    partition = segments[0].partition
-    newest = coordinator.refresh()
-    newest_topic = newest.topics.get(topic)
-    start_offset, end_offset = segments[0].base_offset, segments[-1].end_offset
-    if (
-        newest_topic is None
-        or newest_topic.topic_id != state.topic(topic).topic_id
-        or changed_since(newest_topic.partitions[partition], state.version, start_offset, end_offset)
-    ):
-        return ConflictError(f"skipped {topic}-{partition}: another job changed it; the next run retries it")
-    return DataLossError(
-        f"{topic}-{partition}: {path} is missing; run `sparklog fsck` to find out what else is",
-        topic=topic,
-        partition=partition,
-        path=path,
     )

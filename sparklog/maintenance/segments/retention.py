@@ -48,7 +48,6 @@ DELETION_BYTES = 300
 class RetentionResult:
     """What retention did. ``reasons`` counts segments by ``protocol.plan.retention.REASONS``."""
 
-    topics: int = 0
     partitions: int = 0
     segments: int = 0
     size_bytes: int = 0
@@ -97,7 +96,6 @@ def retain(
 def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, result: RetentionResult) -> None:
     retention = retention_of(state, topic)
     planned = list(_plan(coordinator, state, topic, retention))
-    result.topics += bool(planned)
     partitions_per_commit = COMMIT_BYTES // (DELETION_BYTES + len(topic.name))
     for start in range(0, len(planned), partitions_per_commit):
         _commit(coordinator, state, retention, planned[start : start + partitions_per_commit], result)
@@ -171,8 +169,10 @@ def _decide(
     for change in request.changes:
         if limits_changed:
             left_out.append(LeftOut(change, "the topic's limits have changed"))
-        elif retention.retention_bytes >= 0 and _has_shrunk(planned, topic, change.partition):
-            left_out.append(LeftOut(change, "its segments have become smaller"))
+        elif retention.retention_bytes >= 0:
+            before, now = planned.partitions[change.partition], topic.partitions[change.partition]
+            if now.size_bytes < before.size_bytes:
+                left_out.append(LeftOut(change, "its segments have become smaller"))
     if not left_out:
         return change_segments(state, request)
     skipped = {change.partition for change, _ in left_out}
@@ -180,7 +180,3 @@ def _decide(
     decision = change_segments(state, replace(request, changes=remaining))
     done, also_left_out = decision.result
     return Decision(decision.actions, SegmentsResult(done, [*left_out, *also_left_out]))
-
-
-def _has_shrunk(planned: TopicState, topic: TopicState, partition: int) -> bool:
-    return topic.partitions[partition].size_bytes < planned.partitions[partition].size_bytes

@@ -41,9 +41,8 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
                 continue
             live = coordinator.segments(name, state).partition(number)
             merges = plan_roll(live, rules_of(config, topic.topic_id, number), partition.log_start_offset)
-            replicas = replicas_of(coordinator, partition) if merges else None
             for merge in merges:
-                assert replicas is not None
+                replicas = replicas_of(coordinator, partition)
                 target = target_of(coordinator, state, name, number)
                 yield MergeTask(task_number, tuple(merge.segments), replicas, target, merge.closed)
                 task_number += 1

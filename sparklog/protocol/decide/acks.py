@@ -203,8 +203,8 @@ def with_copies(
     return replace(partition, isr=isr, leader=leader, leader_epoch=epoch)
 
 
-def election(topic: str, topic_id: str, number: int, partition: PartitionState) -> ChangePartition:
-    """Return the action that sets the leader, epoch and ISR of a partition to those of this state."""
+def make_partition_change(topic: str, topic_id: str, number: int, partition: PartitionState) -> ChangePartition:
+    """Return the action that sets the leader, epoch, ISR and replicas of a partition to those of this state."""
     return ChangePartition(
         topic=topic,
         topic_id=topic_id,

@@ -6,11 +6,11 @@ Not for: which brokers must hold the files (``acks``), producer ids and epochs (
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from sparklog.errors import (
     InvalidPartitionsError,
@@ -24,8 +24,8 @@ from sparklog.protocol.commits import Action, Append, ApplicationWrite, CreateTo
 from sparklog.protocol.decide.acks import (
     ACKS_ALL,
     check_not_stale,
-    election,
     is_led_alone,
+    make_partition_change,
     with_copies,
     with_counted_copies,
 )
@@ -36,7 +36,7 @@ from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.names import collision_key, validate_application_id, validate_written_topic
 from sparklog.protocol.partition_fold import last_sequence
-from sparklog.protocol.state import ApplicationState, PartitionState, State
+from sparklog.protocol.state import ApplicationState, PartitionState, State, missing_partition
 
 UNKNOWN_OFFSET = -1
 """``Appended.base_offset`` of records that are certainly in the log, but whose offsets are no longer known."""
@@ -115,8 +115,7 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
         validate_application_id(request.application)
         newest = state.applications.get(request.application)
         if newest is not None and _is_repeated(request, newest):
-            ranges = [Appended(r.topic, r.topic_id, r.partition, r.base_offset, r.records) for r in newest.ranges]
-            return Decision([], AppendResult(ranges, duplicate=True))
+            return Decision([], AppendResult([Appended(*astuple(run)) for run in newest.ranges], duplicate=True))
     if request.transaction is not None and is_committed(state, request.transaction):
         return Decision([], _repeat_result(state, request, request.transaction))
     creations = [creation for new in request.new_topics for creation in _create_if_missing(state, new)]
@@ -177,25 +176,15 @@ def _find_committed_offset(state: State, item: PartitionAppend, transaction: Pro
 def _make_application_write(request: AppendRequest, appended: list[Appended]) -> ApplicationWrite:
     """Return the action that records an application's write, with one range per partition: runs of one request get
     consecutive offsets, however many tasks wrote them."""
-    first: dict[tuple[str, str, int], int] = {}
-    records: Counter[tuple[str, str, int]] = Counter()
+    ranges: dict[tuple[str, str, int], Appended] = {}
     for run in appended:
         partition = (run.topic, run.topic_id, run.partition)
-        first.setdefault(partition, run.base_offset)
-        records[partition] += run.records
+        first = ranges.get(partition)
+        ranges[partition] = run if first is None else first._replace(records=first.records + run.records)
     return ApplicationWrite(
         application=request.application,
         application_version=request.application_version,
-        ranges=[
-            WrittenRange(
-                topic=partition[0],
-                topic_id=partition[1],
-                partition=partition[2],
-                base_offset=base_offset,
-                records=records[partition],
-            )
-            for partition, base_offset in first.items()
-        ],
+        ranges=[WrittenRange(**run._asdict()) for run in ranges.values()],
         source_digest=request.source_digest,
     )
 
@@ -280,7 +269,7 @@ class _Cursor:
         configs = self._state.topics[item.topic].configs if created is None else created.configs
         after = with_copies(self._state, configs, *topic_partition, before, run, self._acks)
         if after.leader != before.leader:
-            self.actions.append(election(item.topic, topic_id, item.partition, after))
+            self.actions.append(make_partition_change(item.topic, topic_id, item.partition, after))
         self._led[topic_partition] = after
         return after
 
@@ -288,7 +277,7 @@ class _Cursor:
         creation = self._created.get(item.topic)
         if creation is not None:
             if not 0 <= item.partition < len(creation.replicas):
-                raise _no_partition(item, len(creation.replicas))
+                raise missing_partition(item.topic, item.partition, len(creation.replicas))
             replicas = tuple(creation.replicas[item.partition])
             return creation.topic_id, PartitionState(replicas=replicas, isr=replicas, leader=replicas[0])
         topic = self._state.topic(item.topic)
@@ -299,9 +288,7 @@ class _Cursor:
                 topic=item.topic,
                 partition=item.partition,
             )
-        if not 0 <= item.partition < len(topic.partitions):
-            raise _no_partition(item, len(topic.partitions))
-        return topic.topic_id, topic.partitions[item.partition]
+        return topic.topic_id, self._state.partition(item.topic, item.partition)
 
     def _check_producer(self, item: PartitionAppend, partition: PartitionState) -> int | None:
         """Return the base offset of this append if it is a duplicate, None if it is the next one; raise otherwise."""
@@ -345,14 +332,6 @@ class _Cursor:
                 topic=item.topic,
                 partition=item.partition,
             )
-
-
-def _no_partition(item: PartitionAppend, count: int) -> UnknownTopicOrPartitionError:
-    return UnknownTopicOrPartitionError(
-        f"topic {item.topic!r} has partitions 0 to {count - 1}, not {item.partition}",
-        topic=item.topic,
-        partition=item.partition,
-    )
 
 
 def _check_not_forgotten(item: PartitionAppend, partition: PartitionState) -> None:

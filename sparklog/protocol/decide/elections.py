@@ -16,12 +16,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sparklog.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
     PreferredLeaderNotAvailableError,
 )
 from sparklog.protocol.commits import Action, ChangeBroker, ChangePartition
+from sparklog.protocol.decide.acks import make_partition_change
 from sparklog.protocol.decide.brokers import check_controller, is_online, online_brokers
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition, decide_each
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since
@@ -99,21 +102,18 @@ class PartitionChange:
         if self.leader not in self.isr or self.leader not in self.online:
             eligible = [broker for broker in self.replicas if broker in self.isr and broker in self.online]
             self.leader = eligible[0] if eligible else NO_LEADER
-        before = self.before
-        now = (self.leader, *map(tuple, (self.isr, self.replicas, self.adding, self.removing)))
-        if now == (before.leader, before.isr, before.replicas, before.adding, before.removing):
-            return None
-        return ChangePartition(
-            topic=self.topic.name,
-            topic_id=self.topic.topic_id,
-            partition=self.number,
+        after = replace(
+            self.before,
             leader=self.leader,
-            leader_epoch=before.leader_epoch + (self.leader != before.leader),
-            isr=self.isr,
-            replicas=self.replicas,
-            adding=self.adding,
-            removing=self.removing,
+            leader_epoch=self.before.leader_epoch + (self.leader != self.before.leader),
+            isr=tuple(self.isr),
+            replicas=tuple(self.replicas),
+            adding=tuple(self.adding),
+            removing=tuple(self.removing),
         )
+        if after == self.before:
+            return None
+        return make_partition_change(self.topic.name, self.topic.topic_id, self.number, after)
 
     def _complete_reassignment(self) -> None:
         """Complete the reassignment if it can be, as Kafka's

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import (
@@ -50,7 +51,7 @@ Offsets = Mapping[tuple[str, int], "OffsetAndMetadata | int"]
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that joins, or changes its subscription. Timeouts are milliseconds."""
+    """A member that joins, or changes its subscription; fields as in ``JoinGroup``. Timeouts are milliseconds."""
 
     group: str
     member: str
@@ -116,17 +117,7 @@ def join_group(state: State, request: JoinRequest) -> Decision[Joined]:
         )
     if member is not None and (member.topics, member.assignors) == (tuple(topics), tuple(request.assignors)):
         return Decision([], Joined(request.member, group.generation))
-    action = JoinGroup(
-        group=request.group,
-        member=request.member,
-        instance_id=request.instance_id,
-        client_id=request.client_id,
-        host=request.host,
-        topics=topics,
-        assignors=list(request.assignors),
-        session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms,
-    )
+    action = JoinGroup(**{**asdict(request), "topics": topics, "assignors": list(request.assignors)})
     return Decision([action], Joined(request.member, _generation_after(group, action)))
 
 

@@ -10,10 +10,11 @@ segments. Not for: which segments to change (``plan``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
 
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
@@ -92,16 +93,13 @@ class SegmentsResult(NamedTuple):
     left_out: list[LeftOut]
 
 
-def removed(topic_id: str, segments: Iterable[Segment]) -> RemovedSegments:
+def removed(topic_id: str, segments: Sequence[Segment]) -> RemovedSegments:
     """Return count, bytes and checksum of live segments, which a change that removes them has to state."""
-    count = size = 0
-    hashes: list[int] = []
-    for segment in segments:
-        count += 1
-        size += segment.size_bytes
-        hashes.append(segment_checksum.segment_hash(topic_id, segment))
+    checksum = segment_checksum.total(segment_checksum.segment_hash(topic_id, segment) for segment in segments)
     return RemovedSegments(
-        segments=count, size_bytes=size, checksum=segment_checksum.to_text(segment_checksum.total(hashes))
+        segments=len(segments),
+        size_bytes=sum(segment.size_bytes for segment in segments),
+        checksum=segment_checksum.to_text(checksum),
     )
 
 
@@ -186,24 +184,11 @@ def _find_missing_copy(state: State, partition: PartitionState, change: Replacem
 
 
 def _make_action(change: Replacement | Deletion) -> ReplaceSegments | DeleteSegments:
+    fields = asdict(change)
     if isinstance(change, Deletion):
-        return DeleteSegments(
-            topic=change.topic,
-            topic_id=change.topic_id,
-            partition=change.partition,
-            end_offset=change.end_offset,
-            removed=change.removed,
-        )
-    return ReplaceSegments(
-        topic=change.topic,
-        topic_id=change.topic_id,
-        partition=change.partition,
-        start_offset=change.start_offset,
-        end_offset=change.end_offset,
-        removed=change.removed,
-        added=list(change.added),
-        cleaned_offset=change.cleaned_offset,
-    )
+        return DeleteSegments(**fields)
+    del fields["together"]
+    return ReplaceSegments(**{**fields, "added": list(change.added)})
 
 
 def delete_records(state: State, offsets: Mapping[tuple[str, int], int]) -> Decision[dict[tuple[str, int], int]]:

@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sparklog import limits
 from sparklog.config.topic_configs import COMPACT, TopicConfig
-from sparklog.protocol.plan.rolling import Group
-from sparklog.protocol.segments import NO_APPEND_TIME, Segment
+from sparklog.protocol.plan.rolling import Group, may_share_file
+from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState
 
 NO_HORIZON = -1
@@ -177,20 +176,15 @@ def outputs(surveys: Iterable[Survey], cleaning: Pass) -> list[Output]:
 
     Segments without survivors are in no file. A large unchanged segment is not rewritten.
     """
-    planned: list[Output] = []
-    builder = _OutputBuilder(cleaning)
+    builders: list[_OutputBuilder] = []
+    previous_stands_alone = True
     for survey in (survey for survey in surveys if survey.survivors):
         alone = _stands_alone(survey, cleaning)
-        if builder.members and (alone or not builder.takes(survey)):
-            planned.append(builder.output())
-            builder = _OutputBuilder(cleaning)
-        builder.add(survey)
-        if alone:
-            planned.append(builder.output())
-            builder = _OutputBuilder(cleaning)
-    if builder.members:
-        planned.append(builder.output())
-    return _ensure_progress(planned, cleaning)
+        if alone or previous_stands_alone or not builders[-1].takes(survey):
+            builders.append(_OutputBuilder(cleaning))
+        builders[-1].add(survey)
+        previous_stands_alone = alone
+    return _ensure_progress([builder.output() for builder in builders], cleaning)
 
 
 class _OutputBuilder:
@@ -203,12 +197,9 @@ class _OutputBuilder:
         self._horizon = NO_HORIZON
 
     def takes(self, added: Survey) -> bool:
-        first, segment = self.members[0].segment, added.segment
         return (
             self._bytes + added.estimated_bytes <= self._cleaning.rules.segment_bytes
-            and segment.end_offset - first.base_offset <= limits.MAX_SEGMENT_OFFSETS
-            and segment.leader_epoch == first.leader_epoch
-            and (segment.append_time_ms == NO_APPEND_TIME) == (first.append_time_ms == NO_APPEND_TIME)
+            and may_share_file(self.members[0].segment, added.segment)
             and self._are_near(self._cleaning.horizon_of(added))
         )
 

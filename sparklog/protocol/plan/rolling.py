@@ -140,9 +140,16 @@ def _is_full(first: Segment, size: int, latest_us: int, added: Segment, rules: R
     return (
         size > rules.segment_bytes - added.size_bytes
         or added.max_timestamp_us > latest_us
-        or added.end_offset - first.base_offset > limits.MAX_SEGMENT_OFFSETS
-        or added.leader_epoch != first.leader_epoch
-        or (added.append_time_ms == NO_APPEND_TIME) != (first.append_time_ms == NO_APPEND_TIME)
+        or not may_share_file(first, added)
+    )
+
+
+def may_share_file(first: Segment, added: Segment) -> bool:
+    """Return whether a file that begins with ``first`` may hold this: offsets, leader epoch, kind of timestamp."""
+    return (
+        added.end_offset - first.base_offset <= limits.MAX_SEGMENT_OFFSETS
+        and added.leader_epoch == first.leader_epoch
+        and (added.append_time_ms == NO_APPEND_TIME) == (first.append_time_ms == NO_APPEND_TIME)
     )
 
 

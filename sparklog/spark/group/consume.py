@@ -16,14 +16,13 @@ Not for: the work of a member (``group.task``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator, shared_cluster
@@ -107,25 +106,20 @@ def consume(
     )
     partitions = sum(len(coordinator.state.topic(name).partitions) for name in names)
     tasks = members or min(partitions, SparkTasks(spark).workers)
-    with _Stopper(coordinator, key, stop):
+    with _stopping(coordinator, key, stop):
         return _run(spark, settings, process, tasks)
 
 
 def _run(spark: SparkSession, settings: ConsumeSettings, process: Process, tasks: int) -> list[MemberReport]:
     schema = spark.createDataFrame([], REPORT_SCHEMA).schema
-    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_make_task(settings, process, schema), schema).collect()
-    reports = [MemberReport(row.task, row.host, row.records, row.calls, tuple(row.partitions)) for row in rows]
-    return sorted(reports, key=lambda report: report.task)
 
-
-def _make_task(
-    settings: ConsumeSettings, process: Process, schema: StructType
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def member(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if any(batch.num_rows for batch in batches):
             yield report_batch(run_task(settings, process), schema)
 
-    return member
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(member, schema).collect()
+    reports = [MemberReport(row.task, row.host, row.records, row.calls, tuple(row.partitions)) for row in rows]
+    return sorted(reports, key=lambda report: report.task)
 
 
 # -- before the job
@@ -183,11 +177,10 @@ def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: 
         TopicPartition(name, number) for name in topics for number in range(len(state.topic(name).partitions))
     ]
     starts = {partition: start_offset(state, group, partition, reset) for partition in subscribed}
-    uncommitted = {
+    offsets: dict[tuple[str, int], int] = {
         partition: start for partition, start in starts.items() if state.committed(group, *partition) is None
     }
-    if reset == "latest" and uncommitted and not state.groups.get(group, GroupState()).members:
-        offsets = {(*partition,): start for partition, start in uncommitted.items()}
+    if reset == "latest" and offsets and not state.groups.get(group, GroupState()).members:
         coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))
     return {
         partition: end
@@ -199,28 +192,24 @@ def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: 
 # -- stopping
 
 
-class _Stopper:
-    """Writes the object at ``key``, for which the tasks poll, when the caller sets ``stop``; deletes it at the end."""
+@contextmanager
+def _stopping(coordinator: Coordinator, key: str, stop: threading.Event | None) -> Iterator[None]:
+    """Write the object at ``key``, for which the tasks poll, when the caller sets ``stop``; delete it at the end."""
+    if stop is None:
+        yield
+        return
+    over = threading.Event()
 
-    def __init__(self, coordinator: Coordinator, key: str, stop: threading.Event | None) -> None:
-        self._coordinator = coordinator
-        self._key = key
-        self._stop = stop
-        self._over = threading.Event()
-
-    def __enter__(self) -> None:
-        if self._stop is not None:
-            threading.Thread(target=self._watch, name="sparklog-stop", daemon=True).start()
-
-    def _watch(self) -> None:
-        assert self._stop is not None
-        while not self._over.is_set():
-            if self._stop.wait(0.2) and not self._over.is_set():
-                self._coordinator.store.put(self._key, b"stop\n")
+    def watch() -> None:
+        while not over.is_set():
+            if stop.wait(0.2) and not over.is_set():
+                coordinator.store.put(key, b"stop\n")
                 return
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._stop is not None:
-            with suppress(SparklogError):  # best effort: a few bytes that are never read again
-                self._coordinator.store.delete(self._key)
+    threading.Thread(target=watch, name="sparklog-stop", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        with suppress(SparklogError):  # best effort: a few bytes that are never read again
+            coordinator.store.delete(key)

@@ -26,7 +26,7 @@ class TaskSends:
     """Rows to be written, by topic. Not thread-safe. True while there are any."""
 
     def __init__(self, root: str, storage_options: Mapping[str, Any]) -> None:
-        self._address = Address(root=root, storage_options=storage_options)
+        self._address = Address(root, storage_options)
         self._rows: dict[str, list[pa.Table]] = {}
         self._writers: list[RowWriter] = []
         self._appends: list[PartitionAppend] = []
@@ -50,7 +50,7 @@ class TaskSends:
             written = writer.write(iter(table.combine_chunks().to_batches()))
             self._appends += written.appends
             new_topics.update(written.new_topics)
-        coordinator = shared_cluster(self._address.root, self._address.storage_options)
+        coordinator = shared_cluster(*self._address)
         return list(self._appends), [new_topic(coordinator, *new) for new in new_topics.items()]
 
     def clear(self) -> None:

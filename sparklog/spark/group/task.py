@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -37,7 +37,6 @@ from sparklog.errors import (
 )
 from sparklog.log.layout import exists
 from sparklog.log.records.batches import RowBuilder
-from sparklog.log.records.records import Records
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
@@ -45,6 +44,7 @@ from sparklog.protocol.group.start_offset import find_start
 from sparklog.protocol.state import State
 from sparklog.spark.group.output import TaskSends
 from sparklog.spark.source.rows import STORED, arrow_schema, read_columns, read_schema
+from sparklog.spark.stream.offsets import find_logs
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -247,20 +247,25 @@ class ConsumeTask:
     def _read_chunk(self, topic_partition: TopicPartition, start: int) -> tuple[pa.RecordBatch | None, int] | None:
         """Return the next records of a partition and the offset after them; no records if compaction removed them all.
 
-        Return None if there is nothing to read.
+        Return None if there is nothing to read. Raises OffsetOutOfRangeError if records were deleted before they were
+        read.
         """
         state = self._coordinator.state
         topic = state.topics.get(topic_partition.topic)
         if topic is None or topic.topic_id != self._member.topic_ids.get(topic_partition.topic):
             return None  # deleted or recreated: the group's next change revokes the partition
-        end = topic.partitions[topic_partition.partition].high_watermark
+        partition = topic.partitions[topic_partition.partition]
+        end = partition.high_watermark
         if self._settings.ends is not None:
             end = min(end, self._settings.ends.get(topic_partition, end))
         if start >= end:
             return None
+        if start < partition.log_start_offset:
+            raise records_deleted(*topic_partition, start, partition.log_start_offset)
+        columns = [name for name in STORED if name in self._columns]
         builder = RowBuilder(self._schema, self._columns, topic_partition.topic, topic_partition.partition)
         batches, left, size = [], self._settings.max_records, 0
-        for stored in self._stored(topic_partition, state, start, end):
+        for _, stored in self._reader.read(*topic_partition, start, end, columns, state):
             records = stored.slice(0, left) if stored.batch.num_rows > left else stored
             batches.append(builder.build(records))
             left -= records.batch.num_rows
@@ -269,16 +274,6 @@ class ConsumeTask:
                 end = records.end_offset
                 break
         return pa.concat_batches(batches) if batches else None, end
-
-    def _stored(self, topic_partition: TopicPartition, state: State, start: int, end: int) -> Iterator[Records]:
-        """Yield stored records. Raises OffsetOutOfRangeError if records were deleted before they were read."""
-        topic, partition = topic_partition
-        log_start = state.partition(*topic_partition).log_start_offset
-        if start < log_start:
-            raise records_deleted(topic, partition, start, log_start)
-        columns = [name for name in STORED if name in self._columns]
-        for _, records in self._reader.read(topic, partition, start, end, columns, state):
-            yield records
 
     def _call(self, topic_partition: TopicPartition, start: int, records: pa.RecordBatch | None, end: int) -> None:
         """Call the user's function with the records, and commit its output with the offset ``end``; without records
@@ -408,13 +403,10 @@ def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]
     reach the end of the topic it replaced.
     """
     unfinished = []
-    for topic_partition, end in ends.items():
-        topic = state.topics.get(topic_partition.topic)
-        if topic is not None and topic_partition.partition < len(topic.partitions):
-            reachable = min(end, topic.partitions[topic_partition.partition].high_watermark)
-            committed = state.committed(group, *topic_partition)
-            if (0 if committed is None else committed.offset) < reachable:
-                unfinished.append(topic_partition)
+    for topic_partition, log in find_logs(state, ends).items():
+        committed = state.committed(group, *topic_partition)
+        if (0 if committed is None else committed.offset) < min(ends[topic_partition], log.end):
+            unfinished.append(topic_partition)
     return unfinished
 
 

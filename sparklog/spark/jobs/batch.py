@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from datetime import date
-from types import TracebackType
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -196,7 +195,7 @@ class Progress:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidRecordError
-from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
+from sparklog.format.schema import COLUMNS, HEADERS, KEY, TIMESTAMP, TIMESTAMP_TYPE, record_schema
 
-WRITTEN = (KEY, VALUE, TIMESTAMP, HEADERS, "topic", "partition")
+WRITTEN = (*COLUMNS, "topic", "partition")
 
 
 class Rows(NamedTuple):
@@ -66,24 +66,8 @@ class Converter:
         wanted = [name for name in WRITTEN if name not in ignored]
         self._selected = [number for number, name in enumerate(columns) if name.lower() in wanted]
         self._selects_all = len(self._selected) == len(columns)
-        position = {columns[number].lower(): index for index, number in enumerate(self._selected)}
-        self._value = position["value"]
-        self._key = position.get("key")
-        self._timestamp = position.get("timestamp")
-        self._headers = position.get("headers")
-        self._topic = None if has_topic_option else position["topic"]
-        self._partition = position.get("partition")
-        names = [
-            name
-            for name, is_present in (
-                (KEY, self._key is not None),
-                (VALUE, True),
-                (TIMESTAMP, True),
-                (HEADERS, self._headers is not None),
-            )
-            if is_present
-        ]
-        self._schema = record_schema(names)
+        self._position = {columns[number].lower(): index for index, number in enumerate(self._selected)}
+        self._schema = record_schema([name for name in COLUMNS if name in self._position or name == TIMESTAMP])
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with only the columns that ``convert`` needs."""
@@ -92,51 +76,48 @@ class Converter:
     @property
     def has_targets(self) -> bool:
         """Whether rows may name a topic or a partition."""
-        return self._partition is not None or self._topic is not None
+        return "partition" in self._position or "topic" in self._position
 
     @property
     def has_key(self) -> bool:
-        return self._key is not None
+        return KEY in self._position
 
     @property
     def has_headers(self) -> bool:
-        return self._headers is not None
+        return HEADERS in self._position
 
     def convert(self, batch: pa.RecordBatch, now_ms: int) -> Rows:
         """Return the rows of a selected batch. Raises InvalidRecordError for a column that cannot be converted."""
         columns = [
-            self._timestamps(batch, now_ms) if name == TIMESTAMP else self._stored(batch, name)
-            for name in self._schema.names
+            self._timestamps(batch, now_ms) if field.name == TIMESTAMP else self._cast(batch, field.name, field.type)
+            for field in self._schema
         ]
-        records = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return Rows(
-            records,
-            None if self._topic is None else _cast(batch.column(self._topic), pa.string(), "topic"),
-            None if self._partition is None else _cast(batch.column(self._partition), pa.int32(), "partition"),
-            stamped=self._timestamp is not None,
+            pa.RecordBatch.from_arrays(columns, schema=self._schema),
+            self._cast(batch, "topic", pa.string()),
+            self._cast(batch, "partition", pa.int32()),
+            stamped=TIMESTAMP in self._position,
             is_slice=not self._selects_all,
         )
 
-    def _stored(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        position = {KEY: self._key, VALUE: self._value, HEADERS: self._headers}[name]
-        assert position is not None
-        return _cast(batch.column(position), HEADERS_TYPE if name == HEADERS else pa.binary(), name)
-
     def _timestamps(self, batch: pa.RecordBatch, now_ms: int) -> pa.Array:
         now = pa.scalar(now_ms * 1000, TIMESTAMP_TYPE)
-        if self._timestamp is None:
+        column = self._cast(batch, TIMESTAMP, TIMESTAMP_TYPE)
+        if column is None:
             return pa.repeat(now, batch.num_rows)
-        column = _cast(batch.column(self._timestamp), TIMESTAMP_TYPE, "timestamp")
         return pc.fill_null(column, now) if column.null_count else column
 
-
-def _cast(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
-    """Return the column as this type: text to bytes, 64-bit offsets to 32-bit ones, other names of list items."""
-    if column.type == wanted:
-        return column
-    try:
-        return column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidRecordError(
-            f"column {name} of type {column.type} cannot be converted to {wanted}: {error}"
-        ) from error
+    def _cast(self, batch: pa.RecordBatch, name: str, wanted: pa.DataType) -> pa.Array | None:
+        """Return a column as this type, None if the rows do not have it: text to bytes, 64-bit offsets to 32-bit ones,
+        other names of list items."""
+        if name not in self._position:
+            return None
+        column = batch.column(self._position[name])
+        if column.type == wanted:
+            return column
+        try:
+            return column.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise InvalidRecordError(
+                f"column {name} of type {column.type} cannot be converted to {wanted}: {error}"
+            ) from error

@@ -115,7 +115,6 @@ class TaskOutput:
         self._shared: dict[tuple[str, int | None, frozenset[int]], _File] = {}
         self._finished: list[tuple[int, PartitionAppend]] = []
         self._unfinished: list[_File] = []
-        self.rows = 0
 
     def add(self, routed: Routed) -> None:
         """Buffer records, or write them to files if limits are reached. Raises StorageError."""
@@ -126,7 +125,6 @@ class TaskOutput:
         pending.add(routed, self._arrived)
         self._buffered += routed.size
         self._arrived += routed.size
-        self.rows += routed.records.num_rows
         if pending.file is not None:
             if pending.size >= limits.TARGET_BATCH_BYTES:
                 self._write_own(pending)

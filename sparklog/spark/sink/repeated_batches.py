@@ -41,6 +41,11 @@ def application_of(query_id: str, topic: str = "") -> str:
     return f"{QUERY_PREFIX}{query_id}:{topic}" if topic else f"{QUERY_PREFIX}{query_id}"
 
 
+def query_numbered_as(state: State, query_id: str, topic: str) -> str:
+    """Return the application id of the batches of a query with this option ``topic``, as ``numbered_as``."""
+    return numbered_as(state, application_of(query_id, topic), application_of(query_id), topic)
+
+
 def numbered_as(state: State, application: str, former: str, topic: str) -> str:
     """Return the application id of a write to ``topic``. Before ids contained topics it was ``former``.
 

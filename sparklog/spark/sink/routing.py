@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -157,7 +158,7 @@ def partitioner(name: str, ignore_keys: bool = False) -> Partitioner:
         return partition_keys
     if name == "integer_key":
         return partition_integer_keys
-    return _UserPartitioner(name, _load_function(name))
+    return partial(_partition_by, name, _load_function(name))
 
 
 DETERMINISTIC = (partition_keys, partition_integer_keys)
@@ -183,33 +184,26 @@ def _load_function(name: str) -> Callable[..., object]:
     raise InvalidOptionError(f"invalid value {name!r} for option partitioner: {problem}", option="partitioner")
 
 
-class _UserPartitioner:
-    """A user's function, called with a list of keys (bytes or None) and the number of partitions.
+def _partition_by(name: str, function: Callable[..., object], keys: pa.Array, partitions: int) -> pa.Array:
+    """Return the partitions that a user's function chooses, which is called with a list of keys (bytes or None) and the
+    number of partitions.
 
     It returns a list of as many partitions; a row with None is placed like a row without a key.
     """
-
-    def __init__(self, name: str, function: Callable[..., object]) -> None:
-        self._name = name
-        self._function = function
-
-    def __call__(self, keys: pa.Array, partitions: int) -> pa.Array:
-        returned = self._function(keys.to_pylist(), partitions)
-        try:
-            chosen = pa.array(returned, pa.int32())
-            limits = pc.min_max(chosen).as_py()
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InvalidRecordError(
-                f"partitioner {self._name} did not return a list of whole numbers: {error}"
-            ) from error
-        if len(chosen) != len(keys):
-            raise InvalidRecordError(f"partitioner {self._name} returned {len(chosen)} partitions for {len(keys)} rows")
-        if limits["min"] is not None and not 0 <= limits["min"] <= limits["max"] < partitions:
-            raise InvalidRecordError(
-                f"partitioner {self._name} returned partitions from {limits['min']} to {limits['max']}, but the topic "
-                f"has 0 to {partitions - 1}"
-            )
-        return chosen
+    returned = function(keys.to_pylist(), partitions)
+    try:
+        chosen = pa.array(returned, pa.int32())
+        limits = pc.min_max(chosen).as_py()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidRecordError(f"partitioner {name} did not return a list of whole numbers: {error}") from error
+    if len(chosen) != len(keys):
+        raise InvalidRecordError(f"partitioner {name} returned {len(chosen)} partitions for {len(keys)} rows")
+    if limits["min"] is not None and not 0 <= limits["min"] <= limits["max"] < partitions:
+        raise InvalidRecordError(
+            f"partitioner {name} returned partitions from {limits['min']} to {limits['max']}, but the topic has 0 to "
+            f"{partitions - 1}"
+        )
+    return chosen
 
 
 # -- checks

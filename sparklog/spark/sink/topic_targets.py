@@ -80,17 +80,18 @@ def target_of(
     cluster = ClusterConfig.resolve(state.configs)
     topic_state = state.topics.get(topic)
     config = TopicConfig.resolve(topic_state.configs if topic_state else {}, state.configs)
-    if topic_state is None and not cluster.auto_create_topics_enable:
-        raise no_such_topic(topic, "auto.create.topics.enable")
-    assignment = () if topic_state else _assign(state, topic, cluster)
-    brokers = tuple(replicas if acks == ACKS_ALL else replicas[:1] for replicas in assignment)
-    needed = tuple(Needs(replicas, replicas, 1) for replicas in assignment)
-    if topic_state:
+    assignment: tuple[tuple[int, ...], ...] = ()
+    if topic_state is None:
+        if not cluster.auto_create_topics_enable:
+            raise no_such_topic(topic, "auto.create.topics.enable")
+        assignment = _assign(state, topic, cluster)
+        brokers = tuple(replicas if acks == ACKS_ALL else replicas[:1] for replicas in assignment)
+        needed = tuple(Needs(replicas, replicas, 1) for replicas in assignment)
+        end_offsets: tuple[int, ...] = (0,) * len(assignment)
+    else:
         numbers = range(len(topic_state.partitions))
         brokers = tuple(brokers_to_write(state, topic, number, acks) for number in numbers)
         needed = tuple(needs(state, topic, number, acks) for number in numbers)
-    end_offsets = (0,) * len(assignment)
-    if topic_state:
         end_offsets = tuple(partition.log_end_offset for partition in topic_state.partitions)
     return TopicTarget.resolve(
         topic,

@@ -93,9 +93,9 @@ class RowWriter(Picklable):
         schema = schema if names is None else _renamed(schema, names)
         check_write_schema(schema, bool(options.topic), options.include_timestamp)
         partitioner(options.partitioner)
-        coordinator = shared_cluster(options.address.root, options.address.storage_options)
+        coordinator = shared_cluster(*options.address)
         # A relative path is relative to this process's folder; tasks run in others.
-        self.options = replace(options, address=replace(options.address, root=coordinator.store.root))
+        self.options = replace(options, address=options.address._replace(root=coordinator.store.root))
         self.columns = schema.fieldNames()
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
@@ -248,8 +248,7 @@ class RowWriter(Picklable):
         return self._opened or self._coordinator()
 
     def _coordinator(self) -> Coordinator:
-        address = self.options.address
-        return shared_cluster(address.root, address.storage_options)
+        return shared_cluster(*self.options.address)
 
     def _was_written(self, state: State) -> bool:
         if self.options.on_mismatch:  # decided after the rows are written and compared

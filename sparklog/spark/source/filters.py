@@ -16,8 +16,7 @@ from typing import Any
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 NEVER_NULL = ("partition", "timestampType", "topic", "offset", "timestamp")
-_NEVER_NULL_PATHS = [(name,) for name in NEVER_NULL]
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In")
 
 
@@ -71,7 +70,7 @@ def prune(filters: Iterable[Any]) -> Pruning:
 def keeps_all(predicate: Any) -> bool:
     """Return whether every row passes the filter because its column is never null."""
     attribute: tuple[str, ...] = getattr(predicate, "attribute", ())
-    return type(predicate).__name__ == "IsNotNull" and attribute in _NEVER_NULL_PATHS
+    return type(predicate).__name__ == "IsNotNull" and len(attribute) == 1 and attribute[0] in NEVER_NULL
 
 
 def _narrow(pruning: Pruning, column: str, kind: str, value: Any) -> Pruning:
@@ -133,4 +132,4 @@ def _to_microseconds(value: Any) -> int | None:
     """Return a timestamp with a time zone, as Spark sends TIMESTAMP values; None for others, which do not prune."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
-    return (value - _EPOCH) // timedelta(microseconds=1)
+    return (value - EPOCH) // timedelta(microseconds=1)

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from sparklog.config.definitions import LONG_MAX
 from sparklog.errors import InvalidOptionError
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
-MAX_OFFSET = 2**63 - 1
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _OFFSETS_FORM = 'earliest, latest, or JSON such as {"topicA":{"0":23,"1":-1},"topicB":"earliest"}'
 _TIMESTAMPS_FORM = 'JSON with milliseconds since the epoch, such as {"topicA":{"0":1700000000000}}'
@@ -33,15 +33,19 @@ class EveryPartition:
 
 
 @dataclass(frozen=True)
-class PartitionOffsets:
-    """An offset per partition, where -2 is earliest and -1 latest; ``topics`` holds words given for whole topics."""
+class PerPartition:
+    """A number per partition; ``topics`` holds those given for whole topics."""
 
     partitions: Mapping[TopicPartition, int]
     topics: Mapping[str, int] = field(default_factory=dict)
 
     def get(self, partition: TopicPartition) -> int | None:
-        """Return the offset for a partition, from its own entry or its topic's; None if there is neither."""
+        """Return the number for a partition, from its own entry or its topic's; None if there is neither."""
         return self.partitions.get(partition, self.topics.get(partition.topic))
+
+
+class PartitionOffsets(PerPartition):
+    """An offset per partition, where -2 is earliest and -1 latest; for whole topics one of these words."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,8 @@ class EveryTimestamp:
     timestamp_ms: int
 
 
-@dataclass(frozen=True)
-class PartitionTimestamps:
+class PartitionTimestamps(PerPartition):
     """A time per partition, milliseconds since the epoch."""
-
-    partitions: Mapping[TopicPartition, int]
 
 
 OffsetLimit = EveryPartition | PartitionOffsets | EveryTimestamp | PartitionTimestamps
@@ -75,7 +76,7 @@ def parse_offsets(option: str, text: str) -> EveryPartition | PartitionOffsets:
             topics[topic] = WORDS[value.lower()]
             continue
         for partition, offset in _parse_numbers(option, text, topic, value, _OFFSETS_FORM):
-            if not EARLIEST <= offset <= MAX_OFFSET:
+            if not EARLIEST <= offset <= LONG_MAX:
                 _refuse(option, text, f"{partition} has offset {offset}", _OFFSETS_FORM)
             partitions[partition] = offset
     return PartitionOffsets(partitions, topics)
@@ -86,7 +87,7 @@ def parse_timestamps(option: str, text: str) -> PartitionTimestamps:
     partitions: dict[TopicPartition, int] = {}
     for topic, value in _parse_json_object(option, text, _TIMESTAMPS_FORM).items():
         for partition, timestamp in _parse_numbers(option, text, topic, value, _TIMESTAMPS_FORM):
-            if not 0 <= timestamp <= MAX_OFFSET:
+            if not 0 <= timestamp <= LONG_MAX:
                 _refuse(option, text, f"{partition} has time {timestamp}", _TIMESTAMPS_FORM)
             partitions[partition] = timestamp
     return PartitionTimestamps(partitions)

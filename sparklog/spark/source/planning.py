@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -24,7 +24,7 @@ from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
 from sparklog.log.segments import PartitionSegments, TopicSegments
-from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.spark.options import SourceOptions, Subscription
@@ -33,7 +33,6 @@ from sparklog.spark.source.offsets import (
     EveryPartition,
     EveryTimestamp,
     OffsetLimit,
-    PartitionOffsets,
     PartitionTimestamps,
     format_partitions,
 )
@@ -45,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 Planned = TypeVar("Planned")
 
-INTERNAL_TOPICS = (CONSUMER_OFFSETS_TOPIC, "__transaction_state")
+INTERNAL_TOPICS = (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC)
 """Topics that a pattern never matches, as in Kafka. A batch query can read the first, which is derived, by name."""
 
 
@@ -261,14 +260,9 @@ def check_covers(side: str, limit: OffsetLimit, subscribed: Sequence[TopicPartit
     """Check that offsets or times per partition name exactly the subscribed partitions. Raises InvalidOptionError."""
     if isinstance(limit, (EveryPartition, EveryTimestamp)):
         return
-    words: Mapping[str, int] = limit.topics if isinstance(limit, PartitionOffsets) else {}
-    missing = [
-        topic_partition
-        for topic_partition in subscribed
-        if topic_partition not in limit.partitions and topic_partition.topic not in words
-    ]
+    missing = [topic_partition for topic_partition in subscribed if limit.get(topic_partition) is None]
     extra = set(limit.partitions) - set(subscribed)
-    unknown = set(words) - {topic_partition.topic for topic_partition in subscribed}
+    unknown = set(limit.topics) - {topic_partition.topic for topic_partition in subscribed}
     is_time = isinstance(limit, PartitionTimestamps)
     option = f"{side}Offsets" + "ByTimestamp" * is_time
     if missing:

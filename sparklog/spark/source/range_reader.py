@@ -95,10 +95,8 @@ class RangeReader:
         lease, now_ms = self._lease, self._clock.now_ms()
         if lease is None or not lease.is_due(now_ms):
             return
-        address = self._options.address
         try:
-            root = open_store(address.root, address.storage_options)
-            self._lease = lease.kept(root, self._clock)
+            self._lease = lease.kept(open_store(*self._options.address), self._clock)
         except SparklogError as error:
             logger.warning("reader lease %s could not be renewed: %s", lease.key, error)
             self._lease = lease._replace(until_ms=now_ms + lease.ttl_ms)
@@ -112,4 +110,4 @@ class RangeReader:
         return int(error.end_offset)
 
     def _open_cluster(self) -> Coordinator:
-        return shared_cluster(self._options.address.root, self._options.address.storage_options)
+        return shared_cluster(*self._options.address)

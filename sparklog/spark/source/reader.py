@@ -21,7 +21,6 @@ from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.ids import RandomIds
 from sparklog.log.records.batches import RowBuilder, join_small
 from sparklog.log.records.records import Records
-from sparklog.protocol.state import State
 from sparklog.spark.broker_stores import readable_stores
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.picklable import Picklable
@@ -76,8 +75,7 @@ class SparklogReader(Picklable, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per task, without empty ranges. Errors as ``planning.Plan.ranges``."""
-        address = self.options.address
-        coordinator = shared_cluster(address.root, address.storage_options)
+        coordinator = shared_cluster(*self.options.address)
         ranges = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
         stores = readable_stores(coordinator)
         lease = lease_read(coordinator, ranges, self.options.reader_lease_ms)
@@ -107,13 +105,11 @@ class SparklogReader(Picklable, DataSourceReader):
             yield from join_small((batch, batch.nbytes) for batch in built)
 
     def _warn_of_reuse(self, identity: PlanIdentity, planned: PlannedRange) -> None:
-        context, address = TaskContext.get(), self.options.address
+        context, options = TaskContext.get(), self.options
         query = "" if context is None else context.getLocalProperty(EXECUTION_ID) or ""
-
-        def get_state() -> State:
-            return shared_cluster(address.root, address.storage_options).state
-
-        warn_of_reuse(identity, query, planned.topic, planned.partition, self.options, get_state)
+        warn_of_reuse(
+            identity, query, planned.topic, planned.partition, options, lambda: shared_cluster(*options.address).state
+        )
 
     def _records(self, partition: SparklogPartition) -> Iterator[Records]:
         if partition.planned.derived:

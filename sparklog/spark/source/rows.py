@@ -40,7 +40,7 @@ READ_TYPES: dict[str, DataType] = {
 }
 STORED = ("key", "value", "timestamp", "headers")
 """Columns that files hold; the others follow from a record's partition and offset."""
-_BY_LOWER_NAME = {name.lower(): name for name in READ_TYPES}
+BY_LOWER_NAME = {name.lower(): name for name in READ_TYPES}
 _TEXT_OR_BYTES = (StringType, BinaryType, CharType, VarcharType, NullType)
 
 
@@ -49,14 +49,13 @@ def read_schema(include_headers: bool, columns: Sequence[str] = ()) -> StructTyp
 
     Raises InvalidOptionError for an unknown column.
     """
+    names = [name for name in READ_TYPES if include_headers or name != "headers"]
     if columns:
-        unknown = [name for name in columns if name.lower() not in _BY_LOWER_NAME]
+        unknown = [name for name in columns if name.lower() not in BY_LOWER_NAME]
         if unknown:
             raise InvalidOptionError(f"unknown column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
-        chosen = [_BY_LOWER_NAME[name.lower()] for name in columns]
-        return StructType([StructField(name, READ_TYPES[name]) for name in chosen])
-    fields = [StructField(name, kind) for name, kind in READ_TYPES.items() if include_headers or name != "headers"]
-    return StructType(fields)
+        names = [BY_LOWER_NAME[name.lower()] for name in columns]
+    return StructType([StructField(name, READ_TYPES[name]) for name in names])
 
 
 def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -66,7 +65,7 @@ def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tupl
     """
     columns = []
     for field, given in zip(schema.fields, names or schema.fieldNames(), strict=True):
-        name = _BY_LOWER_NAME.get(given.lower())
+        name = BY_LOWER_NAME.get(given.lower())
         if name is None and names is not None:
             columns.append("")
             continue

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.options import BOOTSTRAP, CATALOG_OPTIONS, STORAGE_PREFIX, Options
-from sparklog.spark.source.rows import READ_TYPES
+from sparklog.spark.source.rows import BY_LOWER_NAME
 
 METADATA_KEY = "sparklog.options"
 COLUMN_KEY = "sparklog.column"
@@ -78,9 +78,8 @@ def table_columns(options: Mapping[str, str], schema: StructType) -> tuple[str, 
     """Return the names in the log of a table's columns; None if no table is read or written."""
     if _read_metadata(options, schema) is None:
         return None
-    log_columns = {name.lower(): name for name in READ_TYPES}
     names = (str(column.metadata.get(COLUMN_KEY, column.name)) for column in schema.fields)
-    return tuple(log_columns.get(name.lower(), NOT_IN_LOG) for name in names)
+    return tuple(BY_LOWER_NAME.get(name.lower(), NOT_IN_LOG) for name in names)
 
 
 def _names_cluster(given: Options) -> bool:

@@ -25,7 +25,6 @@ from sparklog.store.open import open_store
 
 logger = logging.getLogger(__name__)
 
-_NO_OFFSET = "-"
 DIGEST_LENGTH = 32
 """hexadecimal digits: 128 bits of a SHA-256."""
 
@@ -93,7 +92,7 @@ def parse_sources(text: str) -> list[StreamOffsets]:
     """Return the offsets of sparklog's sources in a file of Spark's offset log."""
     sources = []
     for line in text.splitlines()[2:]:
-        if line != _NO_OFFSET and IDS_KEY in line:
+        if IDS_KEY in line:
             raw = json.loads(line)
             if has_ids(raw):
                 sources.append(parse(raw))

@@ -17,11 +17,9 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -30,8 +28,8 @@ from pyspark.sql.streaming.listener import (
 
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import SparklogError
-from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
-from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse, uncommitted_offsets
+from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse
+from sparklog.spark.stream.planner import commit_ends
 from sparklog.spark.stream.skipped_batch_report import is_repetition
 from sparklog.types import TopicPartition
 
@@ -97,20 +95,13 @@ class LagListener(StreamingQueryListener):
         except SparklogError as error:
             logger.warning("the lag of query %s cannot be determined: %s", event.progress.id, error)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: no records were read."""
-
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: the latest progress is kept."""
 
 
 def commit_progress(progress: Mapping[str, Any], coordinator: Coordinator, group: str) -> None:
-    """Commit the offsets at which a batch ended, if the group's differ. Errors as ``commit_group_offsets``."""
-    state, offsets = coordinator.state, {}
-    for end, _ in _parse_sources(progress):
-        offsets.update(uncommitted_offsets(end, state, group))
-    if offsets:
-        coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))
+    """Commit the offsets at which the batch of a query's progress ended. Errors as ``commit_ends``."""
+    commit_ends(coordinator, group, [end for end, _ in _parse_sources(progress)])
 
 
 def find_lag(progress: Mapping[str, Any]) -> QueryLag | None:

@@ -23,17 +23,17 @@ Not for: reading the state of a cluster (``stream.planner``) and the offsets of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sparklog.config.definitions import LONG_MAX
 from sparklog.errors import DataLossError, InvalidRequestError
 from sparklog.protocol.state import State
 from sparklog.types import OffsetRange, TopicPartition
 
 IDS_KEY = "$ids"
 """Prefix of the reserved key. Topic names contain no "$", ":", "," or "="."""
-MAX_OFFSET = 2**63 - 1
 MAX_LOSSES_SHOWN = 20
 """losses listed in one message."""
 
@@ -47,6 +47,17 @@ class PartitionLog(NamedTuple):
 
 
 Logs = Mapping[TopicPartition, PartitionLog]
+
+
+def find_logs(state: State, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
+    """Return the logs of these partitions, without those that do not exist."""
+    logs = {}
+    for partition in wanted:
+        topic = state.topics.get(partition.topic)
+        if topic is not None and partition.partition < len(topic.partitions):
+            log = topic.partitions[partition.partition]
+            logs[partition] = PartitionLog(topic.topic_id, log.log_start_offset, log.high_watermark)
+    return logs
 
 
 class Loss(NamedTuple):
@@ -116,7 +127,7 @@ def _parse_ids(raw: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def _parse_offset(offset: Any) -> int:
-    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
+    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= LONG_MAX:
         raise ValueError(f"{offset!r} is not an offset")
     return offset
 
@@ -132,13 +143,12 @@ def check_cluster(offsets: StreamOffsets, cluster_id: str, root: str) -> None:
 
 def live_offsets(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
     """Return the offsets of this cluster's topics, without those that were deleted or recreated since."""
+    if offsets.cluster_id != state.cluster_id:
+        return {}
     return {
-        (partition.topic, partition.partition): offset
-        for partition, offset in offsets.partitions.items()
-        if offsets.cluster_id == state.cluster_id
-        and (topic := state.topics.get(partition.topic)) is not None
-        and topic.topic_id == offsets.topic_ids.get(partition.topic)
-        and partition.partition < len(topic.partitions)
+        (partition.topic, partition.partition): offsets.partitions[partition]
+        for partition, log in find_logs(state, offsets.partitions).items()
+        if log.topic_id == offsets.topic_ids.get(partition.topic)
     }
 
 

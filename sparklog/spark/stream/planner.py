@@ -35,6 +35,7 @@ from sparklog.spark.stream.offsets import (
     count_records,
     describe_losses,
     find_batch_ranges,
+    find_logs,
     find_starts,
     parse,
     prorate,
@@ -57,8 +58,7 @@ class StreamPlanner:
     def __init__(self, options: StreamOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        address = options.source.address
-        self._coordinator: Coordinator = shared_cluster(address.root, address.storage_options)
+        self._coordinator: Coordinator = shared_cluster(*options.source.address)
         self._stores: dict[int, Store] = {}
         self._brokers: Mapping[int, BrokerState] | None = None
         self._target: StreamOffsets | None = None
@@ -91,7 +91,7 @@ class StreamPlanner:
     def _committed(self, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets if the query is to start there, without those of deleted topics."""
         state = self._coordinator.state
-        logs = _find_logs(state, of) if self._options.start_of_group in state.groups else {}
+        logs = find_logs(state, of) if self._options.start_of_group in state.groups else {}
         offsets = {
             partition: committed.offset
             for partition in logs
@@ -145,11 +145,7 @@ class StreamPlanner:
         if not self._options.group:
             return
         try:
-            end = self._parse(raw_end)
-            offsets = uncommitted_offsets(end, self._coordinator.state, self._options.group)
-            if offsets:
-                commit = GroupCommit(group=self._options.group, offsets=offsets)
-                self._coordinator.submit(partial(commit_group_offsets, commit=commit))
+            commit_ends(self._coordinator, self._options.group, [self._parse(raw_end)])
         except SparklogError as error:
             logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, error)
 
@@ -160,10 +156,10 @@ class StreamPlanner:
         offsets."""
         start, end = self._parse(raw_start), self._parse(raw_end)
         state = self._coordinator.state
-        logs = _find_logs(state, end.partitions)
+        logs = find_logs(state, end.partitions)
         if any(offset > logs[partition].end for partition, offset in end.partitions.items() if partition in logs):
             state = self._coordinator.refresh()  # a batch of an earlier run, planned on a newer state than this one
-            logs = _find_logs(state, end.partitions)
+            logs = find_logs(state, end.partitions)
         ranges, losses = find_batch_ranges(start, end, logs)
         self._handle_losses(losses)
         source = self._options.source
@@ -194,16 +190,16 @@ class StreamPlanner:
         """
         subscription = self._options.source.subscription
         if subscription.pattern:
-            return _find_logs(state, select(state, subscription))
+            return find_logs(state, select(state, subscription))
         missing = [name for name in subscription.topic_names if name not in state.topics]
         if self._options.source.fail_on_data_loss:
             for name in set(missing) - set(may_be_missing):
                 state.topic(name)
         self._warn_of_missing(missing)
         if subscription.assign:  # ``select`` would warn about missing partitions at every trigger
-            return _find_logs(state, subscription.assign)
+            return find_logs(state, subscription.assign)
         kept = tuple(name for name in subscription.topics if name not in missing)
-        return _find_logs(state, select(state, Subscription(topics=kept)))
+        return find_logs(state, select(state, Subscription(topics=kept)))
 
     def _warn_of_missing(self, topics: list[str]) -> None:
         if topics and topics != self._missing:
@@ -238,12 +234,11 @@ class StreamPlanner:
         self._reported = list(losses)
 
 
-def _find_logs(state: State, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
-    """Return the logs of these partitions, without those that do not exist."""
-    logs = {}
-    for partition in wanted:
-        topic = state.topics.get(partition.topic)
-        if topic is not None and partition.partition < len(topic.partitions):
-            log = topic.partitions[partition.partition]
-            logs[partition] = PartitionLog(topic.topic_id, log.log_start_offset, log.high_watermark)
-    return logs
+def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets]) -> None:
+    """Commit the offsets at which a batch ended in its sources, if the group's differ. Errors as
+    ``commit_group_offsets``."""
+    state, offsets = coordinator.state, {}
+    for end in ends:
+        offsets.update(uncommitted_offsets(end, state, group))
+    if offsets:
+        coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=offsets)))

@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -75,25 +75,22 @@ class QueryNameListener(StreamingQueryListener):
                 group.has_failed = True
                 logger.log(level, "could not commit offsets to consumer group %s: %s", group.name, error)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: no records were read."""
-
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget the run."""
         self._groups.pop(str(event.runId), None)
 
 
+@dataclass
 class NamedGroup:
     """The consumer group of one run of a query. Not thread-safe."""
 
-    def __init__(self, name: str, cluster: Address) -> None:
-        self.name = name
-        self.has_failed = False
-        self._cluster = cluster
+    name: str
+    cluster: Address
+    has_failed: bool = False
 
     def commit(self, progress: Mapping[str, Any]) -> None:
         """As ``commit_progress``."""
-        commit_progress(progress, shared_cluster(self._cluster.root, self._cluster.storage_options), self.name)
+        commit_progress(progress, shared_cluster(*self.cluster), self.name)
 
 
 def find_group(name: str, sources: Iterable[Mapping[str, str]]) -> NamedGroup | None:

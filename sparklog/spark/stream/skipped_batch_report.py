@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from sparklog.coordinator import shared_cluster
 from sparklog.protocol.state import State
 from sparklog.spark.options import sink_options
-from sparklog.spark.sink.repeated_batches import APPEND, application_of, numbered_as
+from sparklog.spark.sink.repeated_batches import APPEND, query_numbered_as
 from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
@@ -73,9 +73,7 @@ def _repeated(run_id: str, batch_id: int) -> WrittenBefore | None:
 
 def find_last_batch(state: State, query_id: str, topic: str) -> WrittenBefore | None:
     """Return the last batch in the log of a query with this option ``topic``; None if there is none."""
-    former = application_of(query_id)
-    application = numbered_as(state, application_of(query_id, topic), former, topic) if topic else former
-    recorded = state.applications.get(application)
+    recorded = state.applications.get(query_numbered_as(state, query_id, topic))
     return None if recorded is None else WrittenBefore(recorded.version, recorded.commit_version)
 
 
@@ -85,7 +83,7 @@ def look_up(session: SparkSession, query_id: str, run_id: str) -> None:
     if raw_options is None:
         return
     options = sink_options(raw_options)
-    state = shared_cluster(options.address.root, options.address.storage_options).state
+    state = shared_cluster(*options.address).state
     last = find_last_batch(state, query_id, options.topic)
     if last is not None and options.on_mismatch != APPEND:
         remember(run_id, last)

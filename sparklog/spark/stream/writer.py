@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.sink.repeated_batches import FAIL, application_of, numbered_as
+from sparklog.spark.sink.repeated_batches import FAIL, query_numbered_as
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage
 from sparklog.spark.stream.checkpoint import batch_digest, batch_offsets
 from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
@@ -89,23 +89,15 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                 f"the tasks of micro-batch {batchId} sent query ids {sorted(queries) or 'none'}, expected exactly one: "
                 f"Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
             )
-        group = self.options.group if offsets else ""
-        application = self._find_application(queries.pop())
-        self.publish(written, application, batchId, group, offsets, self._digest(batchId))
+        options = self.options
+        group = options.group if offsets else ""
+        application = query_numbered_as(self._committer().state, queries.pop(), options.topic)
+        digest = batch_digest(options.checkpoint, options.address.storage_options, batchId, options.address.root)
+        self.publish(written, application, batchId, group, offsets, digest)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete the files of the tasks, unless a commit may name them."""
         self.discard(messages)
-
-    def _find_application(self, query: str) -> str:
-        topic, former = self.options.topic, application_of(query)
-        if not topic:
-            return former
-        return numbered_as(self._committer().state, application_of(query, topic), former, topic)
-
-    def _digest(self, batch_id: int) -> str:
-        address = self.options.address
-        return batch_digest(self.options.checkpoint, address.storage_options, batch_id, address.root)
 
     def _consumed(self, batch_id: int) -> dict[tuple[str, int], int]:
         options = self.options

@@ -117,6 +117,7 @@ def test_fast_skips_the_record_batches(run: Run, cluster: DamagedCluster) -> Non
         (["--partitions", "x"], "must be a comma-separated list of numbers"),
         (["--topic", "orders", "--partitions", "7"], "has no partition 7"),
         (["--dry-run"], "--dry-run requires --repair"),
+        (["--end-at", "0"], "--end-at requires --repair"),
         (["--repair", "--fast"], "can't be used with"),
         (["--workers", "2", "--distributed"], "can't be used with"),
         (["--nonsense"], "is not a recognized option"),

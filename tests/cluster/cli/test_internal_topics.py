@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from sparklog.client.consumer.offsets_topic import PARTITIONS, RECORDS_PER_COMMIT, partition_of
 from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.offsets_topic import PARTITIONS, RECORDS_PER_COMMIT, partition_of
 from sparklog.protocol.commits import CreateTopic
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, delete_group, delete_group_offsets
 from sparklog.testing.records import Record, append_records

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.consumer.offsets_topic import RECORDS_PER_COMMIT, ConsumerReader, partition_of
+from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.reader import LogReader, to_records
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, partition_of
 from sparklog.errors import DataLossError, OffsetOutOfRangeError
 from sparklog.log.layout import BOUNDARY_KEY
 from sparklog.protocol.commits import commit_key

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from sparklog.client.consumer.offsets_topic import RECORDS_PER_COMMIT, group_key, offset_key, offset_value, partition_of
+from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, group_key, offset_key, offset_value, partition_of
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, delete_group, delete_group_offsets
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
+from sparklog.client.consumer.config import consumer_config
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import ReadAhead
+from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.offsets_topic import ConsumerReader
-from sparklog.coordinator import open_cluster
+from sparklog.client.consumer.subscription_state import Subscription
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -24,11 +26,21 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return Cluster("", store=FaultyStore(MemoryStore(request.node.name)))
 
 
+def read_ahead(coordinator: Coordinator, **arguments: object) -> ReadAhead:
+    config, _ = consumer_config({"cluster": coordinator, **arguments})
+    metrics = ConsumerMetrics(coordinator.log.clock, Subscription(), config)
+    return ReadAhead(coordinator, ConsumerReader(coordinator), config, metrics)
+
+
 @contextmanager
-def reading(cluster: Cluster, **more: Any) -> Iterator[ReadAhead]:
-    coordinator = cluster.coordinator()
-    settings = {"partition_bytes": 2**20, "total_bytes": 2**25, "backoff": 0.001, "backoff_max": 0.005, **more}
-    ahead = ReadAhead(coordinator, ConsumerReader(coordinator), **settings)
+def reading(cluster: Cluster, **more: object) -> Iterator[ReadAhead]:
+    defaults = {
+        "max_partition_fetch_bytes": 2**20,
+        "fetch_max_bytes": 2**25,
+        "tail_backoff_ms": 1,
+        "tail_backoff_max_ms": 5,
+    }
+    ahead = read_ahead(cluster.coordinator(), **{**defaults, **more})
     try:
         yield ahead
     finally:
@@ -44,7 +56,7 @@ def test_read_ahead_stays_within_its_bounds(cluster: Cluster) -> None:
     for _ in range(20):
         for partition in (0, 1):
             cluster.write(partition, b"x" * 1000)
-    with reading(cluster, partition_bytes=3000, total_bytes=5000) as ahead:
+    with reading(cluster, max_partition_fetch_bytes=3000, fetch_max_bytes=5000) as ahead:
         ahead.read_from(at(0), 0)
         ahead.read_from(at(1), 0)
         ahead.start()
@@ -139,8 +151,7 @@ def test_a_check_that_finds_nothing_new_usually_costs_one_request(cluster: Clust
 
 def test_consumers_that_share_a_coordinator_share_its_checks(cluster: Cluster) -> None:
     coordinator = cluster.coordinator()
-    settings: dict[str, Any] = {"partition_bytes": 1, "total_bytes": 1, "backoff": 0.02, "backoff_max": 0.02}
-    several = [ReadAhead(coordinator, ConsumerReader(coordinator), **settings) for _ in range(5)]
+    several = [read_ahead(coordinator, tail_backoff_ms=20, tail_backoff_max_ms=20) for _ in range(5)]
     try:
         for ahead in several:
             ahead.start()

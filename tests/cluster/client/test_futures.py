@@ -28,11 +28,8 @@ def new_batch(partition: int = 0) -> RecordBatchResult:
 
 
 def resolve(batch: RecordBatchResult, error: BaseException | None = None, base_offset: int = 10) -> None:
-    batch.base_offset, batch.error = base_offset, error
-    with batch.condition:
-        batch.done = True
-        batch.condition.notify_all()
-    batch.run_callbacks()
+    batch.base_offset = base_offset
+    batch.resolve(error)
 
 
 def test_a_pending_future_has_no_result(batch: RecordBatchResult) -> None:

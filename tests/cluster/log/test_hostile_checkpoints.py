@@ -11,7 +11,8 @@ import pytest
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, UnsupportedVersionError
 from sparklog.format.plain_arrays import plain_batch
-from sparklog.log.checkpoints.files import FileReference, describe, read_segments_file
+from sparklog.log.checkpoints.files import describe, read_segments_file
+from sparklog.log.checkpoints.tiers import FileReference
 from sparklog.log.commits import retired_files as removals
 from sparklog.log.segments import SCHEMA, to_part
 from sparklog.protocol.segments import Segment

@@ -12,7 +12,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.checkpoint import read_newest
-from sparklog.log.checkpoints.files import FileReference
+from sparklog.log.checkpoints.tiers import FileReference
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, Boundary, write_boundary
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store

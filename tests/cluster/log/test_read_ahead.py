@@ -12,7 +12,8 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.commits import commit_files, replaced_root
+from sparklog.log import parallel
+from sparklog.log.commits import commit_files
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
@@ -27,7 +28,7 @@ class RoundTrips:
         self.after_each: Callable[[], None] = lambda: None
         self._together = 0
         self.store = _Remote(store, before=self._before)
-        for module in (commit_files, replaced_root):
+        for module in (commit_files, parallel):
             monkeypatch.setattr(module, "map_parallel", self._each)
 
     def _before(self, number: int, call: Call) -> None:

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import gc
 import io
+from collections.abc import Callable
+from typing import Any
 
+import fsspec
+import pytest
+
+from sparklog.errors import StorageError, StoragePermissionError
 from sparklog.store.remote import FsspecOutputFile, FsspecStore
 
 
@@ -50,3 +56,40 @@ def test_closed_stream_publishes_once() -> None:
         file.write(b"all of it")
     gc.collect()
     assert published == [b"all of it"]
+
+
+class CredentialsMissingError(Exception):
+    """As Google's, which is not one of Python's own."""
+
+
+class Client:
+    """One that looks for credentials as soon as it is made, as those of cloud storages do."""
+
+    @staticmethod
+    def _get_kwargs_from_urls(url: str) -> dict[str, Any]:
+        return {}
+
+    def __init__(self, **options: Any) -> None:
+        raise CredentialsMissingError("no token was found")
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda store: store.get("k"),
+        lambda store: store.put("k", b"v"),
+        lambda store: store.put_if_absent("k", b"v"),
+        lambda store: store.delete("k"),
+        lambda store: store.info("k"),
+        lambda store: list(store.list()),
+        lambda store: store.open_output("k"),
+    ],
+    ids=["get", "put", "put_if_absent", "delete", "info", "list", "open_output"],
+)
+def test_a_client_that_finds_no_credentials_is_a_storage_error(
+    request_of: Callable[[FsspecStore], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsspec, "get_filesystem_class", {"gs": Client}.__getitem__)
+    with pytest.raises(StorageError, match=r"gs://bucket/a.*no token was found; check the credentials") as raised:
+        request_of(FsspecStore("gs://bucket/a", {}))
+    assert isinstance(raised.value, StoragePermissionError)

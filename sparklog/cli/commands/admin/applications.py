@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, say
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
+from sparklog.errors import NotFoundError
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -24,7 +25,6 @@ def parser() -> CommandParser:
         "sparklog applications --bootstrap-server /data/log --list",
         "(--list | --delete --application ID) [OPTIONS]",
     )
-    options.add_connection()
     options.add_switch("--list", "list the applications")
     options.add_switch("--delete", "forget applications: a write that they repeat is then stored twice")
     options.add_values("--application", "ID", "--delete: the application, repeatable")
@@ -41,8 +41,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--application can't be used with --list")
     if options.delete and options.json:
         raise UsageError("--json can't be used with --delete")
-    from sparklog.errors import NotFoundError
-
     with connect_admin(options) as admin:
         if options.list:
             _list(admin, options.json)

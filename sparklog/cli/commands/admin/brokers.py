@@ -62,7 +62,6 @@ def parser() -> CommandParser:
         "add|list|remove|cordon|uncordon|drain|move|replace|allow|disallow [OPTIONS]",
     )
     options.add_actions(TAKES)
-    options.add_connection()
     options.add_number("--id", "N", "the broker (add: the next free number)")
     options.add_value("--location", "URL", "a path or URL; add, move, allow, disallow")
     options.add_number(

@@ -23,6 +23,9 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.cli.output.times import utc_text
+from sparklog.clock import SystemClock
+from sparklog.errors import ClusterAlreadyExistsError
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -50,7 +53,6 @@ def parser() -> CommandParser:
         "|".join(ACTIONS) + " [OPTIONS]",
     )
     options.add_actions(ACTIONS)
-    options.add_connection()
     options.add_switch("--if-not-exists", "create: succeed without effect if there is a cluster")
     options.add_value("--to", "URL", "mirror, promote: the location of the mirror")
     options.add_switch("--force", "promote: even if the root does not answer, so that commits may be lost")
@@ -81,7 +83,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _create(options: argparse.Namespace) -> None:
     from sparklog.coordinator import create_cluster
-    from sparklog.errors import ClusterAlreadyExistsError
 
     root, storage_options = bootstrap_server(options)
     try:
@@ -98,7 +99,6 @@ def _create(options: argparse.Namespace) -> None:
 
 def _mirror(options: argparse.Namespace) -> None:
     root, storage_options = bootstrap_server(options)
-    from sparklog.clock import SystemClock
     from sparklog.maintenance.replicas.mirror import mirror
     from sparklog.store.open import open_store
 
@@ -128,8 +128,6 @@ def _promote(options: argparse.Namespace) -> None:
 
 
 def _reset_time(admin: AdminClient, options: argparse.Namespace) -> None:
-    from sparklog.cli.output.times import utc_text
-
     before_ms = admin.read_state().timestamp_ms
     ahead_ms = admin.reset_time()
     if not ahead_ms:

@@ -46,7 +46,6 @@ def parser() -> CommandParser:
         "      --add-config 'retention.ms=86400000,cleanup.policy=[compact,delete]'",
         "--describe|--alter ENTITY [OPTIONS]",
     )
-    options.add_connection()
     options.add_switch("--describe", "print settings")
     options.add_switch("--alter", "change settings")
     options.add_switch("--all", "with --describe: also print the defaults")

@@ -10,6 +10,7 @@ exit code 1.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,6 @@ def parser() -> CommandParser:
         "sparklog consumer-groups --bootstrap-server /data/log --describe --group billing",
         "ACTION [OPTIONS]",
     )
-    options.add_connection()
     action = options.add_group("Actions (exactly one)")
     action.add_switch("--list", "print the names of all groups")
     action.add_switch("--describe", "print offsets and lag, members, or the state")
@@ -74,10 +74,9 @@ def parser() -> CommandParser:
     shown.add_switch("--offsets", "the group's offsets and lag (the default)")
     shown.add_switch("--members", "its members")
     shown.add_switch("--verbose", "also leader epochs, assignments, or the generation")
-    shown.add_argument(
-        "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list: groups in these states"
-    )
-    shown.add_argument("--type", metavar="TYPE,…", nargs="?", const="", help="with --list: types, or only these types")
+    states = "the group's state; with --list: groups in these states"
+    shown.add_value("--state", "STATE,…", states, nargs="?", const="")
+    shown.add_value("--type", "TYPE,…", "with --list: types, or only these types", nargs="?", const="")
     add_json(options, "--list, --describe")
     _add_reset(options)
     options.add_without_effect("--timeout", metavar="MS", type=int)
@@ -152,10 +151,9 @@ def _check(options: argparse.Namespace) -> None:
 def _check_reset(options: argparse.Namespace) -> None:
     if options.dry_run and options.execute:
         raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    scenarios = [name for name in SCENARIOS if given(options, name)]
-    if len(scenarios) > 1:
-        raise UsageError(f'Option "[{scenarios[0]}]" can\'t be used with option "[{scenarios[1]}]"')
-    if not scenarios:
+    for number, scenario in enumerate(SCENARIOS, 1):
+        refuse_together(options, scenario, SCENARIOS[number:])
+    if not any(given(options, scenario) for scenario in SCENARIOS):
         names = ", ".join(f"[{name}]" for name in SCENARIOS)
         raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: [{names}]")
     if not options.topic and not options.all_topics and options.from_file is None:
@@ -165,8 +163,6 @@ def _check_reset(options: argparse.Namespace) -> None:
 
 
 def _validate_regex(options: argparse.Namespace) -> int:
-    import re
-
     text = options.validate_regex
     try:
         re.compile(text)

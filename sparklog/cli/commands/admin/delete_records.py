@@ -24,7 +24,6 @@ def parser() -> CommandParser:
         "where offset is the first one to keep, and -1 deletes all records.",
         "sparklog delete-records --bootstrap-server /data/log --offset-json-file offsets.json",
     )
-    options.add_connection()
     options.add_value(FLAG, "FILE", "the partitions and their first offsets to keep")
     add_json(options)
     return options

@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, given
+from sparklog.cli.arguments.parser import CommandError, CommandParser, complain, connect_admin, given
+from sparklog.cli.arguments.patterns import (
+    PartitionFilter,
+    matching_topics,
+    topic_and_partitions,
+    topic_partition_rules,
+)
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.errors import InvalidArgumentError
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
-    from sparklog.cli.arguments.patterns import PartitionFilter
     from sparklog.client.admin.client import AdminClient
 
 ERROR_PREFIX = "Error occurred: "
@@ -32,7 +38,6 @@ def parser() -> CommandParser:
         "such as\nmax-timestamp of an empty partition, is left out.",
         "sparklog get-offsets --bootstrap-server /data/log --topic 'orders.*' --time earliest",
     )
-    options.add_connection()
     options.add_value(
         "--topic-partitions",
         "LIST",
@@ -55,15 +60,13 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     if given(options, "topic-partitions") and (given(options, "topic") or given(options, "partitions")):
-        raise UsageError("--topic-partitions cannot be used with --topic or --partitions", prefixed=True)
+        raise CommandError("--topic-partitions cannot be used with --topic or --partitions")
     time = _parse_time(options.time)
     matches = _parse_filter(options)
-    from sparklog.errors import InvalidArgumentError
-
     with connect_admin(options) as admin:
         partitions = _matching_partitions(admin, options, matches)
         if not partitions:
-            raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
+            raise CommandError("Could not match any topic-partitions with the specified filters")
         try:
             found = admin.list_partition_offsets(dict.fromkeys(partitions, time))
         except InvalidArgumentError as error:  # a negative time without a meaning; Kafka's tool exits with 0, too
@@ -87,7 +90,6 @@ def run(options: argparse.Namespace) -> int:
 def _matching_partitions(
     admin: AdminClient, options: argparse.Namespace, matches: PartitionFilter
 ) -> list[TopicPartition]:
-    from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.client.admin.offsets_topic import described_topic, listed_topics
 
     state = admin.read_state()
@@ -107,18 +109,15 @@ def _parse_time(text: str) -> int:
     except ValueError:
         time = -(2**63) - 1
     if not -(2**63) <= time < 2**63:
-        raise UsageError(
+        raise CommandError(
             f"Malformed time argument {text}. Please use -1 or latest / -2 or earliest / -3 or max-timestamp / -4 "
             "or earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, or a specified long format "
-            "timestamp",
-            prefixed=True,
+            "timestamp"
         )
     return time
 
 
 def _parse_filter(options: argparse.Namespace) -> PartitionFilter:
-    from sparklog.cli.arguments.patterns import topic_and_partitions, topic_partition_rules
-
     if options.topic_partitions is not None:
         return topic_partition_rules(options.topic_partitions)
     return topic_and_partitions(options.topic, options.partitions)

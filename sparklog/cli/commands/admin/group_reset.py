@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from sparklog.cli.arguments.parser import UsageError, complain, failure_code
 from sparklog.cli.arguments.patterns import partitions_of
 from sparklog.cli.output.tables import table
+from sparklog.clock import SystemClock
+from sparklog.errors import NoOffsetForPartitionError
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
@@ -89,8 +91,6 @@ def _as_csv(plans: Mapping[str, Plan], with_group: bool) -> str:
 
 
 def _plan(admin: AdminClient, state: State, options: argparse.Namespace, group: str, from_file: Plan) -> Plan:
-    from sparklog.errors import NoOffsetForPartitionError
-
     specs: OffsetSpecs
     if options.from_file is not None:
         specs = dict(sorted(from_file.items()))
@@ -122,7 +122,6 @@ def _plan(admin: AdminClient, state: State, options: argparse.Namespace, group: 
 def _spec(options: argparse.Namespace) -> OffsetSpec | OffsetTimestamp | OffsetShift | int | None:
     """Return where the options set each offset to; None leaves it as it is. Raises UsageError."""
     from sparklog.client.admin.types import OffsetShift, OffsetSpec, OffsetTimestamp
-    from sparklog.clock import SystemClock
 
     if options.to_offset is not None:
         return int(options.to_offset)

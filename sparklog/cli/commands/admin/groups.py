@@ -26,7 +26,6 @@ def parser() -> CommandParser:
         "sparklog groups --bootstrap-server /data/log --list",
         "--list [OPTIONS]",
     )
-    options.add_connection()
     options.add_switch("--list", "list the groups")
     options.add_value("--group-type", "TYPE", "only groups of this type: classic, consumer, share, streams")
     options.add_value("--protocol", "PROTOCOL", "only groups with this protocol, such as consumer")

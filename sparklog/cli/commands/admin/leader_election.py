@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_admin, given, require
+from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageError, connect_admin, given, require
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.errors import ElectionNotNeededError
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 FILE_FLAG = "--path-to-json-file"
 SCOPES = ("topic", "all-topic-partitions", "path-to-json-file")
-PREFERRED: Literal["PREFERRED"] = "PREFERRED"
-UNCLEAN: Literal["UNCLEAN"] = "UNCLEAN"
+ElectionKind = Literal["PREFERRED", "UNCLEAN"]
+KINDS: Mapping[str, ElectionKind] = {"preferred": "PREFERRED", "unclean": "UNCLEAN"}
 
 
 def parser() -> CommandParser:
@@ -28,7 +29,6 @@ def parser() -> CommandParser:
         "  unclean    a replica that is out of sync, if none in sync can lead: the records that it lacks are lost",
         "sparklog leader-election --bootstrap-server /data/log --election-type preferred --all-topic-partitions",
     )
-    options.add_connection()
     options.add_value("--election-type", "TYPE", "preferred or unclean")
     options.add_value("--topic", "TOPIC", "the topic, with --partition")
     options.add_number("--partition", "N", "the partition")
@@ -55,14 +55,14 @@ def run(options: argparse.Namespace) -> int:
     result = ElectionResult(election_type=kind, partitions=outcomes)
     print_document(result, options.json, map(printable, _lines(result)))
     if failed := sum(partition.outcome == "failed" for partition in outcomes):
-        raise UsageError(f"{failed} replica(s) could not be elected", prefixed=True)
+        raise CommandError(f"{failed} replica(s) could not be elected")
     return 0
 
 
-def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
+def _check(options: argparse.Namespace) -> ElectionKind:
     require(options, "election-type")
-    kind = options.election_type.upper()
-    if kind not in (PREFERRED, UNCLEAN):
+    kind = KINDS.get(options.election_type.lower())
+    if kind is None:
         raise UsageError(f"invalid --election-type {options.election_type}: must be preferred or unclean")
     if sum(given(options, name) for name in SCOPES) != 1:
         raise UsageError(f"One and only one of the following options is required: {', '.join(SCOPES)}")
@@ -70,7 +70,7 @@ def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
         raise UsageError("Missing required option(s): partition")
     if options.topic is None and options.partition is not None:
         raise UsageError("Option partition is only allowed if topic is used")
-    return PREFERRED if kind == PREFERRED else UNCLEAN
+    return kind
 
 
 def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None:
@@ -84,7 +84,7 @@ def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None
     file = read_json(options.path_to_json_file, FILE_FLAG, ElectionFile)
     partitions = read_partitions(file.partitions, "Replica election data contains duplicate partitions")
     if not partitions:
-        raise UsageError("Replica election data is empty", prefixed=True)
+        raise CommandError("Replica election data is empty")
     by_topic: dict[str, list[int]] = {}
     for topic, number in partitions:
         by_topic.setdefault(topic, []).append(number)
@@ -93,7 +93,6 @@ def _read_partitions(options: argparse.Namespace) -> dict[str, list[int]] | None
 
 def _outcome(topic: str, result: Mapping[str, Any]) -> ElectionOutcome:
     from sparklog.cli.output.documents import ElectionOutcome
-    from sparklog.errors import ElectionNotNeededError
 
     code = result["error_code"]
     return ElectionOutcome(

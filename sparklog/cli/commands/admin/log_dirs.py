@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.parser import (
+    CommandError,
     CommandParser,
-    UsageError,
     complain_of,
     connect_admin,
     join,
@@ -30,7 +30,6 @@ def parser() -> CommandParser:
         "Print the bytes of the live segments by broker and partition, as JSON. A broker is a storage location.",
         "sparklog log-dirs --bootstrap-server /data/log --describe --topic-list orders,refunds",
     )
-    options.add_connection()
     options.add_switch("--describe", "describe the brokers")
     options.add_value("--topic-list", "TOPICS", "comma-separated topics (default: all)", default="")
     options.add_value("--broker-list", "IDS", "comma-separated broker ids (default: all)", default="")
@@ -46,10 +45,9 @@ def run(options: argparse.Namespace) -> int:
         existing = sorted(admin.read_state().brokers)
         missing = [broker for broker in requested if broker not in existing]
         if missing:
-            raise UsageError(
+            raise CommandError(
                 f"ERROR: The given brokers do not exist from --broker-list: {join(missing)}. Current existent "
-                f"brokers: {join(existing)}",
-                prefixed=True,
+                f"brokers: {join(existing)}"
             )
         selected = requested or existing
         if not options.json:

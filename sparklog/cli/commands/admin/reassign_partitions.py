@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
+    CommandError,
     CommandParser,
     UsageError,
     complain,
@@ -24,13 +26,13 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document, print_json
+from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
     from sparklog.cli.arguments.json_files import ReplicasOf
     from sparklog.cli.output.documents import ReassignmentDetails, ReassignmentStatus
-    from sparklog.errors import SparklogError
-    from sparklog.protocol.state import PartitionState, State
+    from sparklog.protocol.state import State
 
 ERROR_PREFIX = "Error: "
 ANY_LOG_DIR = "any"
@@ -67,7 +69,6 @@ def parser() -> CommandParser:
         "sparklog reassign-partitions --bootstrap-server /data/log --execute --reassignment-json-file moves.json",
         "ACTION [OPTIONS]",
     )
-    options.add_connection()
     action = options.add_group("Actions (exactly one)")
     action.add_switch("--generate", "propose an assignment of topics to brokers")
     action.add_switch("--execute", "start to move replicas")
@@ -136,23 +137,20 @@ def _generate(options: argparse.Namespace) -> int:
 
 def _refuse_duplicates(what: str, entries: Sequence[object]) -> None:
     if repeated := duplicates(map(str, entries)):
-        raise UsageError(f"{what}: [{', '.join(repeated)}]", prefixed=True)
+        raise CommandError(f"{what}: [{', '.join(repeated)}]")
 
 
 def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
     """Return the assignment as the tool prints and reads it, by topic and partition."""
-    import json
+    import msgspec
+
+    from sparklog.cli.arguments.json_files import ReassignmentFile, ReplicasOf
 
     partitions = [
-        {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "replicas": list(assignment[partition]),
-            "log_dirs": [ANY_LOG_DIR] * len(assignment[partition]),
-        }
-        for partition in sorted(assignment)
+        ReplicasOf(*partition, list(replicas), [ANY_LOG_DIR] * len(replicas))
+        for partition, replicas in sorted(assignment.items())
     ]
-    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"), ensure_ascii=False)
+    return msgspec.json.encode(ReassignmentFile(partitions=partitions)).decode()
 
 
 # -- execute, verify, cancel, list
@@ -165,16 +163,14 @@ def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
     for move in moves:
         log_dirs = [ANY_LOG_DIR] * len(move.replicas) if move.log_dirs is None else move.log_dirs
         if len(log_dirs) != len(move.replicas):
-            raise UsageError(
+            raise CommandError(
                 f"Size of replicas list {move.replicas} is different from size of log dirs list {log_dirs} for "
-                f"partition {move.topic_partition}",
-                prefixed=True,
+                f"partition {move.topic_partition}"
             )
         named = [name for name in log_dirs if name != ANY_LOG_DIR]
         if named:
-            raise UsageError(
-                f'partition {move.topic_partition}: invalid log dir {named[0]}: a broker has only one; use "any"',
-                prefixed=True,
+            raise CommandError(
+                f'partition {move.topic_partition}: invalid log dir {named[0]}: a broker has only one; use "any"'
             )
     read_partitions(moves, "Partition reassignment contains duplicate topic partitions")
     return moves
@@ -183,27 +179,24 @@ def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
 def _execute(options: argparse.Namespace) -> int:
     moves = _read_assignment(options)
     if not moves:
-        raise UsageError("Partition reassignment list cannot be empty", prefixed=True)
+        raise CommandError("Partition reassignment list cannot be empty")
     for move in moves:
         if not move.replicas:
-            raise UsageError(
-                f"Partition replica list cannot be empty (partition {move.topic_partition})", prefixed=True
-            )
+            raise CommandError(f"Partition replica list cannot be empty (partition {move.topic_partition})")
         if repeated := duplicates(move.replicas):
-            raise UsageError(
+            raise CommandError(
                 "Partition replica lists may not contain duplicate entries: "
-                f"{move.topic_partition} contains multiple entries for {join(repeated)}",
-                prefixed=True,
+                f"{move.topic_partition} contains multiple entries for {join(repeated)}"
             )
     partitions = [move.topic_partition for move in moves]
     with connect_admin(options) as admin:
         if not options.additional and admin.list_partition_reassignments():
-            raise UsageError(ALREADY_IN_PROGRESS, prefixed=True)
+            raise CommandError(ALREADY_IN_PROGRESS)
         state = admin.read_state()
         current = {partition: state.partition(*partition).replicas for partition in partitions}
         unknown = next((broker for move in moves for broker in move.replicas if broker not in state.brokers), None)
         if unknown is not None:
-            raise UsageError(f"Unknown broker id {unknown}; existing ids: {sorted(state.brokers)}", prefixed=True)
+            raise CommandError(f"Unknown broker id {unknown}; existing ids: {sorted(state.brokers)}")
         print(f"Current partition replica assignment\n\n{assignment_json(current)}\n")
         print("Save this to use as the --reassignment-json-file option during rollback")
         failed = admin.reassign_partitions(
@@ -216,7 +209,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.throttle > 0:
         print(THROTTLE_WARNING)
         print(f"The inter-broker throttle limit was set to {options.throttle} B/s")
-    say(f"Successfully started partition reassignment{plural_s(len(moves))} for {_join_partitions(partitions)}")
+    say(f"Successfully started partition reassignment{plural_s(len(moves))} for {join(sorted(partitions))}")
     return 0
 
 
@@ -236,10 +229,7 @@ def _verify(options: argparse.Namespace) -> int:
     with connect_admin(options) as admin:
         moving = admin.list_partition_reassignments()
         state = admin.read_state()
-        statuses = [
-            _status(move, _find_partition(state, move.topic_partition), move.topic_partition in moving)
-            for move in moves
-        ]
+        statuses = [_status(move, state, move.topic_partition in moving) for move in moves]
         lift = not moving and not options.preserve_throttles
         if options.json:
             from sparklog.cli.output.documents import ReassignmentVerification
@@ -258,17 +248,12 @@ def _verify(options: argparse.Namespace) -> int:
     return 0
 
 
-def _find_partition(state: State, partition: TopicPartition) -> PartitionState | None:
-    topic = state.topics.get(partition.topic)
-    if topic is None or not 0 <= partition.partition < len(topic.partitions):
-        return None
-    return topic.partitions[partition.partition]
-
-
-def _status(move: ReplicasOf, partition: PartitionState | None, is_moving: bool) -> ReassignmentStatus:
+def _status(move: ReplicasOf, state: State, is_moving: bool) -> ReassignmentStatus:
     from sparklog.cli.output.documents import ReassignmentStatus
 
-    replicas = [] if partition is None else list(partition.replicas)
+    replicas: list[int] = []
+    with suppress(UnknownTopicOrPartitionError):
+        replicas += state.partition(*move.topic_partition).replicas
     return ReassignmentStatus(
         topic=move.topic,
         partition=move.partition,
@@ -300,8 +285,7 @@ def _cancel(options: argparse.Namespace) -> int:
             failed = admin.reassign_partitions(dict.fromkeys(active), all_or_none=False)
             if _complain_of_errors("Error cancelling partition reassignment{} for:", failed):
                 return 1
-            partitions = _join_partitions(active)
-            say(f"Successfully cancelled partition reassignment{plural_s(len(active))} for: {partitions}")
+            say(f"Successfully cancelled partition reassignment{plural_s(len(active))} for: {join(active)}")
         print("None of the specified partition moves are active.")
         if not options.preserve_throttles:
             _say_throttle(admin.read_state(), topics)
@@ -312,7 +296,7 @@ def _cancel(options: argparse.Namespace) -> int:
 def _say_throttle(state: State, topics: Sequence[str]) -> None:
     brokers = sorted(state.brokers)
     print(f"Clearing broker-level throttles on broker{plural_s(len(brokers))} {join(brokers)}")
-    say(f"Clearing topic-level throttles on topic{plural_s(len(topics))} {','.join(topics)}")
+    say(f"Clearing topic-level throttles on topic{plural_s(len(topics))} {join(topics)}")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -332,7 +316,3 @@ def _line(details: ReassignmentDetails) -> str:
     adding = f" adding: {join(details.adding_replicas)}." if details.adding_replicas else ""
     removing = f" removing: {join(details.removing_replicas)}." if details.removing_replicas else ""
     return printable(f"{details}: replicas: {join(details.replicas)}.{adding}{removing}")
-
-
-def _join_partitions(partitions: Iterable[TopicPartition]) -> str:
-    return ",".join(map(str, sorted(partitions)))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
+    CommandError,
     CommandParser,
     UsageError,
     complain,
@@ -19,7 +20,10 @@ from sparklog.cli.arguments.parser import (
     require,
     say,
 )
+from sparklog.cli.arguments.patterns import matching_topics
 from sparklog.cli.output.json_output import add_json, print_document
+from sparklog.errors import TopicAlreadyExistsError
+from sparklog.protocol.names import validate_written_topic
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -51,7 +55,6 @@ def parser() -> CommandParser:
         "sparklog topics --bootstrap-server /data/log --create --topic orders --partitions 8 --config retention.ms=-1",
         "ACTION [OPTIONS]",
     )
-    options.add_connection()
     action = options.add_group("Actions (exactly one)")
     action.add_switch("--list", "print the names of all topics")
     action.add_switch("--create", "create a topic")
@@ -133,14 +136,12 @@ def _check(options: argparse.Namespace) -> str:
 
 def _create(options: argparse.Namespace, admin: AdminClient) -> int:
     from sparklog.client.admin.types import NewTopic
-    from sparklog.errors import TopicAlreadyExistsError
-    from sparklog.protocol.names import validate_written_topic
 
     name, factor, partitions = options.topic, options.replication_factor, options.partitions
     if factor is not None and not 1 <= factor <= 32767:
-        raise UsageError("The replication factor must be between 1 and 32767 inclusive", prefixed=True)
+        raise CommandError("The replication factor must be between 1 and 32767 inclusive")
     if partitions is not None and partitions < 1:
-        raise UsageError("The partitions must be greater than 0", prefixed=True)
+        raise CommandError("The partitions must be greater than 0")
     assignment = _parse_assignment(options.replica_assignment)
     configs = _parse_configs(options.config or [])
     validate_written_topic(name)
@@ -165,10 +166,9 @@ def _alter(options: argparse.Namespace, admin: AdminClient) -> int:
     for name in _match_topics(options, state.topics):
         current = len(state.topics[name].partitions)
         if lists and options.partitions > current and len(lists) != options.partitions:
-            raise UsageError(
+            raise CommandError(
                 f"increasing the partitions of {name} from {current} to {options.partitions} requires a replica "
-                f"assignment for all {options.partitions}, {len(lists)} were given",
-                prefixed=True,
+                f"assignment for all {options.partitions}, {len(lists)} were given"
             )
         wanted[name] = NewPartitions(options.partitions, lists[current:] if lists else None)
     admin.create_partitions(wanted, all_or_none=True)
@@ -182,11 +182,9 @@ def _delete(options: argparse.Namespace, admin: AdminClient) -> int:
 
 def _match_topics(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
     """Return the topics that match ``--topic``. Raises UsageError if none does, unless ``--if-exists`` is given."""
-    from sparklog.cli.arguments.patterns import matching_topics
-
     names = matching_topics(topics, options.topic, options.exclude_internal)
     if options.topic is not None and not names and not options.if_exists:
-        raise UsageError(f"Topic '{options.topic}' does not exist as expected", prefixed=True)
+        raise CommandError(f"Topic '{options.topic}' does not exist as expected")
     return names
 
 
@@ -195,9 +193,8 @@ def _parse_configs(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise UsageError(
-                f'Invalid topic config {pair!r}: all configs to be added must be in the format "key=val".',
-                prefixed=True,
+            raise CommandError(
+                f'Invalid topic config {pair!r}: all configs to be added must be in the format "key=val".'
             )
         configs[name.strip()] = value.strip()
     return configs
@@ -210,15 +207,14 @@ def _parse_assignment(text: str | None) -> list[list[int]]:
         try:
             brokers = [int(broker) for broker in part.split(":")]
         except ValueError:
-            raise UsageError(
-                f"--replica-assignment: partition {number}: invalid broker ids {part!r}: expected ids such as 0:1",
-                prefixed=True,
+            raise CommandError(
+                f"--replica-assignment: partition {number}: invalid broker ids {part!r}: expected ids such as 0:1"
             ) from None
         if repeated := duplicates(brokers):
             entries = join(repeated)
-            raise UsageError(f"Partition replica lists may not contain duplicate entries: {entries}", prefixed=True)
+            raise CommandError(f"Partition replica lists may not contain duplicate entries: {entries}")
         if assignment and len(brokers) != len(assignment[0]):
-            raise UsageError(f"Partition {number} has different replication factor: {brokers}", prefixed=True)
+            raise CommandError(f"Partition {number} has different replication factor: {brokers}")
         assignment.append(brokers)
     return assignment
 
@@ -227,7 +223,6 @@ def _parse_assignment(text: str | None) -> list[list[int]]:
 
 
 def _list(options: argparse.Namespace, admin: AdminClient) -> int:
-    from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.cli.output.topic_listing import listing
     from sparklog.client.admin.offsets_topic import listed_topics
 
@@ -258,5 +253,5 @@ def _select_topics(options: argparse.Namespace, state: State) -> Iterable[TopicS
         print(note, file=sys.stderr if options.json else sys.stdout)
     topics = [topic for topic in state.topics_in_order() if topic.topic_id == options.topic_id]
     if not topics and not options.if_exists:
-        raise UsageError(f"TopicId '{options.topic_id}' does not exist as expected", prefixed=True)
+        raise CommandError(f"TopicId '{options.topic_id}' does not exist as expected")
     return topics

@@ -8,12 +8,14 @@ committed. ``forget``, which Kafka's tool lacks, removes a transactional id.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_admin, require, require_action
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
+from sparklog.errors import NotFoundError, UnknownTopicOrPartitionError
+from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -47,7 +49,6 @@ def parser() -> CommandParser:
         "ACTION [OPTIONS]",
     )
     options.add_actions(FLAGS)
-    options.add_connection()
     options.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="the transactional id")
     options.add_value("--transactional-id-pattern", "REGEX", "list: only ids that match this regular expression")
     options.add_number("--duration-filter", "MS", "list: only transactions that run longer")
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options, action)
     act = {
         "list": _list, "describe": _describe, "describe-producers": _describe_producers, "find-hanging": _find_hanging,
-        "abort": _abort, "force-terminate": _force_terminate, "forget": _forget,
+        "abort": _abort, "force-terminate": _change, "forget": _change,
     }[action]  # fmt: skip
     with connect_admin(options) as admin:
         return act(admin, options)
@@ -84,14 +85,12 @@ def _check(options: argparse.Namespace, action: str) -> None:
     if action in ("describe-producers", "abort"):
         require(options, "topic", "partition")
     if action == "find-hanging":
+        if options.partition is not None and options.topic is None:
+            raise UsageError("The --partition argument requires --topic to be provided")
         if options.topic is None and options.broker_id is None:
-            if options.partition is not None:
-                raise UsageError("The --partition argument requires --topic to be provided")
             raise UsageError(
                 "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search"
             )
-        if options.partition is not None and options.topic is None:
-            raise UsageError("The --partition argument requires --topic to be provided")
     if action == "abort" and options.start_offset is None and options.producer_id is None:
         raise UsageError(
             "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above) or "
@@ -117,8 +116,6 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
-    from sparklog.errors import NotFoundError
-
     name = options.transactional_id
     try:
         description = admin.describe_transactions([name])[name]
@@ -148,9 +145,6 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
-    from sparklog.errors import UnknownTopicOrPartitionError
-    from sparklog.types import TopicPartition
-
     partition = TopicPartition(options.topic, options.partition)
     try:
         description = admin.describe_producers([partition])[partition]
@@ -182,7 +176,6 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
 
 def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.client.admin.transactions import NOTHING_HANGS
-    from sparklog.types import TopicPartition
 
     if options.topic is not None:  # raise an error if the partition does not exist, as Kafka's tool does
         admin.describe_producers([TopicPartition(options.topic, options.partition or 0)])
@@ -208,21 +201,12 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> int:
     return 1
 
 
-def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> int:
-    return _change(admin.fence_producers, "force terminate", options.transactional_id)
-
-
-def _forget(admin: AdminClient, options: argparse.Namespace) -> int:
-    return _change(admin.forget_transactional_ids, "forget", options.transactional_id)
-
-
-def _change(change: Callable[[list[str]], None], verb: str, name: str) -> int:
-    from sparklog.errors import NotFoundError
-
+def _change(admin: AdminClient, options: argparse.Namespace) -> int:
+    name, is_forgotten = options.transactional_id, options.action == "forget"
     try:
-        change([name])
+        (admin.forget_transactional_ids if is_forgotten else admin.fence_producers)([name])
     except NotFoundError as error:
-        complain(f"Failed to {verb} transactionalId `{name}`: {error}")
+        complain(f"Failed to {'forget' if is_forgotten else 'force terminate'} transactionalId `{name}`: {error}")
         return 1
     return 0
 

@@ -20,14 +20,17 @@ from sparklog.cli.arguments.parser import (
     connect,
     given,
     parse_pairs,
+    read_command_config,
     read_properties_file,
     silence_output,
 )
+from sparklog.cli.arguments.patterns import subscribe, topic_filter
+from sparklog.cli.commands.clients.throughput import StopRequest
 from sparklog.errors import InvalidRecordError
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, validate_topic_name
 
 if TYPE_CHECKING:
     from sparklog.cli.commands.clients.console_source import GroupSource, Selection
-    from sparklog.cli.commands.clients.throughput import StopRequest
     from sparklog.cli.output.formatters import MessageFormatter
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import ConsumerRecord
@@ -59,50 +62,42 @@ def parser() -> CommandParser:
         "      --formatter-property print.key=true --formatter-property print.offset=true",
         "(--topic TOPIC | --include REGEX) [OPTIONS]",
     )
-    options.add_connection()
-    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
-    options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
-    options.add_argument("--partition", metavar="N", type=int, help="read only this partition, from its end")
-    options.add_argument("--offset", metavar="N|earliest|latest", help="where to start in --partition (latest)")
-    options.add_argument("--from-beginning", action="store_true", help="start with the earliest records")
-    options.add_argument("--max-messages", metavar="N", type=int, help="stop after N records")
-    options.add_argument("--timeout-ms", metavar="MS", type=int, help="stop after this time without records")
-    options.add_argument("--skip-message-on-error", action="store_true", help="skip records that cannot be formatted")
-    options.add_argument(
+    options.add_value("--topic", "TOPIC", "the topic to read")
+    options.add_value("--include", "REGEX", "read all topics that match this regular expression")
+    options.add_number("--partition", "N", "read only this partition, from its end")
+    options.add_value("--offset", "N|earliest|latest", "where to start in --partition (latest)")
+    options.add_switch("--from-beginning", "start with the earliest records")
+    options.add_number("--max-messages", "N", "stop after N records")
+    options.add_number("--timeout-ms", "MS", "stop after this time without records")
+    options.add_switch("--skip-message-on-error", "skip records that cannot be formatted")
+    options.add_values(
         "--formatter-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="fields of a line: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key "
+        "NAME=VALUE",
+        "fields of a line: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key "
         "(all false), print.value (true), key.separator (tab), line.separator, headers.separator, null.literal, "
         "key.deserializer, value.deserializer, headers.deserializer",
     )
     options.add_deprecated("--property", "--formatter-property", metavar="NAME=VALUE", action="append")
-    options.add_argument("--formatter-config", metavar="FILE", help="a properties file with formatter properties")
-    options.add_argument(
+    options.add_value("--formatter-config", "FILE", "a properties file with formatter properties")
+    options.add_value(
         "--formatter",
-        metavar="CLASS",
-        default="DefaultMessageFormatter",
-        help="DefaultMessageFormatter (default), LoggingMessageFormatter, NoOpMessageFormatter; for __consumer_offsets "
+        "CLASS",
+        "DefaultMessageFormatter (default), LoggingMessageFormatter, NoOpMessageFormatter; for __consumer_offsets "
         "OffsetsMessageFormatter, GroupMetadataMessageFormatter",
+        default="DefaultMessageFormatter",
     )
-    options.add_argument("--key-deserializer", metavar="CLASS", help="Kafka's class, such as LongDeserializer")
-    options.add_argument("--value-deserializer", metavar="CLASS", help="the same for values")
-    options.add_argument(
-        "--command-property",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="auto.offset.reset, exclude.internal.topics; with --group also max.poll.records and so on",
-    )
+    options.add_value("--key-deserializer", "CLASS", "Kafka's class, such as LongDeserializer")
+    options.add_value("--value-deserializer", "CLASS", "the same for values")
+    settings = "auto.offset.reset, exclude.internal.topics; with --group also max.poll.records and so on"
+    options.add_values("--command-property", "NAME=VALUE", settings)
     options.add_deprecated("--consumer-property", "--command-property", metavar="NAME=VALUE", action="append")
     options.add_deprecated("--consumer.config", "--command-config", metavar="FILE")
-    options.add_argument("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
-    options.add_argument("--group", metavar="GROUP", help="read as a member of this group and commit its offsets")
-    options.add_argument(
+    options.add_switch("--enable-systest-events", "print shutdown_complete at the end")
+    options.add_value("--group", "GROUP", "read as a member of this group and commit its offsets")
+    options.add_value(
         "--isolation-level",
-        metavar="LEVEL",
-        help="read_committed or read_uncommitted: the same here, since open transactions are never visible",
+        "LEVEL",
+        "read_committed or read_uncommitted: the same here, since open transactions are never visible",
     )
     return options
 
@@ -112,13 +107,34 @@ def run(options: argparse.Namespace) -> int:
     properties = read_properties(options)
     _check_isolation(options, properties)
     group = _group(options, properties)
-    _refuse_offsets_topic_in_group(options, group)
     reset = _reset(options, properties)
+    from sparklog.cli.commands.clients.console_source import GroupSource, LogSource
     from sparklog.cli.output.formatters import formatter
+    from sparklog.client.consumer.config import DEFAULTS
+    from sparklog.client.consumer.consumer import Consumer
 
     lines = formatter(options.formatter, _formatter_properties(options))
     selection = _select(options, properties.get("exclude.internal.topics", "true").strip().lower() == "true")
-    return _consume_and_print(options, selection, group, reset, properties, lines)
+    start = _start(options, reset)
+    coordinator = connect(options)
+    arguments: dict[str, Any] = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
+    arguments.update(cluster=coordinator, group_id=group or None, auto_offset_reset=reset if group else "none")
+    if not group:
+        for name in GROUP_SETTINGS & arguments.keys():  # of a file that members of groups use too
+            del arguments[name]
+    consumer = Consumer(**arguments)
+    limit = -1 if options.max_messages is None else options.max_messages
+    source, printed = GroupSource(consumer, coordinator, limit), False
+    with StopRequest() as stop:
+        try:
+            if group:
+                _subscribe(options, consumer, coordinator)
+            else:
+                source = LogSource(consumer, coordinator, limit, selection, start, reset)
+            printed = _print_all(options, source, stop, lines)
+            return stop.exit_code
+        finally:
+            consumer.close(autocommit=printed)  # of a group, as enable.auto.commit says
 
 
 # -- options
@@ -148,7 +164,7 @@ def _check_isolation(options: argparse.Namespace, properties: dict[str, str]) ->
 
 def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
     """Return the group id, empty without one. Raises UsageError."""
-    file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    file = read_command_config(options)
     group_ids = {options.group, properties.get("group.id"), file.get("group.id")} - {None}
     if len(group_ids) > 1:
         quoted = ", ".join(f"'{group_id}'" for group_id in sorted(group_ids))
@@ -158,16 +174,12 @@ def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
         )
     if group_ids and options.partition is not None:
         raise UsageError("Options group and partition cannot be specified together.")
-    return str(group_ids.pop()) if group_ids else ""
-
-
-def _refuse_offsets_topic_in_group(options: argparse.Namespace, group: str) -> None:
-    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
-
+    group = str(group_ids.pop()) if group_ids else ""
     if group and options.topic == CONSUMER_OFFSETS_TOPIC:
         raise UsageError(
             f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, so no group has offsets in it; leave out --group"
         )
+    return group
 
 
 def _reset(options: argparse.Namespace, properties: dict[str, str]) -> str:
@@ -211,17 +223,12 @@ def _formatter_properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _select(options: argparse.Namespace, exclude_internal: bool) -> Selection:
-    from sparklog.cli.arguments.patterns import topic_pattern
     from sparklog.cli.commands.clients.console_source import Selection
-    from sparklog.protocol.names import is_internal_topic, validate_topic_name
 
     if options.topic is None:
-        pattern = topic_pattern(options.include)
-
-        def matches(name: str) -> bool:
-            return bool(pattern.fullmatch(name)) and not (exclude_internal and is_internal_topic(name))
-
-        return Selection(matches, f"no topic matches {options.include!r}", None, None)
+        return Selection(
+            topic_filter(options.include, exclude_internal), f"no topic matches {options.include!r}", None, None
+        )
     name = validate_topic_name(options.topic)
     return Selection(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
 
@@ -229,48 +236,7 @@ def _select(options: argparse.Namespace, exclude_internal: bool) -> Selection:
 # -- printing
 
 
-def _consume_and_print(
-    options: argparse.Namespace,
-    selection: Selection,
-    group: str,
-    reset: str,
-    properties: dict[str, str],
-    lines: MessageFormatter,
-) -> int:
-    """Print records until the end condition or a stop request, then their number; return the exit code.
-
-    In a group, offsets are committed as enable.auto.commit says.
-    """
-    from sparklog.cli.commands.clients.console_source import GroupSource, LogSource
-    from sparklog.cli.commands.clients.throughput import StopRequest
-    from sparklog.client.consumer.config import DEFAULTS
-    from sparklog.client.consumer.consumer import Consumer
-
-    start = _start(options, reset)
-    coordinator = connect(options)
-    arguments: dict[str, Any] = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
-    arguments.update(cluster=coordinator, group_id=group or None, auto_offset_reset=reset if group else "none")
-    if not group:
-        for name in GROUP_SETTINGS & arguments.keys():  # of a file that members of groups use too
-            del arguments[name]
-    consumer = Consumer(**arguments)
-    limit = -1 if options.max_messages is None else options.max_messages
-    source, printed = GroupSource(consumer, coordinator, limit), False
-    with StopRequest() as stop:
-        try:
-            if group:
-                _subscribe(options, consumer, coordinator)
-            else:
-                source = LogSource(consumer, coordinator, limit, selection, start, reset)
-            printed = _print_all(options, source, stop, lines)
-            return stop.exit_code
-        finally:
-            consumer.close(autocommit=printed)
-
-
 def _subscribe(options: argparse.Namespace, consumer: Consumer, coordinator: Coordinator) -> None:
-    from sparklog.cli.arguments.patterns import subscribe
-
     if options.topic is not None and options.topic not in coordinator.state.topics:
         complain(f"topic {options.topic!r} does not exist in this cluster yet; waiting for it")
     subscribe(consumer, options)
@@ -288,14 +254,10 @@ def _print_all(options: argparse.Namespace, source: GroupSource, stop: StopReque
         silence_output()
         return False
     finally:
-        _conclude(options, printer)
-
-
-def _conclude(options: argparse.Namespace, printer: _Printer) -> None:
-    printer.close()
-    complain(f"Processed a total of {printer.count} messages")
-    if options.enable_systest_events:
-        print("shutdown_complete")
+        printer.close()
+        complain(f"Processed a total of {printer.count} messages")
+        if options.enable_systest_events:
+            print("shutdown_complete")
 
 
 def _consume(options: argparse.Namespace, source: GroupSource, stop: StopRequest, printer: _Printer) -> None:

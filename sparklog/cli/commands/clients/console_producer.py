@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog import limits
 from sparklog.cli.arguments.client_properties import read_properties
+from sparklog.cli.arguments.line_reader import Line, LineReader
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -31,7 +32,6 @@ from sparklog.errors import MessageSizeTooLargeError
 from sparklog.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from sparklog.cli.arguments.line_reader import Line, LineReader
     from sparklog.cli.commands.clients.line_sender import LineSender, Retries
     from sparklog.clock import Clock
 
@@ -59,7 +59,6 @@ def parser() -> CommandParser:
         "      --reader-property parse.key=true --reader-property key.separator=:",
         "--topic TOPIC [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic to send to")
     options.add_values(
         "--reader-property",
@@ -116,7 +115,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"unknown line reader {options.line_reader!r}: must be LineMessageReader")
     settings = _settings(options)
     coordinator = connect(options)
-    from sparklog.cli.arguments.line_reader import LineReader
     from sparklog.cli.commands.clients.line_sender import LineSender
 
     properties = read_properties_file(options.reader_config, "--reader-config") if options.reader_config else {}

@@ -37,7 +37,6 @@ def parser() -> CommandParser:
         "sparklog consumer-perf-test --bootstrap-server /data/log --topic orders --num-records 1000000",
         "(--topic TOPIC | --include REGEX) --num-records N [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic to read")
     options.add_value("--include", "REGEX", "read all topics that match this regular expression")
     options.add_number("--num-records", "N", "stop after N records")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sparklog.cli.arguments.client_properties import client_arguments
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -23,7 +24,8 @@ from sparklog.cli.arguments.parser import (
 )
 from sparklog.cli.commands.clients.throughput import StopRequest, letters, percentiles
 from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.errors import DataLossError
+from sparklog.errors import DataLossError, TopicAlreadyExistsError
+from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -35,7 +37,6 @@ TIMEOUT_SECONDS = 60.0
 """Timeout after which a record counts as lost, as in Kafka."""
 POLL_MS = 200
 PRINTED_EVERY = 1000
-NEEDED = ("topic", "num-records", "producer-acks", "record-size")
 
 
 def parser() -> CommandParser:
@@ -47,7 +48,6 @@ def parser() -> CommandParser:
         "--topic TOPIC --num-records N --producer-acks 1|all --record-size BYTES [OPTIONS]",
     )
     options.add_argument("positionals", nargs="*", help=argparse.SUPPRESS)
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic, created with one partition if it does not exist")
     options.add_number("--num-records", "N", "how many records")
     options.add_value("--producer-acks", "ACKS", "1 (the leader), or all replicas in sync (all, -1)")
@@ -67,13 +67,11 @@ def run(options: argparse.Namespace) -> int:
     _take_positionals(options)
     _check(options)
     cluster = connect_client(options, "Producer")
-    from sparklog.cli.arguments.client_properties import client_arguments
     from sparklog.client.admin.client import AdminClient
     from sparklog.client.consumer import config as consumer_config
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.producer import config as producer_config
     from sparklog.client.producer.producer import Producer
-    from sparklog.types import TopicPartition
 
     with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
         _create_topic(admin, options.topic)
@@ -118,7 +116,7 @@ def _take_positionals(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    require(options, *NEEDED)
+    require(options, "topic", "num-records", "producer-acks", "record-size")
     if options.num_records <= 0:
         raise UsageError("Value for --num-records must be a positive integer.")
     if options.producer_acks not in ("1", "all", "-1"):
@@ -133,7 +131,6 @@ def _check(options: argparse.Namespace) -> None:
 def _create_topic(admin: AdminClient, topic: str) -> None:
     from sparklog.client.admin.types import NewTopic
     from sparklog.config.cluster_configs import ClusterConfig
-    from sparklog.errors import TopicAlreadyExistsError
 
     state = admin.read_state()
     if topic in state.topics:

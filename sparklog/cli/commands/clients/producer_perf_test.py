@@ -50,7 +50,6 @@ def parser() -> CommandParser:
         "      --record-size 100 --throughput -1 --command-property linger.ms=5 batch.size=262144",
         "--topic TOPIC --num-records N --throughput N [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic to send to")
     options.add_number("--num-records", "N", "how many records")
     options.add_value("--throughput", "N", "at most N records per second, or -1 for no limit", type=float)
@@ -330,7 +329,6 @@ class _Run:
 def _measure(
     options: argparse.Namespace, producer: Producer, payloads: _Payloads, clock: Clock, transaction_ms: int | None
 ) -> int:
-
     if options.warmup_records > 0 and not options.json:
         print(
             f"Warmup first {options.warmup_records} records. Steady state results will print after the complete test "

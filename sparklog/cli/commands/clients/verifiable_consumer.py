@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, java_assignors, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
 from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
+from sparklog.errors import FencedInstanceIdError, SparklogError
+from sparklog.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import ConsumerRecord
-    from sparklog.types import OffsetAndMetadata, TopicPartition
 
 POLL_MS = 200
 """Longest delay until a stop request takes effect. Polling costs no request: the consumer reads ahead by itself."""
@@ -32,7 +33,6 @@ def parser() -> CommandParser:
         "sparklog verifiable-consumer --bootstrap-server /data/log --topic orders --group-id audit --max-messages 1000",
         "--topic TOPIC --group-id GROUP [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic to read")
     options.add_value("--group-id", "GROUP", "the group to join")
     options.add_value("--group-instance-id", "ID", "join as a static member with this id")
@@ -120,14 +120,12 @@ class _Reader:
                 self._handle(polled)
 
     def _handle(self, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        from sparklog.types import OffsetAndMetadata
-
         summaries: list[dict[str, object]] = []
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for partition, records in polled.items():
             first, last = records[0].offset, records[-1].offset
             offsets[partition] = OffsetAndMetadata(last + 1, "", records[-1].leader_epoch)
-            summaries.append({**_partition(partition), "count": len(records), "minOffset": first, "maxOffset": last})
+            summaries.append({**partition._asdict(), "count": len(records), "minOffset": first, "maxOffset": last})
             if self._options.verbose:
                 for record in records:
                     self._show(record)
@@ -149,9 +147,7 @@ class _Reader:
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit and print the outcome. Raises FencedInstanceIdError if another process has taken over."""
-        from sparklog.errors import FencedInstanceIdError, SparklogError
-
-        shown = [{**_partition(partition), "offset": position.offset} for partition, position in offsets.items()]
+        shown = [{**partition._asdict(), "offset": position.offset} for partition, position in offsets.items()]
         try:
             self._consumer.commit(offsets)
         except FencedInstanceIdError:
@@ -162,12 +158,8 @@ class _Reader:
             self._events.emit("offsets_committed", offsets=shown, success=True)
 
 
-def _partition(partition: TopicPartition) -> dict[str, object]:
-    return {"topic": partition.topic, "partition": partition.partition}
-
-
 def _partitions(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
-    return [_partition(partition) for partition in sorted(partitions)]
+    return [partition._asdict() for partition in sorted(partitions)]
 
 
 def _text(data: bytes | None) -> str | None:

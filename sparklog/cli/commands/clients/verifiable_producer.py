@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
 from sparklog.cli.commands.clients.throughput import EventLines, StopRequest, Throttle
+from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
     from sparklog.client.producer.producer import Producer
@@ -26,7 +27,6 @@ def parser() -> CommandParser:
         "sparklog verifiable-producer --bootstrap-server /data/log --topic orders --max-messages 1000",
         "--topic TOPIC [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--topic", "TOPIC", "the topic to send to")
     options.add_number("--max-messages", "N", "send N records (-1: until stopped)", default=-1)
     options.add_number("--throughput", "N", "at most N records per second (-1: no limit)", default=-1)
@@ -91,8 +91,6 @@ class _Sender:
             throttle.wait(number)
 
     def _send(self, number: int, start_ms: int) -> None:
-        from sparklog.errors import SparklogError
-
         options = self._options
         value = str(number) if options.value_prefix is None else f"{options.value_prefix}.{number}"
         key = None if options.repeating_keys is None else str(number % options.repeating_keys)

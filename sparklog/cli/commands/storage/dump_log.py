@@ -42,7 +42,6 @@ def parser() -> CommandParser:
         "sparklog dump-log --files /data/log/orders-0/00000000000000000000-Xy….log --print-data-log",
         "--files FILE[,FILE…] [OPTIONS]",
     )
-    options.add_connection()
     options.add_value("--files", "FILES", "comma-separated .log and .index files, as paths or URLs")
     options.add_switch("--print-data-log", "print the records of a .log with keys and values")
     options.add_switch("--deep-iteration", "print the records without keys and values")

@@ -9,8 +9,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, refuse_together
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, given, refuse_together
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.clock import SystemClock
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ def parser() -> CommandParser:
         "Exit codes: 0 no findings, 1 findings, 2 the check could not run.",
         "sparklog fsck --bootstrap-server /data/log --workers 2",
     )
-    options.add_connection()
     options.add_values("--topic", "TOPIC", "only data files of this topic, repeatable")
     options.add_value("--partitions", "NUMBERS", "only data files of these partitions, such as 0,3")
     options.add_switch("--fast", "do not read the batches: find missing, short or misplaced files")
@@ -80,7 +80,7 @@ def _scope(options: argparse.Namespace) -> Scope:
 
     check_runner_options(options)
     for name in ("dry-run", "mirror", "end-at"):
-        if not options.repair and getattr(options, name.replace("-", "_")) not in (None, False, []):
+        if given(options, name) and not options.repair:
             raise UsageError(f"--{name} requires --repair")
     if options.end_at is not None and options.end_at < 0:
         raise UsageError(f"invalid --end-at {options.end_at}: must be a version, 0 or more")
@@ -111,8 +111,6 @@ class _Progress:
     """Reports progress on stderr: one line that is overwritten on a terminal, else a new line at intervals."""
 
     def __init__(self, enabled: bool) -> None:
-        from sparklog.clock import SystemClock
-
         self._enabled = enabled
         self._clock = SystemClock()
         self._terminal = sys.stderr.isatty()
@@ -136,10 +134,8 @@ class _Progress:
         if not self._enabled or (now - self._last_report < interval and done < total):
             return
         self._last_report, self._has_line = now, True
-        print(self._line(done, total, now - self._started), file=sys.stderr, flush=True, end=self._end())
-
-    def _end(self) -> str:
-        return "" if self._terminal else "\n"
+        end = "" if self._terminal else "\n"
+        print(self._line(done, total, now - self._started), file=sys.stderr, flush=True, end=end)
 
     def _line(self, done: int, total: int, seconds: float) -> str:
         from sparklog.maintenance.fsck.report import size

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect
+from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageError, complain, connect
+from sparklog.cli.arguments.patterns import topic_pattern
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors.suggestions import did_you_mean
@@ -45,7 +46,6 @@ def parser() -> CommandParser:
         "sparklog maintain --bootstrap-server /data/log --once --only roll,retention,deletion",
         "--once|--loop [OPTIONS]",
     )
-    options.add_connection()
     options.add_switch("--once", "one pass; exit code 1 if anything failed")
     options.add_switch(
         "--loop", "run until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)"
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.maintenance.steps import MaintenanceContext, steps
 
     if options.once and pattern is not None and not any(map(pattern.fullmatch, coordinator.state.topics)):
-        raise UsageError(f"--topic {options.topic!r} matches no topic of the cluster", prefixed=True)
+        raise CommandError(f"--topic {options.topic!r} matches no topic of the cluster")
     stop = Stop()
     with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
         context = MaintenanceContext(coordinator, runner, pattern, stop.check, options.once, options.mirror or "")
@@ -103,8 +103,6 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
     check_runner_options(options)
     if options.topic is None:
         return only, None
-    from sparklog.cli.arguments.patterns import topic_pattern
-
     return only, topic_pattern(options.topic)
 
 

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, say
+from sparklog.cli.arguments.parser import CommandError, CommandParser, complain, connect, say
+from sparklog.cli.arguments.patterns import matching_topics
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.cli.output.times import utc
+from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import ReplicaLag, ReplicaVerification
@@ -35,7 +38,6 @@ def parser() -> CommandParser:
         "differences and the lag of replicas. Exit code 1 if there are differences.",
         "sparklog replica-verification --bootstrap-server /data/log --topics-include 'orders.*'",
     )
-    options.add_connection()
     options.add_value("--broker-list", "ROOT", "same as --bootstrap-server")
     options.add_value("--topics-include", "REGEX", "topics, by a regular expression (all)", default=".*")
     options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N", type=int)
@@ -46,19 +48,13 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     check_runner_options(options)
-    from sparklog.cli.arguments.patterns import matching_topics
-
     options.bootstrap_server = options.bootstrap_server or options.broker_list
-    root, storage_options = bootstrap_server(options)
-    from sparklog.coordinator import open_cluster
-
-    coordinator = open_cluster(root, storage_options)
+    coordinator = connect(options)
     topics = matching_topics(coordinator.state.topics, options.topics_include, False)
     if not topics:
-        raise UsageError(
+        raise CommandError(
             f"No topics found. --topics-include {options.topics_include!r}, if specified, is either filtering out all "
-            "topics or there is no topic.",
-            prefixed=True,
+            "topics or there is no topic."
         )
     if not options.json:
         _say(coordinator, "verification process is started")
@@ -93,8 +89,6 @@ def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
 
 def _say(coordinator: Coordinator, text: str) -> None:
     """Print a line with Kafka's timestamp, in UTC."""
-    from sparklog.cli.output.times import utc
-
     moment = utc(coordinator.log.clock.now_ms())
     say(f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}: {text}")
     sys.stdout.flush()
@@ -111,7 +105,7 @@ def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRu
     for finding in offline_brokers(state, unreachable):
         complain(f"replica-verification: {finding.message}")
     lists = {name: coordinator.segments(name, state) for name in topics}
-    to_check = [copy for copy in plan_copies(state, lists) if copy.broker in stores]
+    to_check = list(plan_copies(state, lists, stores))
     copies = Copies()
     for results in runner.run(check_files, plan_tasks(to_check, stores, TASK_BYTES)):
         for result in results:
@@ -121,8 +115,6 @@ def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRu
 
 def _stores(coordinator: Coordinator) -> tuple[dict[int, Store], dict[int, str]]:
     """Return the stores of brokers that are online, and the errors of those that cannot be opened."""
-    from sparklog.errors import SparklogError
-
     stores: dict[int, Store] = {}
     unreachable: dict[int, str] = {}
     for number, broker in coordinator.state.brokers.items():
@@ -153,8 +145,6 @@ def _lags(coordinator: Coordinator, topics: Sequence[str]) -> Iterator[ReplicaLa
 
 def _find_end_offset(coordinator: Coordinator, state: State, broker: int, segments: Sequence[Segment]) -> int:
     """Return the offset up to which a broker has the files of all these segments, which are in order."""
-    from sparklog.errors import SparklogError
-
     start = segments[0].base_offset if segments else 0
     try:
         store = coordinator.brokers.store_of(state, broker)

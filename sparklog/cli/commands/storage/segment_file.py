@@ -54,8 +54,7 @@ class Batch(NamedTuple):
         return self.document.base_offset + row if self.offsets is None else self.offsets[row]
 
     def timestamp_ms(self, timestamp_us: int) -> int:
-        """Return a record's timestamp: the commit's time with LogAppendTime."""
-        return self.append_time_ms if self.append_time_ms >= 0 else timestamp_us // 1000
+        return _timestamp_ms(self.append_time_ms, timestamp_us)
 
     def sequence(self, row: int) -> int | None:
         base = self.document.base_sequence
@@ -99,13 +98,9 @@ class SegmentFile:
             self.index = None
             self.index_fault, self.index_damaged = str(error), True
 
-    @property
-    def size(self) -> int:
-        return self._file.size
-
     @cached_property
     def _scan(self) -> Scan:
-        return scan(self._file.read_at, self.size, self.index)
+        return scan(self._file.read_at, self._file.size, self.index)
 
     @cached_property
     def _reader(self) -> SegmentReader | None:
@@ -188,15 +183,13 @@ class SegmentFile:
         except SparklogError as error:
             fault = str(error)
         base_sequence = _none_if_negative(entry.base_sequence)
-        document = self._document(number, message, self.first_offset(number, entry), entry.count, offsets, fault)
+        base_offset, max_timestamp_us = self.first_offset(number, entry), entry.max_timestamp_us
         document = replace(
-            document,
+            self._document(number, message, base_offset, entry.count, offsets, max_timestamp_us, entry.codec, fault),
             base_sequence=base_sequence,
             last_sequence=None if base_sequence is None else last_sequence(base_sequence, entry.count),
             producer_id=_none_if_negative(entry.producer_id),
             producer_epoch=_none_if_negative(entry.producer_epoch),
-            max_timestamp_ms=self._timestamp_ms(number, entry.max_timestamp_us),
-            codec=entry.codec,
             crc=entry.crc32c,
         )
         return Batch(document, records, offsets, self._append_time_ms(number))
@@ -208,11 +201,14 @@ class SegmentFile:
         base_offset: int,
         count: int,
         offsets: Sequence[int] | None,
+        max_timestamp_us: int,
+        codec: str,
         fault: str,
     ) -> DumpedBatch:
         """Describe a batch by its message and the commit log, without what only its index knows."""
         run, append_time_ms = self._run(number), self._append_time_ms(number)
         last_offset = base_offset + count - 1 if offsets is None else offsets[-1]
+        max_timestamp_ms = _timestamp_ms(append_time_ms, max_timestamp_us)
         return DumpedBatch(
             base_offset=base_offset,
             last_offset=None if count < 0 else last_offset,
@@ -226,18 +222,13 @@ class SegmentFile:
             position=message.position,
             size_bytes=message.length,
             timestamp_type="CreateTime" if append_time_ms == NO_APPEND_TIME else "LogAppendTime",
-            max_timestamp_ms=None,
+            max_timestamp_ms=None if max_timestamp_ms == UNKNOWN else max_timestamp_ms,
             magic=FORMAT_VERSION,
-            codec="none",
+            codec=codec,
             crc=message.crc32c,
             fault=fault or None,
             records=None,
         )
-
-    def _timestamp_ms(self, batch: int, timestamp_us: int) -> int | None:
-        append_time_ms = self._append_time_ms(batch)
-        timestamp_ms = append_time_ms if append_time_ms >= 0 else timestamp_us // 1000
-        return None if timestamp_ms == UNKNOWN else timestamp_ms
 
     def _absolute(self, batch: int, relative: pa.Array) -> list[int]:
         base = self._base_of_run(batch)
@@ -259,17 +250,14 @@ class SegmentFile:
         largest = pc.max(records.column("timestamp").view("int64")).as_py() if records is not None else None
         base_offset = self.offset(number, row) if offsets is None else offsets[0]
         count = UNKNOWN if envelope else message.rows
-        document = replace(
-            self._document(number, message, base_offset, count, offsets, fault),
-            max_timestamp_ms=self._timestamp_ms(number, -1000 if largest is None else largest),
-            codec=codec,
-        )
+        max_timestamp_us = UNKNOWN if largest is None else largest
+        document = self._document(number, message, base_offset, count, offsets, max_timestamp_us, codec, fault)
         return Batch(document, records, offsets, self._append_time_ms(number))
 
     @cached_property
     def _file_schema(self) -> pa.Schema:
         with contextlib.suppress(ValueError):
-            return read_header(self._file.read_at, self.size)[0]
+            return read_header(self._file.read_at, self._file.size)[0]
         return pa.schema([])
 
     def _decode(self, message: ScannedMessage) -> tuple[pa.RecordBatch, pa.Array | None]:
@@ -291,13 +279,13 @@ class SegmentFile:
         result = self._scan
         if result.fault:
             fault = f"{self.name}: no record batch can be read from position {result.end} on: {result.fault}"
-            return fault, self.size - result.end
+            return fault, self._file.size - result.end
         if self._reader is None or self.index is None:
             return "", 0
         try:
             self._reader.check_file()
         except SparklogError as error:
-            return str(error), max(self.size - self.index.summary.log_length, 0)
+            return str(error), max(self._file.size - self.index.summary.log_length, 0)
         return "", 0
 
     def mismatches(self) -> Iterator[DumpedMismatch]:
@@ -342,6 +330,11 @@ class SegmentFile:
             for indexed, actual in ((entry.max_timestamp_us, largest), (entry.min_timestamp_us, smallest)):
                 if indexed != actual:
                     yield DumpedMismatch(batch=number, what="timestamp", index=indexed // 1000, log=actual // 1000)
+
+
+def _timestamp_ms(append_time_ms: int, timestamp_us: int) -> int:
+    """Return a record's timestamp: the commit's time with LogAppendTime."""
+    return append_time_ms if append_time_ms >= 0 else timestamp_us // 1000
 
 
 def _none_if_negative(number: int) -> int | None:

@@ -31,7 +31,6 @@ def parser() -> CommandParser:
         "No clocks are compared: writers that began before the age limit and have not committed are fenced and retry.",
         "sparklog vacuum --bootstrap-server /data/log --older-than 7d --execute",
     )
-    options.add_connection()
     options.add_switch("--execute", "delete the files (default: only list them)")
     options.add_switch("--dry-run", "only list the files (the default)")
     options.add_value(
