@@ -11,7 +11,8 @@ Not for: choosing the size of row groups, files or names, or durability: the cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -138,7 +139,7 @@ class ParquetSegmentWriter:
             raise RecordListTooLargeError(f"a file holds at most {MAX_ROW_GROUPS_PER_FILE} row groups: start another")
         columns = [*values, *map(batch.column, schema.COLUMNS), self._offsets(batch)]
         table = pa.Table.from_arrays(columns, schema=self._schema)
-        with self._sums:
+        with self._writing():
             self._parquet.write_table(table, row_group_size=batch.num_rows)
         earliest, latest = (bound.value for bound in pc.min_max(batch.column(schema.TIMESTAMP)).values())
         self._written.append(
@@ -160,7 +161,7 @@ class ParquetSegmentWriter:
 
         Raises RecordListTooLargeError if a row group is larger than an index can say.
         """
-        with self._sums:
+        with self._writing():
             self._parquet.close()
         (metadata,) = self._footers
         sums = _Sums(self._sums.pieces)
@@ -186,6 +187,16 @@ class ParquetSegmentWriter:
             is_parquet=True,
         )
         return encode_index(summary, self._entries)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Let Arrow write to the sink; after an error it does not try to finish the file when it is deleted."""
+        with self._sums:
+            try:
+                yield
+            except BaseException:
+                self._parquet.is_open = False
+                raise
 
     def _check_typed(self, typed: Mapping[str, pa.Array], rows: int) -> list[pa.Array]:
         """Return the typed columns in the order of the file. Raises InvalidRequestError if they do not fit it."""

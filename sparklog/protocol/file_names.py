@@ -42,6 +42,17 @@ def segment_folder(topic: str, partition: int, history: bool = False) -> str:
     return f"{TABLES}{topic}/_segments/partition={partition}" if history else f"{topic}-{partition}"
 
 
+def topic_in(key: str) -> str:
+    """Return the topic in the path of a file; other topics may have runs in a ``.log``, too."""
+    return key.split("/")[1] if is_history(log_path_of(key)) else key.partition("/")[0].rpartition("-")[0]
+
+
+def root_of(folder: str) -> str:
+    """Return the address of the root or location below which this folder of segments lies, empty if it is relative."""
+    above, _, rest = folder.rpartition(f"/{TABLES}")
+    return above if "/_segments/" in rest else folder.rpartition("/")[0]
+
+
 def is_in_data_folder(key: str) -> bool:
     """Whether a key is that of a ``.log``, ``.parquet`` or index in a partition's folder, whatever its name."""
     return _IN_FOLDER.fullmatch(key) is not None

@@ -231,6 +231,20 @@ def test_a_writer_that_is_abandoned_writes_nothing_to_a_closed_sink() -> None:
     assert len(sink.getvalue()) == written
 
 
+def test_a_writer_whose_sink_failed_does_not_try_again_when_it_is_deleted() -> None:
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if self.tell() > 100:
+                raise OSError("no space left")
+            return super().write(data)
+
+    writer = ParquetSegmentWriter(Full(), base_offset=0)
+    with pytest.raises(OSError, match="no space left"):
+        writer.write(record_batch(ROWS * 100))
+    del writer
+    gc.collect()  # pytest fails a test in which a finalizer raises
+
+
 @pytest.mark.parametrize(
     "typed",
     [

@@ -23,7 +23,7 @@ from sparklog.format.open_segment import open_segment
 from sparklog.format.scan import Scan, ScannedMessage, entry_at, read_header, scan
 from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
-from sparklog.protocol.file_names import index_path
+from sparklog.protocol.file_names import index_path, topic_in
 from sparklog.protocol.partition_fold import last_sequence
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.store.open import open_store
@@ -118,7 +118,7 @@ class SegmentFile:
         if key is None:
             return []
         topics = coordinator.state.topics
-        likely = key.partition("/")[0].rpartition("-")[0]  # the topic of a file's first run, usually its only one
+        likely = topic_in(key)  # that of a file's first run, usually its only one
         for topic in sorted(topics, key=lambda name: (name != likely, name)):
             segments = coordinator.segments(topic)
             for partition in range(len(topics[topic].partitions)):
