@@ -61,6 +61,13 @@ class Chunk(NamedTuple):
     decoded_length: int
 
 
+class Footer(NamedTuple):
+    """The encoded list of schema elements, and the number of rows in each row group."""
+
+    schema: bytes
+    rows: list[int]
+
+
 def read_pages(data: pa.Buffer, encoding: int) -> list[Page]:
     """Return the pages that tile ``data``. Raises ValueError for anything else than data pages of this encoding."""
     pages: list[Page] = []
@@ -93,6 +100,44 @@ def split_leaves(pages: Sequence[Page]) -> int:
     if 2 * seen != values:
         raise ValueError(f"two columns of {values} values together")
     return length
+
+
+def read_footer(footer: pa.Buffer) -> Footer:
+    """Read the bytes from a file's footer to its end. Raises ValueError."""
+    tail = footer.slice(max(footer.size - 8, 0)).to_pybytes()
+    if tail[4:] != MAGIC or int.from_bytes(tail[:4], "little") + len(tail) != footer.size:
+        raise ValueError("it does not end as a Parquet file")
+    compact = _Compact(memoryview(footer).cast("B"), 0)
+    schema, rows = b"", []
+    for field, kind in compact.fields():
+        start = compact.position
+        if field == 4:
+            rows = [_read_rows(compact) for _ in range(compact.items(kind))]
+        else:
+            compact.skip(kind)
+        if field == 2:
+            schema = footer.slice(start, compact.position - start).to_pybytes()
+    return Footer(schema, rows)
+
+
+def encode_schema(schema: pa.Schema) -> bytes:
+    """Return the encoded schema elements of these columns, without the list's length and the root: as they are in the
+    footer of a file in which they are the last ones."""
+    elements = _schema_elements(schema)
+    compact = _Compact(memoryview(elements), 0)
+    compact.items(_LIST)
+    compact.skip(_STRUCT)
+    return elements[compact.position :]
+
+
+def _read_rows(compact: _Compact) -> int:
+    rows = -1
+    for field, kind in compact.fields():
+        if field == 3:
+            rows = compact.integer(kind)
+        else:
+            compact.skip(kind)
+    return rows
 
 
 def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk]) -> pa.Buffer:
@@ -136,13 +181,7 @@ def _schema_elements(schema: pa.Schema) -> bytes:
     pq.ParquetWriter(file, schema, version="2.6", store_schema=False).close()
     data = file.getvalue()
     end = len(data) - len(MAGIC) - 4
-    footer = _Compact(memoryview(data), end - int.from_bytes(data[end : end + 4], "little"))
-    for field, kind in footer.fields():
-        start = footer.position
-        footer.skip(kind)
-        if field == 2:
-            return data[start : footer.position]
-    raise AssertionError("Arrow wrote a footer without a schema")
+    return read_footer(pa.py_buffer(data[end - int.from_bytes(data[end : end + 4], "little") :])).schema
 
 
 def _read_page_header(header: _Compact) -> Page:
@@ -195,6 +234,16 @@ class _Compact:
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
 
+    def items(self, kind: int) -> int:
+        """Read the beginning of a list and return how many items follow."""
+        if kind not in (_LIST, _SET):
+            raise ValueError(f"a field of type {kind} instead of a list at byte {self.position}")
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._varint()
+        if count > len(self._data) - self.position:
+            raise ValueError(f"a list of {count} items at byte {self.position} of {len(self._data)}")
+        return count
+
     def skip(self, kind: int, depth: int = 0) -> None:
         """Skip a value."""
         if depth > _MAX_DEPTH:
@@ -208,11 +257,9 @@ class _Compact:
         elif kind == _BINARY:
             self._advance(self._varint())
         elif kind in (_LIST, _SET):
-            head = self._byte()
-            count = head >> 4 if head >> 4 < 15 else self._varint()
-            for _ in range(count):
-                # In a list, a boolean takes a byte.
-                self.skip(_BYTE if head & 15 in (_TRUE, _FALSE) else head & 15, depth + 1)
+            item = self._data[self.position] & 15 if self.position < len(self._data) else 0
+            for _ in range(self.items(kind)):
+                self.skip(_BYTE if item in (_TRUE, _FALSE) else item, depth + 1)  # there a boolean takes a byte
         elif kind == _STRUCT:
             for _, inner in self.fields():
                 self.skip(inner, depth + 1)

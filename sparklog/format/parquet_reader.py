@@ -17,7 +17,17 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format import schema
 from sparklog.format.columns import ColumnLayout, offsets_rise
 from sparklog.format.index import BatchEntry
-from sparklog.format.parquet_pages import MAGIC, Chunk, Page, encode_file, read_pages, split_leaves
+from sparklog.format.parquet_pages import (
+    MAGIC,
+    Chunk,
+    Footer,
+    Page,
+    encode_file,
+    encode_schema,
+    read_footer,
+    read_pages,
+    split_leaves,
+)
 from sparklog.format.parquet_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
 from sparklog.format.segment_reader import SegmentReader, select_regions
 
@@ -57,22 +67,16 @@ class ParquetSegmentReader(SegmentReader):
         if self._read_at(summary.log_length, 1).size:
             self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
         try:
-            self._check_footer(pq.read_metadata(pa.BufferReader(footer)))
+            self._check_footer(read_footer(footer))
         except _FAULTS as error:
             self._corrupt(None, f"its checksums are right, its content is not: {error}")
 
-    def _check_footer(self, metadata: pq.FileMetaData) -> None:
-        """Check what others read. Not a group's columns: Arrow ends the process if these are not the schema's."""
-        columns = metadata.schema.to_arrow_schema()
-        expected = parquet_schema()
-        if not pa.schema(list(columns)[-len(expected) :]).equals(expected):
-            raise ValueError(f"its schema is {columns}, which does not end with {expected}")
-        if metadata.num_row_groups != len(self._index):
-            raise ValueError(f"it has {metadata.num_row_groups} row groups, the index {len(self._index)}")
-        for number, entry in enumerate(self._index.entries):
-            rows = metadata.row_group(number).num_rows
-            if rows != entry.count:
-                raise ValueError(f"row group {number} has {rows} rows, the index says {entry.count}")
+    def _check_footer(self, footer: Footer) -> None:
+        """Check the parts of a footer on which other readers depend."""
+        if not footer.schema.endswith(encode_schema(parquet_schema())):
+            raise ValueError("its schema does not end with the columns of a record")
+        if footer.rows != [entry.count for entry in self._index.entries]:
+            raise ValueError("its row groups have other numbers of rows than the index says")
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
         arrays = self._read(batch, entry, [column.name for column in wanted])
