@@ -3,6 +3,7 @@
 
 PY := .venv/bin/python
 STAMP := .venv/.setup-done
+JVM_ARCHIVE := .venv/spark.jsa
 # Recipes that start Spark put this first: a Java 17 or newer, found or installed by the script.
 WITH_JAVA := JAVA_HOME="$$(bash scripts/java.sh)" && export JAVA_HOME &&
 TESTS ?=
@@ -26,21 +27,25 @@ setup: $(STAMP) ## create .venv and install the pinned packages (again when the 
 demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and read them with another
 	@$(WITH_JAVA) $(PY) scripts/demo.py
 
-# Both at the same time, with more processes than two cores: half of the time a test waits, for a timeout or for a
-# program that it started.
 test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
 ifeq ($(TESTS),)
-	@$(MAKE) --no-print-directory -j 2 test-spark test-python
+	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-spark
 else
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
 endif
 
-# One test at a time to each process, the longest kinds first (tests/conftest.py): no process is left with a long one.
+# More processes than two cores: some of the time a test waits, for a timeout or for a program that it started. One test
+# at a time to each process, the longest kinds first (tests/conftest.py): no process is left with a long one.
 test-python: $(STAMP) ## those of make test that start no Spark
-	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
+	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
 
-test-spark: $(STAMP) ## those of make test that start Spark
+test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark
 	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
+
+# Without it the tests are slower, nothing else.
+$(JVM_ARCHIVE): $(STAMP) scripts/jvm_archive.sh
+	-@$(WITH_JAVA) bash scripts/jvm_archive.sh
 
 test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go builds it once)
 	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
+_ARCHIVE = Path(sys.prefix, "spark.jsa")
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+if _ARCHIVE.exists() and " " not in str(_ARCHIVE):  # of scripts/jvm_archive.sh
+    _QUICK += f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:disable -Xlog:all=error:stderr"
 QUICK_JVM = {"SPARK_SUBMIT_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK}
 """Test programs are too short for optimising compilation or parallel garbage collection to pay."""
 

@@ -1,12 +1,14 @@
-"""Detects a root that was replaced: restored from a copy, or deleted and created again, under a living client.
+"""What shows that a root was replaced: restored from a copy, or deleted and created again, under a living client.
 
 A client knows the newest commit that it has read by its digest. As long as the stored log continues that history, the
 object at that number has this digest, or the boundary says that it was removed after a checkpoint had included it.
 Otherwise the root holds another history, and nothing may be committed on top of it.
 
+Readers compare in ``commit_log`` (``_check_end``), writers in ``commit_attempt`` before they acknowledge, both with the
+functions of this module.
+
 Rules: reads only. One read proves nothing while a copy is being restored, and an empty root may be a disk that is not
-mounted. Not for: what a client does then (``commit_log``, ``commit_attempt``), checkpoints
-(``log.checkpoints.usable_checkpoints``).
+mounted. Not for: checkpoints (``log.checkpoints.usable_checkpoints``).
 """
 
 from __future__ import annotations

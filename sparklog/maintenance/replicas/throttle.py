@@ -1,7 +1,7 @@
 """Limits the rate at which replicas are copied: the follower throttle of a reassignment.
 
-Rules: one throttle for one task; the caller divides a limit among its tasks. Not for: the configs that set the limit
-(``protocol.decide.moves``).
+Rules: one throttle for one task. Not for: dividing a limit among tasks (``replication``), copying (``file_copies``),
+the configs that set the limit (``protocol.decide.moves``).
 """
 
 from __future__ import annotations

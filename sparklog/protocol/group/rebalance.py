@@ -5,7 +5,8 @@ the partitions that stay assigned to it, and those it loses are ``revoking`` unt
 Only then may the new owner have them. So two members never own the same partition, and partitions that do not move are
 read without interruption. (Kafka's cooperative rebalancing, KIP-429, decided on one side as in KIP-848.)
 
-Rules: pure. Not for: who may join or commit (``decide.groups``), liveness (``coordinator.group_liveness``).
+Rules: pure. Not for: which member gets which partition (``assignors``), when a change of topics begins a generation
+(``protocol.fold``), who may join or commit (``decide.groups``), liveness (``coordinator.group_liveness``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sparklog.protocol.state import GroupState, MemberState, Partitions
 from sparklog.types import TopicPartition
 
 _REMEMBERED_ASSIGNMENTS = 64
-"""A commit is folded up to three times in the deciding process: for the decision, the checksum, and the state."""
+"""Assignments. A commit that is attempted again, or read by several coordinators of a process, needs the same one."""
 
 
 def with_member(group: GroupState, join: JoinGroup, counts: Mapping[str, int]) -> GroupState:

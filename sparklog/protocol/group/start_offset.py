@@ -1,4 +1,8 @@
-"""Where a consumer starts in a partition: at its committed offset, or as ``auto.offset.reset`` says. Pure."""
+"""Where a consumer starts in a partition: at its committed offset, or as ``auto.offset.reset`` says. Pure.
+
+Not for: ``by_duration``, which needs a look-up by time, and the error for ``none`` (``client.consumer.positions``,
+``spark.group.task``).
+"""
 
 from __future__ import annotations
 

@@ -17,15 +17,18 @@ import builtins
 import gc
 import sys
 import traceback
+from functools import cache
 from typing import Any
 
 DAEMON = "pyspark.daemon"
 """The module that Spark's Python processes are forked from."""
 
 
+@cache
 def set_aside_loaded_objects() -> None:
     """Exempt the objects that this process has loaded from garbage collection, once, if it is one of Spark's."""
-    if not gc.get_freeze_count() and is_of_spark():
+    # Not by gc.get_freeze_count(): it counts the objects one by one, which takes milliseconds.
+    if is_of_spark():
         gc.freeze()
 
 

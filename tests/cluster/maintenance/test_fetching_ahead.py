@@ -52,7 +52,7 @@ def test_files_are_fetched_in_parallel_with_one_request_each() -> None:
     with cluster() as c:
         c.create_topic("t")
         small_files(c)
-        together = threading.Barrier(4, timeout=20)
+        together = threading.Barrier(4, timeout=300)
 
         def meet(step: int, call: Call) -> None:
             if call.operation == "get_range":
