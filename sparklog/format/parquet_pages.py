@@ -1,8 +1,9 @@
 """The parts of Parquet's metadata that the reader of a history segment needs: page headers, and a footer of its own.
 
 Parquet's reader trusts a footer: what one states about rows, sizes and encodings it allocates, and some of it ends the
-process. So a footer that was read is never given to it. ``read_pages`` walks over the page headers of a column, bounds
-what they state, and ``encode_file`` puts the verified pages into a file of one row group whose footer is made here.
+process. So no header or footer that was read is given to it: another parser could read other numbers from the same
+bytes. ``read_pages`` walks over the pages of a column, whose numbers the caller bounds, and ``encode_file`` puts their
+bodies into a file of one row group whose page headers and footer are made here.
 
     page header, compact Thrift        1 type, 2 size once decompressed, 3 size, 5 data page: 1 values, 2 encoding,
                                        3 encoding of definition levels
@@ -27,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.format import codecs
+from sparklog.limits import MAX_ROW_GROUPS_PER_FILE
 
 MAGIC = b"PAR1"
 """The first bytes of a file, and the last."""
@@ -43,22 +45,20 @@ _MAX_DEPTH = 8
 
 
 class Page(NamedTuple):
-    """One data page: its values (nulls and empty lists count), and its size in bytes with header, stored and not."""
+    """One data page: its values (nulls and empty lists count), its bytes without header, and their size once
+    decompressed."""
 
     values: int
     encoding: int
-    length: int
+    body: pa.Buffer
     decoded_length: int
 
 
 class Chunk(NamedTuple):
-    """The pages of one leaf column, joined. ``path`` is that of the leaf in the schema."""
+    """The pages of one leaf column. ``path`` is that of the leaf in the schema."""
 
     path: tuple[str, ...]
-    encoding: int
-    values: int
-    pages: pa.Buffer
-    decoded_length: int
+    pages: Sequence[Page]
 
 
 class Footer(NamedTuple):
@@ -68,38 +68,39 @@ class Footer(NamedTuple):
     rows: list[int]
 
 
-def read_pages(data: pa.Buffer, encoding: int) -> list[Page]:
-    """Return the pages that tile ``data``. Raises ValueError for anything else than data pages of this encoding."""
+def read_pages(data: pa.Buffer, encoding: int, most: int) -> list[Page]:
+    """Return the pages that tile ``data``. Raises ValueError for anything else than at most ``most`` data pages of this
+    encoding that have values."""
     pages: list[Page] = []
     view, position = memoryview(data).cast("B"), 0
     while position < len(view):
-        header = _Compact(view, position)
-        page = _read_page_header(header)
-        length = header.position - position + page.length
-        if position + length > len(view):
-            raise ValueError(f"a page of {length} bytes at {position} of a column of {len(view)}")
-        if page.encoding != encoding:
-            raise ValueError(f"a page of encoding {page.encoding}, not {encoding}")
-        pages.append(page._replace(length=length))
-        position += length
+        compact = _Compact(view, position)
+        header = _read_page_header(compact)
+        position = compact.position + header.length
+        if position > len(view):
+            raise ValueError(f"a page that ends at {position} of a column of {len(view)} bytes")
+        if header.encoding != encoding:
+            raise ValueError(f"a page of encoding {header.encoding}, not {encoding}")
+        if len(pages) == most:
+            raise ValueError(f"more than {most} pages")
+        body = data.slice(compact.position, header.length)
+        pages.append(Page(header.values, encoding, body, header.decoded_length))
     return pages
 
 
-def split_leaves(pages: Sequence[Page]) -> int:
-    """Return the bytes of the first of two leaf columns that have the same number of values and lie side by side.
+def split_leaves(pages: Sequence[Page]) -> tuple[Sequence[Page], Sequence[Page]]:
+    """Return the pages of each of two leaf columns that have the same number of values and lie side by side.
 
     Raises ValueError if no page begins in the middle.
     """
     values = sum(page.values for page in pages)
-    length = seen = 0
-    for page in pages:
-        if 2 * seen >= values:
-            break
-        seen += page.values
-        length += page.length
+    seen = number = 0
+    while 2 * seen < values:
+        seen += pages[number].values
+        number += 1
     if 2 * seen != values:
         raise ValueError(f"two columns of {values} values together")
-    return length
+    return pages[:number], pages[number:]
 
 
 def read_footer(footer: pa.Buffer) -> Footer:
@@ -112,7 +113,10 @@ def read_footer(footer: pa.Buffer) -> Footer:
     for field, kind in compact.fields():
         start = compact.position
         if field == 4:
-            rows = [_read_rows(compact) for _ in range(compact.items(kind))]
+            groups = compact.items(kind)
+            if groups > MAX_ROW_GROUPS_PER_FILE:
+                raise ValueError(f"a footer of {groups} row groups")
+            rows = [_read_rows(compact) for _ in range(groups)]
         else:
             compact.skip(kind)
         if field == 2:
@@ -144,9 +148,11 @@ def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk
     """Return a Parquet file of one row group with these columns, which are those of ``schema``, in order."""
     position, columns, parts = len(MAGIC), [], [pa.py_buffer(MAGIC)]
     for chunk in chunks:
-        columns.append(_encode_column(chunk, codec, position))
-        parts.append(chunk.pages)
-        position += chunk.pages.size
+        pages = [part for page in chunk.pages for part in (_encode_page_header(page), page.body)]
+        length = sum(part.size for part in pages)
+        columns.append(_encode_column(chunk, codec, position, length))
+        parts += pages
+        position += length
     group = _struct((1, _LIST, _list(_STRUCT, columns)), (2, _I64, _zigzag(position)), (3, _I64, _zigzag(rows)))
     footer = _struct(
         (1, _I32, _zigzag(2)),
@@ -158,17 +164,34 @@ def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk
     return pa.py_buffer(b"".join(memoryview(part) for part in parts))
 
 
-def _encode_column(chunk: Chunk, codec: str, position: int) -> bytes:
+def _encode_page_header(page: Page) -> pa.Buffer:
+    values = _struct(
+        (1, _I32, _zigzag(page.values)),
+        (2, _I32, _zigzag(page.encoding)),
+        (3, _I32, _zigzag(RLE)),
+        (4, _I32, _zigzag(RLE)),
+    )
+    header = _struct(
+        (1, _I32, _zigzag(_DATA_PAGE)),
+        (2, _I32, _zigzag(page.decoded_length)),
+        (3, _I32, _zigzag(page.body.size)),
+        (5, _STRUCT, values),
+    )
+    return pa.py_buffer(header)
+
+
+def _encode_column(chunk: Chunk, codec: str, position: int, length: int) -> bytes:
     path = [encode_varint(len(name.encode())) + name.encode() for name in chunk.path]
-    kind = _INT64 if chunk.encoding == DELTA_BINARY_PACKED else _BYTE_ARRAY
+    encoding = chunk.pages[0].encoding
+    kind = _INT64 if encoding == DELTA_BINARY_PACKED else _BYTE_ARRAY
     metadata = _struct(
         (1, _I32, _zigzag(kind)),
-        (2, _LIST, _list(_I32, [_zigzag(chunk.encoding), _zigzag(RLE)])),
+        (2, _LIST, _list(_I32, [_zigzag(encoding), _zigzag(RLE)])),
         (3, _LIST, _list(_BINARY, path)),
         (4, _I32, _zigzag(_CODECS[codec])),
-        (5, _I64, _zigzag(chunk.values)),
-        (6, _I64, _zigzag(chunk.decoded_length)),
-        (7, _I64, _zigzag(chunk.pages.size)),
+        (5, _I64, _zigzag(sum(page.values for page in chunk.pages))),
+        (6, _I64, _zigzag(sum(page.decoded_length for page in chunk.pages))),
+        (7, _I64, _zigzag(length)),
         (9, _I64, _zigzag(position)),
     )
     return _struct((2, _I64, _zigzag(position)), (3, _STRUCT, metadata))
@@ -184,7 +207,14 @@ def _schema_elements(schema: pa.Schema) -> bytes:
     return read_footer(pa.py_buffer(data[end - int.from_bytes(data[end : end + 4], "little") :])).schema
 
 
-def _read_page_header(header: _Compact) -> Page:
+class _PageHeader(NamedTuple):
+    values: int
+    encoding: int
+    length: int
+    decoded_length: int
+
+
+def _read_page_header(header: _Compact) -> _PageHeader:
     kind = decoded_length = length = values = encoding = levels = -1
     for field, compact_type in header.fields():
         if field == 1:
@@ -205,9 +235,9 @@ def _read_page_header(header: _Compact) -> Page:
                     header.skip(inner_type)
         else:
             header.skip(compact_type)
-    if kind != _DATA_PAGE or levels != RLE or min(decoded_length, length, values, encoding) < 0:
+    if kind != _DATA_PAGE or levels != RLE or min(decoded_length, length, encoding) < 0 or values <= 0:
         raise ValueError(f"a page of type {kind} with {values} values in {length} bytes, {decoded_length} decompressed")
-    return Page(values, encoding, length, decoded_length)
+    return _PageHeader(values, encoding, length, decoded_length)
 
 
 class _Compact:
@@ -224,7 +254,9 @@ class _Compact:
             head = self._byte()
             if head == 0:
                 return
-            number = number + (head >> 4) if head >> 4 else self.integer(_I16)
+            if not head >> 4:
+                raise ValueError(f"a field of a far or repeated number at byte {self.position}")
+            number += head >> 4
             yield number, head & 15
 
     def integer(self, kind: int) -> int:

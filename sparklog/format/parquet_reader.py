@@ -37,6 +37,10 @@ _PAGE_OVERHEAD = 4096
 """bytes. More than levels, lengths and a block of differences take of a page, beyond those of its values in memory."""
 
 
+_PAGE_ROWS, _PAGE_BYTES = 10_000, 512 * 1024
+"""Half of the rows, and of the bytes, at which Arrow begins another page."""
+
+
 class ParquetSegmentReader(SegmentReader):
     """Reads one ``.parquet``. As thread-safe as ``read_at``; it keeps nothing between reads.
 
@@ -114,26 +118,24 @@ class ParquetSegmentReader(SegmentReader):
 
 def _chunks(name: str, data: pa.Buffer, entry: BatchEntry) -> list[Chunk]:
     """Return the leaf columns of a section. Raises ValueError if they would take more memory than the index allows."""
-    pages = read_pages(data, ENCODINGS[name])
+    most_pages = 4 + entry.count // _PAGE_ROWS + entry.decoded_length // _PAGE_BYTES
+    pages = read_pages(data, ENCODINGS[name], most_pages)
     decoded_length = sum(page.decoded_length for page in pages)
     if decoded_length > 2 * entry.decoded_length + _PAGE_OVERHEAD * len(pages):
         raise ValueError(f"its {name} states {decoded_length} bytes decompressed, the index {entry.decoded_length}")
     if name != schema.HEADERS:
-        return [_chunk((name,), pages, data, entry.count, entry.count)]
-    middle = split_leaves(pages)
+        _check_values(name, pages, entry.count, entry.count)
+        return [Chunk((name,), pages)]
+    leaves = split_leaves(pages)
     most = entry.count + entry.decoded_length // 8  # two lengths of 4 bytes are in memory for each header
-    halves = data.slice(0, middle), data.slice(middle)
-    return [
-        _chunk(path, read_pages(half, ENCODINGS[name]), half, entry.count, most)
-        for path, half in zip(HEADER_LEAVES, halves, strict=True)
-    ]
+    _check_values(name, leaves[0], entry.count, most)
+    return [Chunk(path, leaf) for path, leaf in zip(HEADER_LEAVES, leaves, strict=True)]
 
 
-def _chunk(path: tuple[str, ...], pages: Sequence[Page], data: pa.Buffer, least: int, most: int) -> Chunk:
+def _check_values(name: str, pages: Sequence[Page], least: int, most: int) -> None:
     values = sum(page.values for page in pages)
     if not least <= values <= most:
-        raise ValueError(f"its {path[0]} has {values} values, from {least} to {most} are possible")
-    return Chunk(path, ENCODINGS[path[0]], values, data, sum(page.decoded_length for page in pages))
+        raise ValueError(f"its {name} has {values} values, from {least} to {most} are possible")
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -87,7 +87,7 @@ def _scan_row_group(read_at: ReadAt, entry: BatchEntry) -> ScannedMessage:
     section = data.slice(timestamps.position - entry.position, timestamps.length)
     rows, fault = -1, ""
     try:
-        rows = sum(page.values for page in read_pages(section, ENCODINGS[schema.TIMESTAMP]))
+        rows = sum(page.values for page in read_pages(section, ENCODINGS[schema.TIMESTAMP], entry.count))
     except ValueError as error:
         fault = f"the pages of its timestamps cannot be read: {error}"
     return ScannedMessage(entry.position, entry.length, rows, crc32c(data), fault)

@@ -20,11 +20,18 @@ NO_VERSION = -1
 TABLES = "tables/"
 """Folder of the Delta tables of all topics."""
 
-_KINDS = r"\.(?:log|index|parquet|parquet\.index)"
-_NAME = re.compile(rf"(?:^|/)\d{{20}}-v(\d{{1,19}})-[A-Za-z0-9_-]{{1,64}}{_KINDS}\Z")
-_FOLDER = rf"(?:.+-\d+|{TABLES}[^/]+/_segments/partition=\d+)/"
-_IN_FOLDER = re.compile(rf"{_FOLDER}[^/]+{_KINDS}")
-_WRITTEN = re.compile(rf"{_FOLDER}\d{{20}}-[A-Za-z0-9_-]{{1,90}}{_KINDS}")
+_NAME = re.compile(r"(?:^|/)\d{20}-v(\d{1,19})-[A-Za-z0-9_-]{1,64}\.(?:log|index|parquet|parquet\.index)\Z")
+_HISTORY_FOLDER = rf"{TABLES}[^/]+/_segments/partition=\d+"
+
+
+def _data_files(name: str) -> re.Pattern[str]:
+    """Return the pattern of all files of segments with such a name."""
+    return re.compile(rf"[^/]+-\d+/{name}\.(?:log|index)|{_HISTORY_FOLDER}/{name}\.parquet(?:\.index)?")
+
+
+_IN_FOLDER = _data_files(r"[^/]+")
+_WRITTEN = _data_files(r"\d{20}-[A-Za-z0-9_-]{1,90}")
+_ROOT = re.compile(rf"(?:(.*)/)?{_HISTORY_FOLDER}")
 
 
 def file_name(expected_offset: int, version: int, write_id: str, extension: str = ".log") -> str:
@@ -49,8 +56,8 @@ def topic_in(key: str) -> str:
 
 def root_of(folder: str) -> str:
     """Return the address of the root or location below which this folder of segments lies, empty if it is relative."""
-    above, _, rest = folder.rpartition(f"/{TABLES}")
-    return above if "/_segments/" in rest else folder.rpartition("/")[0]
+    match = _ROOT.fullmatch(folder)
+    return (match.group(1) or "") if match else folder.rpartition("/")[0]
 
 
 def is_in_data_folder(key: str) -> bool:

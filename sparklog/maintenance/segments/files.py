@@ -234,7 +234,7 @@ class SegmentOutput:
     """Writes one ``.log`` or ``.parquet``, and its index, at every broker of ``ReplicaStores.write``. Not thread-safe.
 
     Batches are gathered to ``limits.TARGET_BATCH_BYTES``, and an index entry covers at least ``index_interval_bytes``
-    of the file, so that the index is not finer than configured; row groups to ``limits.TARGET_ROW_GROUP_BYTES``.
+    of the file, so that the index is not finer than configured; row groups to ``limits.TARGET_ROW_GROUP_BYTES`` instead.
     ``base_offset`` is that of the run.
     """
 
@@ -247,9 +247,9 @@ class SegmentOutput:
         self._waiting_bytes = self._waiting_rows = 0
         self._producer: BatchProducer | None = None
         self._layout = layout
-        self._interval = index_interval_bytes  # as stored
-        self._least = limits.TARGET_ROW_GROUP_BYTES if layout.history else limits.TARGET_BATCH_BYTES
-        self._target = max(self._least, min(self._interval, MAX_GATHERED_BYTES))
+        self._interval = 0 if layout.history else index_interval_bytes  # as stored
+        self._written = 0
+        self._target = max(self._least_bytes(), min(self._interval, MAX_GATHERED_BYTES))
         targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
         self._output = ReplicatedFile(key, targets, least=len(targets))
         self._writer = _open_writer(self._output, layout, base_offset)
@@ -257,6 +257,9 @@ class SegmentOutput:
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
         size = batch.nbytes
+        if size > limits.MAX_BATCH_BYTES // 2 and batch.num_rows > 1:
+            self._add_halves(batch, producer)
+            return
         if self._waiting and self._waiting_bytes + size > limits.MAX_BATCH_BYTES // 2:
             self._flush()
         self._producer = producer if not self._waiting else self._common_producer(producer)
@@ -265,6 +268,15 @@ class SegmentOutput:
         self._waiting_rows += batch.num_rows
         if self._waiting_bytes >= self._target:
             self._flush()
+
+    def _add_halves(self, batch: pa.RecordBatch, producer: BatchProducer) -> None:
+        """Append a batch that may be over the limit with the columns that this file adds."""
+        middle = batch.num_rows // 2
+        later = producer
+        if producer.producer_id >= 0:
+            later = producer._replace(base_sequence=(producer.base_sequence + middle) % 2**31)
+        self.add(batch.slice(0, middle), producer)
+        self.add(batch.slice(middle), later)
 
     def takes_as_stored(self, source: Source, entry: BatchEntry) -> bool:
         """Whether a batch is large enough already, and its stored bytes are valid in this file."""
@@ -320,8 +332,17 @@ class SegmentOutput:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
         before = self._writer.bytes_written
         self._writer.write(batch, **producer._asdict())
+        self._written += 1
         length = self._writer.bytes_written - before
-        self._target = max(self._least, min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
+        self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
+
+    def _least_bytes(self) -> int:
+        """Return how many bytes are gathered at least: in a file of many row groups ever more, since their number is
+        limited, and records that compress well make many of them."""
+        if not self._layout.history:
+            return limits.TARGET_BATCH_BYTES
+        doublings = self._written // (limits.MAX_ROW_GROUPS_PER_FILE // 8)
+        return min(limits.TARGET_ROW_GROUP_BYTES << doublings, limits.MAX_BATCH_BYTES // 4)
 
 
 def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter | ParquetSegmentWriter:

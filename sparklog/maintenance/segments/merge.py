@@ -114,8 +114,9 @@ class Kept(NamedTuple):
 
 def merge_segments(task: MergeTask) -> TaskResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
+    horizon_ms = max(segment.delete_horizon_ms for segment in task.segments)
     try:
-        live = write_file(task.sources(), task.replicas, task.target, task.closed)
+        live = write_file(task.sources(), task.replicas, task.target, task.closed, delete_horizon_ms=horizon_ms)
     except DataLossError as error:
         return TaskResult(task.number, [], error.path)
     return TaskResult(task.number, [RangeReplacement(live.base_offset, live.end_offset, [live])])

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparklog import limits
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CorruptRecordError, SparklogError
+from sparklog.format import parquet_writer
 from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.orphans import vacuum
@@ -167,6 +169,31 @@ def test_compaction_keeps_the_latest_record_of_each_key_in_history() -> None:
         (b"last", b"active"),
     ]
     assert all(segment.is_history for segment in live(coordinator, "t")[:-1])
+
+
+def test_a_roll_keeps_the_time_at_which_tombstones_may_be_deleted() -> None:
+    rows = [Written(key=b"k1", value=b"v", minute=1), Written(key=b"k2", value=None, minute=1)]
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "history.format": "arrow"}
+    coordinator = cluster_with(rows, [rows[0]], **configs)
+    append(coordinator, "t", LATER)
+    compact(coordinator, InProcess())
+    before = live(coordinator, "t")[0]
+    coordinator.submit(partial(alter_configs, topic="t", changes={"history.format": "delta"}))
+    roll(coordinator, InProcess())
+    after = live(coordinator, "t")[0]
+    assert after.is_history
+    assert after.delete_horizon_ms == before.delete_horizon_ms > 0
+
+
+def test_a_segment_of_more_row_groups_than_a_file_may_have_gets_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TARGET_ROW_GROUP_BYTES", 1000)
+    monkeypatch.setattr(limits, "MAX_ROW_GROUPS_PER_FILE", 16)
+    monkeypatch.setattr(parquet_writer, "MAX_ROW_GROUPS_PER_FILE", 16)
+    coordinator = cluster_with(*[[Written(value=b"x" * 500, minute=1)] * 2 for _ in range(60)])
+    before = read(coordinator)
+    (segment,) = roll_to_history(coordinator)
+    assert 8 < segment.batches <= 16
+    assert read(coordinator)[:-1] == before
 
 
 def test_fsck_reads_it_and_finds_every_flipped_byte() -> None:

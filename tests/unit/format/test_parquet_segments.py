@@ -184,25 +184,61 @@ def test_a_forged_file_is_refused_or_read_but_neither_ends_the_process_nor_fills
     assert refused > 100
 
 
-def test_a_page_that_states_gigabytes_is_refused_before_they_are_allocated() -> None:
-    file = File([record_batch(ROWS)])
-    entry = file.index.entry(0)
-    (page,) = read_pages(file.read_at(entry.position, entry.key_length), PLAIN)
-    stated = bytes([0x15, *encode_varint(2 * page.decoded_length)])
-    at = file.data.index(stated, entry.position + 2)
-    assert at == entry.position + 2
-    forged = bytes([0x15, *encode_varint(2**32 - 2)])
-    del file.data[at : at + len(stated)]
-    file.data[at:at] = forged
-    grown = len(forged) - len(stated)
-    summary = file.index.summary
+def replace_in_keys(file: File, at: int, removed: bytes, inserted: bytes) -> None:
+    """Replace bytes of the first page of the keys, ``at`` bytes after its beginning, with an index that fits."""
+    entry, summary = file.index.entry(0), file.index.summary
+    start = entry.position + at
+    assert file.data[start : start + len(removed)] == removed
+    file.data[start : start + len(removed)] = inserted
+    grown = len(inserted) - len(removed)
     file.index_bytes = encode_index(
         summary._replace(log_length=summary.log_length + grown, footer_position=summary.footer_position + grown),
         [entry._replace(length=entry.length + grown, key_length=entry.key_length + grown)],
     )
     file.sign()
+
+
+def stated_length(file: File) -> bytes:
+    """The second field of the first page of the keys: its size once decompressed."""
+    entry = file.index.entry(0)
+    (page,) = read_pages(file.read_at(entry.position, entry.key_length), PLAIN, 1)
+    return bytes([0x15, *encode_varint(2 * page.decoded_length)])
+
+
+def test_a_page_that_states_gigabytes_is_refused_before_they_are_allocated() -> None:
+    file = File([record_batch(ROWS)])
+    replace_in_keys(file, 2, stated_length(file), bytes([0x15, *encode_varint(2**32 - 2)]))
     with pytest.raises(CorruptRecordError, match="its key states 2147483647 bytes decompressed"):
         file.reader().read(0, [schema.KEY])
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [bytes([0x15, *encode_varint(2**32 - 2), 0x06, 0x04]), bytes([0x15, *encode_varint(2**32 - 2), 0x05, 0x04])],
+    ids=["as a longer integer", "as an integer"],
+)
+def test_a_page_that_states_its_size_twice_is_refused(twice: bytes) -> None:
+    """Parsers differ in which of two fields of the same number they take."""
+    file = File([record_batch(ROWS)])
+    stated = stated_length(file)
+    replace_in_keys(file, 2, stated, twice + stated[1:])
+    with pytest.raises(CorruptRecordError, match="a field of a far or repeated number"):
+        file.reader().read(0, [schema.KEY])
+
+
+def test_a_column_of_many_pages_without_values_is_refused() -> None:
+    file = File([record_batch(ROWS)])
+    empty = bytes.fromhex("1500 1500 1500 2c 1500 1500 1506 1506 00 00")
+    replace_in_keys(file, 0, b"", empty * 1000)
+    with pytest.raises(CorruptRecordError, match="a page of type 0 with 0 values"):
+        file.reader().read(0, [schema.KEY])
+
+
+@pytest.mark.parametrize("value", [b"", b"v" * 300])
+def test_a_row_group_of_many_pages_is_read_back(value: bytes) -> None:
+    headers = [{"key": "h", "value": b"x"}]
+    batch = record_batch([row(b"k", value, number, headers) for number in range(100_000)])
+    assert File([batch], codecs.NONE).reader().read(0) == batch
 
 
 def test_an_index_that_claims_more_rows_than_its_bytes_can_hold_is_refused() -> None:
