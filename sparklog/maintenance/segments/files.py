@@ -234,7 +234,7 @@ class SegmentOutput:
     """Writes one ``.log`` or ``.parquet``, and its index, at every broker of ``ReplicaStores.write``. Not thread-safe.
 
     Batches are gathered to ``limits.TARGET_BATCH_BYTES``, and an index entry covers at least ``index_interval_bytes``
-    of the file, so that the index is not finer than configured; row groups to ``limits.TARGET_ROW_GROUP_BYTES`` instead.
+    of the file, so that the index is not finer than configured; row groups to ``TARGET_ROW_GROUP_BYTES``.
     ``base_offset`` is that of the run.
     """
 
