@@ -42,7 +42,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, overload
 
 import pyarrow as pa
@@ -88,6 +88,9 @@ class BatchProducer(NamedTuple):
 
 
 NO_PRODUCER = BatchProducer()
+
+ProducerOf = Callable[[int, int], BatchProducer]
+"""(number of a batch, its first row) -> its producer."""
 
 
 class Region(NamedTuple):

@@ -61,11 +61,27 @@ class Chunk(NamedTuple):
     pages: Sequence[Page]
 
 
+class StoredColumn(NamedTuple):
+    """Where a leaf column of a row group lies: its root in the schema, codec number, position and length in bytes."""
+
+    root: str
+    codec: int
+    position: int
+    length: int
+
+
+class StoredGroup(NamedTuple):
+    """A row group as a footer states it."""
+
+    rows: int
+    columns: list[StoredColumn]
+
+
 class Footer(NamedTuple):
-    """The encoded list of schema elements, and the number of rows in each row group."""
+    """The encoded list of schema elements, and the row groups."""
 
     schema: bytes
-    rows: list[int]
+    groups: list[StoredGroup]
 
 
 def read_pages(data: pa.Buffer, encoding: int, most: int) -> list[Page]:
@@ -109,19 +125,27 @@ def read_footer(footer: pa.Buffer) -> Footer:
     if tail[4:] != MAGIC or int.from_bytes(tail[:4], "little") + len(tail) != footer.size:
         raise ValueError("it does not end as a Parquet file")
     compact = _Compact(memoryview(footer).cast("B"), 0)
-    schema, rows = b"", []
+    schema, groups = b"", []
     for field, kind in compact.fields():
         start = compact.position
         if field == 4:
-            groups = compact.items(kind)
-            if groups > MAX_ROW_GROUPS_PER_FILE:
-                raise ValueError(f"a footer of {groups} row groups")
-            rows = [_read_rows(compact) for _ in range(groups)]
+            count = compact.items(kind)
+            if count > MAX_ROW_GROUPS_PER_FILE:
+                raise ValueError(f"a footer of {count} row groups")
+            groups = [_read_group(compact) for _ in range(count)]
         else:
             compact.skip(kind)
         if field == 2:
             schema = footer.slice(start, compact.position - start).to_pybytes()
-    return Footer(schema, rows)
+    return Footer(schema, groups)
+
+
+def codec_name(number: int) -> str:
+    """Return the codec of a number in a footer. Raises ValueError for one that history segments do not have."""
+    names = [name for name, code in _CODECS.items() if code == number]
+    if not names:
+        raise ValueError(f"its columns are compressed by Parquet's codec {number}")
+    return names[0]
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
@@ -134,14 +158,34 @@ def encode_schema(schema: pa.Schema) -> bytes:
     return elements[compact.position :]
 
 
-def _read_rows(compact: _Compact) -> int:
-    rows = -1
+def _read_group(compact: _Compact) -> StoredGroup:
+    rows, columns = -1, []
     for field, kind in compact.fields():
-        if field == 3:
+        if field == 1:
+            columns = [_read_column(compact) for _ in range(compact.items(kind))]
+        elif field == 3:
             rows = compact.integer(kind)
         else:
             compact.skip(kind)
-    return rows
+    return StoredGroup(rows, columns)
+
+
+def _read_column(compact: _Compact) -> StoredColumn:
+    root, numbers = "", {4: -1, 7: -1, 9: -1, 11: -1}
+    for field, kind in compact.fields():
+        if field != 3 or kind != _STRUCT:
+            compact.skip(kind)
+            continue
+        for inner, inner_kind in compact.fields():
+            if inner == 3:
+                names = [compact.text() for _ in range(compact.items(inner_kind))]
+                root = names[0] if names else ""
+            elif inner in numbers:
+                numbers[inner] = compact.integer(inner_kind)
+            else:
+                compact.skip(inner_kind)
+    codec, length, data, dictionary = numbers.values()
+    return StoredColumn(root, codec, data if dictionary < 0 else dictionary, length)
 
 
 def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk]) -> pa.Buffer:
@@ -275,6 +319,12 @@ class _Compact:
         if count > len(self._data) - self.position:
             raise ValueError(f"a list of {count} items at byte {self.position} of {len(self._data)}")
         return count
+
+    def text(self) -> str:
+        """Read a text of a list."""
+        length = self._varint()
+        self._advance(length)
+        return bytes(self._data[self.position - length : self.position]).decode()
 
     def skip(self, kind: int, depth: int = 0) -> None:
         """Skip a value."""

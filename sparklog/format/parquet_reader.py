@@ -79,7 +79,7 @@ class ParquetSegmentReader(SegmentReader):
         """Check the parts of a footer on which other readers depend."""
         if not footer.schema.endswith(encode_schema(parquet_schema())):
             raise ValueError("its schema does not end with the columns of a record")
-        if footer.rows != [entry.count for entry in self._index.entries]:
+        if [group.rows for group in footer.groups] != [entry.count for entry in self._index.entries]:
             raise ValueError("its row groups have other numbers of rows than the index says")
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.format import schema
 from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, PLAIN
@@ -43,3 +44,14 @@ def parquet_schema(typed: Sequence[pa.Field] = (), names: Sequence[str] = schema
     records = [schema.record_schema().field(name) for name in schema.COLUMNS]
     columns = [*records, pa.field(schema.OFFSET, OFFSET_TYPE, nullable=False)]
     return pa.schema([*typed, *(column for column in columns if column.name in names)])
+
+
+def decoded_length(batch: pa.RecordBatch) -> int:
+    """Return the bytes of records once decoded: their content, 24 for the numbers of each record, 8 for each header.
+
+    It depends on the records alone, not on how Arrow holds them.
+    """
+    headers = batch.column(schema.HEADERS).flatten()
+    texts = (batch.column(schema.KEY), batch.column(schema.VALUE), headers.field("key"), headers.field("value"))
+    content = sum(pc.sum(pc.binary_length(text)).as_py() or 0 for text in texts)
+    return int(content) + 24 * batch.num_rows + 8 * len(headers)

@@ -24,7 +24,7 @@ from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
 from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, MAGIC
-from sparklog.format.parquet_schema import ENCODINGS, OFFSET_TYPE, parquet_schema
+from sparklog.format.parquet_schema import ENCODINGS, OFFSET_TYPE, decoded_length, parquet_schema
 from sparklog.format.segment_writer import Sink, check_batch
 from sparklog.limits import MAX_BATCH_BYTES, MAX_ROW_GROUPS_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
@@ -127,12 +127,12 @@ class ParquetSegmentWriter:
         """
         batch = check_batch(batch, self._batch_schema)
         values = self._check_typed(typed or {}, batch.num_rows)
-        decoded_length = batch.nbytes + 8 * batch.num_rows + sum(column.nbytes for column in values)
+        size = decoded_length(batch) + sum(column.nbytes for column in values)
         if batch.num_rows == 0:
             raise InvalidRequestError("an empty record batch cannot be written: it would have no offsets")
-        if decoded_length > MAX_BATCH_BYTES:
+        if size > MAX_BATCH_BYTES:
             raise RecordListTooLargeError(
-                f"a record batch of {batch.num_rows} records has {decoded_length} bytes, over the limit of "
+                f"a record batch of {batch.num_rows} records has {size} bytes, over the limit of "
                 f"{MAX_BATCH_BYTES}: write fewer records at a time"
             )
         if len(self._written) >= MAX_ROW_GROUPS_PER_FILE:
@@ -145,7 +145,7 @@ class ParquetSegmentWriter:
         self._written.append(
             _Written(
                 batch.num_rows,
-                decoded_length,
+                size,
                 earliest,
                 latest,
                 BatchProducer(producer_id, producer_epoch, base_sequence),

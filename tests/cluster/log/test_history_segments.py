@@ -10,13 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparklog import limits
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
-from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CorruptRecordError, SparklogError
 from sparklog.format import parquet_writer
 from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -230,3 +233,32 @@ def test_a_flipped_byte_of_a_value_is_an_error_that_names_the_file() -> None:
     with pytest.raises(SparklogError, match=segment.path) as raised:
         read(coordinator)
     assert isinstance(raised.value, CorruptRecordError)
+
+
+def test_fsck_rebuilds_a_damaged_index() -> None:
+    coordinator = cluster_with(ROWS, ROWS)
+    segment = roll_to_history(coordinator)[0]
+    before = read(coordinator)
+    index = bytearray(coordinator.store.get(segment.index_path))
+    index[70] ^= 1
+    coordinator.store.put(segment.index_path, bytes(index))
+    repair_cluster(check_cluster(coordinator.store))
+    assert not check_cluster(coordinator.store).report.findings
+    assert read(open_cluster(coordinator.store)) == before
+
+
+def test_fsck_rebuilds_an_index_that_is_lost_at_every_replica() -> None:
+    coordinator = create_cluster(MemoryStore(f"history-{next(ROOTS)}"))
+    add_broker(coordinator, f"memory://history-{next(ROOTS)}")
+    coordinator.create_topic("t", 1, 2, configs={"history.format": "delta", "segment.ms": "60000"})
+    with Producer(cluster=coordinator) as producer:
+        for minute in (1, 2, 60):
+            producer.send("t", b"v%d" % minute, timestamp_ms=minute * 60_000).get()
+    roll(coordinator, InProcess())
+    before, segment = read(coordinator), live(coordinator, "t")[0]
+    assert segment.is_history
+    for broker in (0, 1):
+        coordinator.store_of(broker).delete(segment.index_path)
+    repair_cluster(check_cluster(coordinator.store))
+    assert not check_cluster(coordinator.store).report.findings
+    assert read(open_cluster(coordinator.store)) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+from contextlib import suppress
 from copy import copy
 from random import Random
 from typing import Any
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from sparklog.errors import CorruptIndexError, CorruptRecordError, InvalidRecordError, InvalidRequestError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import BatchEntry, BatchProducer, Index, decode_index, encode_index
+from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index, encode_index
+from sparklog.format.index_rebuild import rebuild_index
 from sparklog.format.parquet_pages import PLAIN, encode_varint, read_pages
 from sparklog.format.parquet_reader import ParquetSegmentReader
 from sparklog.format.parquet_writer import ParquetSegmentWriter
@@ -363,3 +365,42 @@ ROWS: list[Row] = [
     row(None, None, 1, []),
     row(b"", b"", 2, [{"key": "h", "value": None}, {"key": "h", "value": b"x"}]),
 ]
+
+
+# -- an index that is rebuilt from its file
+
+
+def rebuilt(file: File, producer: BatchProducer = NO_PRODUCER, base_offset: int = 0, has_gaps: bool = False) -> bytes:
+    size = len(file.data)
+    return rebuild_index(file.read_at, size, "x.parquet", lambda *_: producer, base_offset, has_gaps)
+
+
+@settings(deadline=None)
+@given(batches.filter(bool), st.sampled_from(codecs.CODECS), st.integers(0, 2**40))
+def test_a_rebuilt_index_is_the_one_that_was_written(content: list[list[Row]], codec: str, base_offset: int) -> None:
+    file = File([record_batch(rows) for rows in content], codec, base_offset)
+    assert rebuilt(file, base_offset=base_offset) == file.index_bytes
+
+
+def test_a_rebuilt_index_has_explicit_offsets_and_the_producers_that_are_given() -> None:
+    file = File([record_batch(ROWS, [1, 5, 9]), record_batch(ROWS, [10, 12, 14])], base_offset=100, has_offsets=True)
+    assert rebuilt(file, base_offset=100, has_gaps=True) == file.index_bytes
+    index = decode_index(rebuilt(file, BatchProducer(7, 1, 3), 100, True), "x.index")
+    assert (index.entry(1).producer_id, index.entry(1).base_sequence) == (7, 3)
+
+
+def test_no_index_is_rebuilt_for_another_base_offset() -> None:
+    with pytest.raises(CorruptRecordError, match="begins at offset 5, 6 is expected"):
+        rebuilt(File([record_batch(ROWS)], base_offset=5), base_offset=6)
+
+
+def test_a_forged_footer_is_refused_or_gives_an_index_but_does_not_end_the_process() -> None:
+    random = Random(3)
+    whole = File([record_batch(ROWS), record_batch(ROWS[:2])])
+    start = whole.index.summary.footer_position
+    for _ in range(1000):
+        file = copy(whole)
+        file.data = bytearray(whole.data)
+        file.data[random.randrange(start, len(file.data))] = random.randrange(256)
+        with suppress(CorruptRecordError):
+            rebuilt(file)
