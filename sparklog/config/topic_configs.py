@@ -229,7 +229,7 @@ _TABLE = (
     ),
     ConfigDef(
         "history.format", "string", ARROW,
-        "Format of closed segments: arrow, or delta for Parquet files of a Delta table.",
+        "Format of closed segments: arrow, or delta for Parquet files.",
         choices=(ARROW, DELTA), synonyms=_make_synonym("log.history.format", ARROW),
     ),
     ConfigDef(

@@ -321,7 +321,7 @@ def _around_batches(copy: FileCopy, index: Index, what: str) -> Finding:
     index."""
     message = f"{what}; all records can still be read"
     if index.summary.is_parquet:
-        message += " by sparklog, but no other reader of the topic's Delta table can read this file"
+        message += " by sparklog, but no other Parquet reader can read this file"
     severity = ERROR if index.summary.is_parquet else WARNING
     return Finding(kind=kinds.DAMAGED_FILE, severity=severity, message=message, path=copy.path, broker=copy.broker)
 

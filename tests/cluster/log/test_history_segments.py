@@ -219,7 +219,7 @@ def test_fsck_says_who_can_read_a_file_with_a_damaged_footer() -> None:
     coordinator.store.put(segment.path, bytes(damaged))
     (finding,) = check_cluster(coordinator.store).report.findings
     assert (finding.kind, finding.severity) == ("damaged-file", "error")
-    assert "can still be read by sparklog, but no other reader" in finding.message
+    assert "can still be read by sparklog, but no other Parquet reader" in finding.message
     assert len(read(coordinator)) == len(ROWS) + 1
 
 
