@@ -3,8 +3,8 @@
 Rules: the same commit gives the same bytes, so every time stamp is that of the commit and the zip's entries are sorted.
 The zip holds what is importable in the wheel and nothing else, so the two cannot differ.
 
-    dist/sparklog-0.2.0-py3-none-any.whl
-    dist/sparklog-0.2.0-py.zip
+    dist/sparklog-0.3.0-py3-none-any.whl
+    dist/sparklog-0.3.0-py.zip
 """
 
 from __future__ import annotations

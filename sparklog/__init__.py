@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import importlib
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 TYPE_CHECKING = False  # type checkers know this name; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:

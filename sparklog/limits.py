@@ -45,11 +45,18 @@ MAX_BATCH_BYTES = 1024 * 1024 * 1024
 TARGET_BATCH_BYTES = 1024 * 1024
 """bytes. Spark's Arrow channel moves batches of about this size fastest."""
 
+TARGET_ROW_GROUP_BYTES = 4 * TARGET_BATCH_BYTES
+"""bytes of records in a row group of a history segment. A look-up decodes one, and larger ones take no less space
+(docs/decisions/0021)."""
+
 MAX_RECORD_BYTES = 512 * 1024 * 1024
 """bytes. The most that max.message.bytes can admit, so that a batch of one record fits 32-bit Arrow offsets."""
 
 MAX_BATCHES_PER_FILE = 1_000_000
 """record batches. Bounds what an index may claim."""
+
+MAX_ROW_GROUPS_PER_FILE = 4096
+"""row groups of a history segment: 16 GiB at their usual size, with a footer of some MiB that other readers parse."""
 
 MAX_APPLICATION_ID_LENGTH = 512
 """characters of a txnAppId or a streaming query id; the state keeps it, by default forever."""

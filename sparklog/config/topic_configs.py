@@ -38,6 +38,7 @@ _MIB = 1024 * 1024
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 COMPACT, DELETE = "compact", "delete"
+ARROW, DELTA = "arrow", "delta"
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
@@ -227,13 +228,18 @@ _TABLE = (
         unused="the rates of a throttle apply to all replicas",
     ),
     ConfigDef(
+        "history.format", "string", ARROW,
+        "Format of closed segments: arrow, or delta for Parquet files.",
+        choices=(ARROW, DELTA), synonyms=_make_synonym("log.history.format", ARROW),
+    ),
+    ConfigDef(
         "internal.segment.bytes", "int", None, "For tests: replaces segment.bytes, without its lower bound.",
         internal=True,
     ),
 )  # fmt: skip
 
 TOPIC_CONFIGS: Mapping[str, ConfigDef] = MappingProxyType({definition.name: definition for definition in _TABLE})
-"""All topic configs by name, in Kafka's order."""
+"""All topic configs by name, in Kafka's order, then sparklog's own."""
 
 _REMOVED = "Kafka removed it in version 4"
 _NOT_SETTABLE = {
@@ -322,6 +328,8 @@ class TopicConfig(TypedConfigs):
         """Return the entries whose value is not a default, by name: what ``topics --describe`` shows as Configs."""
         return [entry for entry in self.describe(everything=True) if entry.source != DEFAULT_CONFIG]
 
+    history_format = Setting(str, "history.format")
+    """arrow, or delta."""
     compression_type = Setting(str, "compression.type")
     """uncompressed, gzip, snappy, lz4, zstd, or producer for the writer's codec."""
     delete_retention_ms = Setting(int, "delete.retention.ms")

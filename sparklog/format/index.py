@@ -4,7 +4,7 @@
       0  8s  magic, b"SLINDEX" and a zero byte        0  i64  first row, counted from the start of the file
       8  u16 version, 1                               8  i64  position of the message in the .log
      10  u16 flags: 1 has key, 2 has headers,        16  i64  smallest timestamp, us
-             4 has explicit offsets                  24  i64  largest timestamp, us
+             4 has explicit offsets, 8 is Parquet    24  i64  largest timestamp, us
      12  u8  codec number, 3 bytes of zero           32  i64  producer id, -1 for none
      16  u32 entries, 4 bytes of zero                40  u32  rows
      24  i64 rows in the file                        44  u32  length of the message, its metadata included
@@ -42,7 +42,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, overload
 
 import pyarrow as pa
@@ -62,8 +62,11 @@ MAGIC = b"SLINDEX\x00"
 MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + MAX_BATCH_BYTES // 64
 """bytes. A batch at the limit, with metadata, padding, and what a codec may add to incompressible data."""
 
-_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS = 1, 2, 4
-_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS
+_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS, _IS_PARQUET = 1, 2, 4, 8
+_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS | _IS_PARQUET
+
+_LEAST_ROW_BYTES = 16
+"""bytes that a row takes in memory at least: timestamp and offset. In Parquet, many rows may take a few bytes."""
 
 _HEADER = struct.Struct("<8sHHB3xI4xqqqIII4x")
 _ENTRY = struct.Struct("<qqqqqIIIIIIIIIIIIIIIIIihBBi")
@@ -85,6 +88,9 @@ class BatchProducer(NamedTuple):
 
 
 NO_PRODUCER = BatchProducer()
+
+ProducerOf = Callable[[int, int], BatchProducer]
+"""(number of a batch, its first row) -> its producer."""
 
 
 class Region(NamedTuple):
@@ -182,6 +188,7 @@ class FileSummary(NamedTuple):
     header_length: int
     header_crc32c: int
     footer_crc32c: int
+    is_parquet: bool = False
 
     @property
     def header(self) -> Region:
@@ -199,14 +206,19 @@ def encode_index(summary: FileSummary, entries: Iterable[BatchEntry]) -> bytes:
     """Return the bytes of an ``.index`` file."""
     packed = [_ENTRY.pack(*entry) for entry in entries]
     codec = codecs.codec_number(summary.codec)
-    head = _HEADER.pack(MAGIC, schema.FORMAT_VERSION, _flags(summary), codec, len(packed), *summary[4:])
+    head = _HEADER.pack(MAGIC, schema.FORMAT_VERSION, _flags(summary), codec, len(packed), *summary[4:10])
     body = b"".join([head, *packed])
     return body + _CRC.pack(crc32c(body))
 
 
 def _flags(summary: FileSummary) -> int:
-    columns = ((_HAS_KEY, summary.has_key), (_HAS_HEADERS, summary.has_headers), (_HAS_OFFSETS, summary.has_offsets))
-    return sum(flag for flag, there in columns if there)
+    flags = (
+        (_HAS_KEY, summary.has_key),
+        (_HAS_HEADERS, summary.has_headers),
+        (_HAS_OFFSETS, summary.has_offsets),
+        (_IS_PARQUET, summary.is_parquet),
+    )
+    return sum(flag for flag, there in flags if there)
 
 
 def decode_index(data: Buffer, path: str) -> Index:
@@ -230,7 +242,10 @@ class Index:
         if codec >= len(codecs.CODECS):
             self._corrupt(f"it names codec number {codec}, which does not exist")
         present = [bool(flags & flag) for flag in (_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS)]
-        self.summary = FileSummary(codecs.CODECS[codec], *present, *sizes)
+        summary = FileSummary(codecs.CODECS[codec], *present, *sizes)
+        self.summary = summary._replace(is_parquet=bool(flags & _IS_PARQUET))
+        if self.summary.is_parquet and not all(present[:2]):
+            self._corrupt(f"a Parquet file has keys and headers, flags {flags:#x} say otherwise")
         self._verify_summary()
         self.codec = self.summary.codec
         self.rows = self.summary.rows
@@ -374,12 +389,17 @@ def _size_fault(entry: BatchEntry, summary: FileSummary) -> str | None:
     """Return a fault of an entry by itself, None if there is none."""
     if not (0 < entry.count <= 2**31 - 1 and 0 < entry.length <= MAX_MESSAGE_BYTES):
         return f"{entry.count} rows in {entry.length} bytes"
-    if not 8 <= entry.metadata_length <= entry.length or entry.decoded_length > MAX_MESSAGE_BYTES:
+    least = 0 if summary.is_parquet else 8
+    if not least <= entry.metadata_length <= entry.length or entry.decoded_length > MAX_MESSAGE_BYTES:
         return f"{entry.metadata_length} bytes of metadata, {entry.decoded_length} bytes decompressed"
     lengths = entry[_SECTIONS_AT : _SECTIONS_AT + 10 : 2]
     if sum(lengths) != entry.length - entry.metadata_length:
         return f"sections of {lengths} bytes in a message of {entry.length}"
-    if codecs.is_envelope(summary.codec):
+    if summary.is_parquet:
+        if entry.count * _LEAST_ROW_BYTES > entry.decoded_length:
+            return f"{entry.count} rows in {entry.decoded_length} bytes decompressed"
+        sections = (True, True, True, True, True)
+    elif codecs.is_envelope(summary.codec):
         sections = (False, True, False, False, False)
     else:
         sections = (summary.has_key, True, True, summary.has_headers, summary.has_offsets)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import itertools
 import zlib
-from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
@@ -32,10 +31,13 @@ from sparklog.format.index import (
     BatchEntry,
     BatchProducer,
     FileSummary,
+    ProducerOf,
     decode_index,
     encode_index,
 )
 from sparklog.format.message import END_OF_STREAM, PREFIX_LENGTH, TAIL_LENGTH, Message
+from sparklog.format.parquet_pages import MAGIC as PARQUET_MAGIC
+from sparklog.format.parquet_rebuild import rebuild_history_index
 from sparklog.format.scan import read_header, read_message
 from sparklog.format.segment_reader import OpenMessage, ReadAt, SegmentReader, open_envelope
 from sparklog.format.segment_writer import describe_batch
@@ -57,13 +59,16 @@ _FAULTS = (
 )
 
 
-ProducerOf = Callable[[int, int], BatchProducer]
-"""(number of a batch, its first row) -> its producer."""
+def rebuild_index(
+    read_at: ReadAt, size: int, path: str, producer_of: ProducerOf, base_offset: int = 0, has_gaps: bool = False
+) -> bytes:
+    """Return the bytes of the index of a ``.log`` or ``.parquet`` of ``size`` bytes. Raises CorruptRecordError.
 
-
-def rebuild_index(read_at: ReadAt, size: int, path: str, producer_of: ProducerOf) -> bytes:
-    """Return the bytes of the index of a ``.log`` of ``size`` bytes. Raises CorruptRecordError."""
+    ``base_offset`` is that of the run in a ``.parquet``, and ``has_gaps`` whether there are gaps between its offsets.
+    """
     try:
+        if read_at(0, len(PARQUET_MAGIC)).to_pybytes() == PARQUET_MAGIC:
+            return rebuild_history_index(read_at, size, path, producer_of, base_offset, has_gaps)
         return _rebuild(read_at, size, path, producer_of)
     except _FAULTS as error:
         raise CorruptRecordError(f"{path}: cannot rebuild an index from it: {error}", path=path) from error

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from sparklog.format import schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, Index
 from sparklog.format.message import (
@@ -24,6 +25,9 @@ from sparklog.format.message import (
     parse_record_batch,
     prefix,
 )
+from sparklog.format.parquet_pages import MAGIC as PARQUET_MAGIC
+from sparklog.format.parquet_pages import read_pages
+from sparklog.format.parquet_schema import ENCODINGS
 from sparklog.format.segment_reader import ReadAt
 
 
@@ -49,8 +53,10 @@ class Scan(NamedTuple):
 
 
 def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
-    """Scan a file of ``size`` bytes."""
+    """Scan a file of ``size`` bytes. Of a Parquet file, whose row groups do not say where they end, the index does."""
     messages: list[ScannedMessage] = []
+    if index is not None and index.summary.is_parquet:
+        return Scan([_scan_row_group(read_at, entry) for entry in index.entries], index.summary.footer_position, "")
     try:
         position = read_header(read_at, size)[1].size
     except ValueError as error:
@@ -75,12 +81,25 @@ def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
         position += length
 
 
+def _scan_row_group(read_at: ReadAt, entry: BatchEntry) -> ScannedMessage:
+    data = read_at(entry.position, entry.length)
+    (timestamps,) = (region for region in entry.regions() if region.name == schema.TIMESTAMP)
+    section = data.slice(timestamps.position - entry.position, timestamps.length)
+    rows, fault = -1, ""
+    try:
+        rows = sum(page.values for page in read_pages(section, ENCODINGS[schema.TIMESTAMP], entry.count))
+    except ValueError as error:
+        fault = f"the pages of its timestamps cannot be read: {error}"
+    return ScannedMessage(entry.position, entry.length, rows, crc32c(data), fault)
+
+
 def read_header(read_at: ReadAt, size: int) -> tuple[pa.Schema, pa.Buffer]:
     """Return the stored schema of a file of ``size`` bytes, and the bytes before the first message. Raises
     ValueError."""
     start = read_at(0, MAGIC_LENGTH).to_pybytes()
     if start != MAGIC.ljust(MAGIC_LENGTH, b"\0"):
-        raise ValueError("its first bytes are not ARROW1")
+        what = "it is a Parquet file, of which only the index says where row groups end"
+        raise ValueError(what if start.startswith(PARQUET_MAGIC) else "its first bytes are not ARROW1")
     length = prefix(read_at(MAGIC_LENGTH, PREFIX_LENGTH))
     if length > size:
         raise ValueError(f"it states a schema of {length} bytes")

@@ -74,6 +74,13 @@ class SegmentReader:
                 arrays[field.name] = pa.nulls(entry.count, field.type)
         return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=result)
 
+    def read_offsets(self, batch: int) -> pa.Array:
+        """Return the explicit offsets of a record batch as they are stored: relative to the run's base offset.
+
+        Raises CorruptRecordError, CorruptIndexError.
+        """
+        return self.read(batch, [schema.OFFSET]).column(0)
+
     def read_stored(self, batch: int) -> list[pa.Buffer]:
         """Return the stored bytes of one record batch's message, verified, as parts to be joined: for a copy of it.
 
@@ -81,7 +88,7 @@ class SegmentReader:
         """
         entry = self._index.entry(batch)
         names = [schema.VALUE] if self._envelope else list(self._index.columns)
-        return self._verified(batch, _select_regions(entry, names))
+        return self._verified(batch, select_regions(entry, names))
 
     def check_file(self) -> None:
         """Check the parts outside record batches against the index: the file's length, schema and footer.
@@ -102,7 +109,7 @@ class SegmentReader:
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
         names = [schema.VALUE] if self._envelope else [column.name for column in wanted]
-        metadata, *sections = self._verified(batch, _select_regions(entry, names))
+        metadata, *sections = self._verified(batch, select_regions(entry, names))
         try:
             message = parse_record_batch(metadata)
             if message.body_length != entry.length - entry.metadata_length:
@@ -249,7 +256,7 @@ def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
     return None if row < 0 else int(row)
 
 
-def _select_regions(entry: BatchEntry, names: Sequence[str]) -> list[Region]:
+def select_regions(entry: BatchEntry, names: Sequence[str]) -> list[Region]:
     """Return the regions of the metadata and of the named columns of a message."""
     wanted = {"metadata", *names}
     return [region for region in entry.regions() if region.name in wanted]

@@ -101,7 +101,7 @@ class SegmentWriter:
         do not rise; InvalidRequestError for an empty batch; RecordListTooLargeError over ``limits.MAX_BATCH_BYTES`` or
         ``MAX_BATCHES_PER_FILE``. These write nothing.
         """
-        batch = _check_batch(batch, self._schema)
+        batch = check_batch(batch, self._schema)
         self._check_room(batch)
         decoded_length = self._encode(batch)
         pieces = self._take()
@@ -298,7 +298,7 @@ def describe_batch(
     )
 
 
-def _check_batch(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
+def check_batch(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the file's schema. Raises InvalidRecordError if its columns do not match."""
     if not batch.schema.equals(expected):
         if batch.schema.names != expected.names:

@@ -9,6 +9,7 @@
     meta/clock                                        written to learn the storage's time; without content
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
+    tables/<topic>/_segments/partition=<n>/...        history segments (.parquet), each with its .parquet.index
 
 The number in a segment's name is the base offset its writer expected; the commit log has the real one.
 """
@@ -28,7 +29,7 @@ from sparklog.errors import (
 )
 from sparklog.log.stored_json import read_json
 from sparklog.protocol import levels
-from sparklog.protocol.file_names import file_name
+from sparklog.protocol.file_names import file_name, segment_folder
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 
@@ -196,9 +197,12 @@ def write_boundary(store: Store, boundary: Boundary) -> None:
     store.put(BOUNDARY_KEY, msgspec.json.encode(boundary) + b"\n")
 
 
-def segment_key(topic: str, partition: int, expected_offset: int, version: int, write_id: str) -> str:
-    """Return the key of a new ``.log``: ``orders-0/00000000000000170410-v42-<write id>.log``.
+def segment_key(
+    topic: str, partition: int, expected_offset: int, version: int, write_id: str, history: bool = False
+) -> str:
+    """Return the key of a new ``.log``, ``orders-0/00000000000000170410-v42-<write id>.log``, or ``.parquet``.
 
     ``version`` is the cluster's version known to the writer when it began the file (see ``protocol.file_names``).
     """
-    return f"{topic}-{partition}/{file_name(expected_offset, version, write_id)}"
+    name = file_name(expected_offset, version, write_id, ".parquet" if history else ".log")
+    return f"{segment_folder(topic, partition, history)}/{name}"

@@ -4,7 +4,7 @@ A commit is one JSON object on one line, readable with ``cat``, stored as ``meta
 field, ``digest``, is the SHA-256 of all bytes before it, and ``previous`` repeats the digest of the previous commit, so
 an edited or exchanged commit is detected when it is read::
 
-    {"format":2,"needs":"0.2.0","version":7,"write_id":"k3…","timestamp":1790000000000,"previous":"9f…","checksum":"00…",
+    {"format":3,"needs":"0.3.0","version":7,"write_id":"k3…","timestamp":1790000000000,"previous":"9f…","checksum":"00…",
      "writer":"…","actions":[{"action":"append","topic":"orders","partition":0,"base_offset":42,…}],"digest":"c1…"}
 
 Rules: bytes from storage are untrusted (size-limited, every field validated by msgspec, never pickled); a commit of a

@@ -39,6 +39,12 @@ LEVELS = (
         "producers and applications expire by actions; partitions record when they last forgot a producer; "
         "locations.json",
     ),
+    Level(
+        3,
+        "0.3.0",
+        "segments may be Parquet files in the folder of a topic's Delta table, with flag 8 in their index; the config "
+        "history.format",
+    ),
 )
 """Oldest first. This version reads all of them and writes the last."""
 

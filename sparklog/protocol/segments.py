@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from sparklog.protocol.commits import Append, Commit, DeleteSegments, LiveSegment, ReplaceSegments
+from sparklog.protocol.file_names import index_path, is_history
 
 NO_APPEND_TIME = -1
 """``append_time_ms`` if timestamps are the producers'."""
@@ -52,19 +53,14 @@ class Segment(msgspec.Struct, frozen=True):
     def index_path(self) -> str:
         return index_path(self.path)
 
+    @property
+    def is_history(self) -> bool:
+        """Whether its file is Parquet."""
+        return is_history(self.path)
+
     def row_of(self, offset: int) -> int:
         """Return the row of the file that holds this offset; only for a segment without gaps."""
         return self.first_row + (offset - self.base_offset)
-
-
-def index_path(log_path: str) -> str:
-    """Return the path of the ``.index`` of a ``.log``."""
-    return log_path.removesuffix(".log") + ".index"
-
-
-def log_path_of(path: str) -> str:
-    """Return the path of the ``.log`` that a ``.log`` or ``.index`` belongs to."""
-    return path.removesuffix(".index") + ".log" if path.endswith(".index") else path
 
 
 def segment_of(append: Append, commit: Commit) -> Segment:

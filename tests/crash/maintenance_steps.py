@@ -16,7 +16,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, SparklogError
 from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     ERROR,

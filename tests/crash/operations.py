@@ -41,7 +41,7 @@ from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, leave_group
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage, SparklogWriter

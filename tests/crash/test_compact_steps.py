@@ -3,6 +3,10 @@ completes."""
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+
 from sparklog.coordinator import Coordinator
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -18,9 +22,12 @@ CONFIGS = {
 }
 
 
-def overwritten(coordinator: Coordinator) -> None:
+FORMATS = pytest.mark.parametrize("history_format", ["arrow", "delta"])
+
+
+def overwritten(coordinator: Coordinator, history_format: str) -> None:
     """In t-0: overwritten keys, a large segment that stays, old and new tombstones; in t-1 nothing to compact."""
-    coordinator.create_topic("t", 2, configs=CONFIGS)
+    coordinator.create_topic("t", 2, configs={**CONFIGS, "history.format": history_format})
     append(coordinator, "t", [Written(b"gone", b"1", 1), Written(b"a", b"1", 1)])
     append(coordinator, "t", [Written(b"gone", None, 2)])
     append(coordinator, "t", [Written(b"x", b"active", 3)])
@@ -33,9 +40,16 @@ def overwritten(coordinator: Coordinator) -> None:
         append(coordinator, "t", [Written(b"only", b"%d" % minute, minute)], partition=1)
 
 
-def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_unchanged_or_compacted() -> None:
-    check_every_step(Scene(overwritten, lambda coordinator: compact(coordinator, InProcess())))
+@FORMATS
+def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_unchanged_or_compacted(history_format: str) -> None:
+    check_every_step(
+        Scene(
+            partial(overwritten, history_format=history_format), lambda coordinator: compact(coordinator, InProcess())
+        )
+    )
 
 
-def test_a_follower_failing_at_any_step_of_a_compaction_stays_in_sync_with_identical_files() -> None:
-    check_every_step_of_a_follower(Scene(overwritten, lambda coordinator: compact(coordinator, InProcess())))
+@FORMATS
+def test_a_follower_failing_at_any_step_of_a_compaction_stays_in_sync_with_identical_files(history_format: str) -> None:
+    prepare = partial(overwritten, history_format=history_format)
+    check_every_step_of_a_follower(Scene(prepare, lambda coordinator: compact(coordinator, InProcess())))

@@ -19,7 +19,7 @@ from sparklog.maintenance.fsck.kinds import Report
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.protocol.commits import ForgetRemovedFiles, RegisterBroker, commit_key
 from sparklog.protocol.decide.append import AppendRequest
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import (
     ERROR,

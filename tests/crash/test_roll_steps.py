@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+
 from sparklog.coordinator import Coordinator
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from tests.cluster.maintenance.logs import Written, append
 from tests.crash.maintenance_steps import Scene, check_every_step, check_every_step_of_a_follower
 
+FORMATS = pytest.mark.parametrize("history_format", ["arrow", "delta"])
 
-def small_files(coordinator: Coordinator) -> None:
+
+def small_files(coordinator: Coordinator, history_format: str) -> None:
     """Two segments in Kafka's sense and an active one in t-0, small files in t-1, and one in u-0."""
-    coordinator.create_topic("t", 2, configs={"segment.ms": "180000", "file.delete.delay.ms": "60000"})
+    configs = {"segment.ms": "180000", "file.delete.delay.ms": "60000", "history.format": history_format}
+    coordinator.create_topic("t", 2, configs=configs)
     coordinator.create_topic("u", 1)
     for minute in range(12):
         append(coordinator, "t", [Written(b"k%d" % minute, b"v%d" % minute, minute)])
@@ -20,9 +27,14 @@ def small_files(coordinator: Coordinator) -> None:
     append(coordinator, "u", [Written(b"k", b"alone")])
 
 
-def test_a_fault_at_any_step_of_a_roll_leaves_the_log_unchanged_or_rolled() -> None:
-    check_every_step(Scene(small_files, lambda coordinator: roll(coordinator, InProcess())))
+@FORMATS
+def test_a_fault_at_any_step_of_a_roll_leaves_the_log_unchanged_or_rolled(history_format: str) -> None:
+    check_every_step(
+        Scene(partial(small_files, history_format=history_format), lambda coordinator: roll(coordinator, InProcess()))
+    )
 
 
-def test_a_follower_failing_at_any_step_of_a_roll_stays_in_sync_with_identical_files() -> None:
-    check_every_step_of_a_follower(Scene(small_files, lambda coordinator: roll(coordinator, InProcess())))
+@FORMATS
+def test_a_follower_failing_at_any_step_of_a_roll_stays_in_sync_with_identical_files(history_format: str) -> None:
+    prepare = partial(small_files, history_format=history_format)
+    check_every_step_of_a_follower(Scene(prepare, lambda coordinator: roll(coordinator, InProcess())))

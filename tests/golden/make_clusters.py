@@ -3,7 +3,8 @@
     git worktree add /tmp/old COMMIT                                # a version that writes the level
     PYTHONPATH=/tmp/old python tests/golden/make_clusters.py cluster-v1
 
-Run it with the code of the version that writes the level: level 1 is what commit 48d3fec writes. A level is written
+Run it with the code of the version that writes the level: level 1 is what commit 48d3fec writes, level 2 commit
+7ff02c5. A level is written
 once and then kept: later versions must open it, read every record, and continue it (``test_golden_clusters.py``).
 
     cluster-v1/written        what clients write: every codec, producers, transactions, groups, a checkpoint

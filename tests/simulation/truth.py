@@ -34,9 +34,9 @@ from sparklog.protocol.commits import (
     ReplaceSegments,
     commit_key,
 )
-from sparklog.protocol.file_names import begun_at
+from sparklog.protocol.file_names import begun_at, index_path
 from sparklog.protocol.fold import fold
-from sparklog.protocol.segments import Segment, index_path, replacement_of, segment_of
+from sparklog.protocol.segments import Segment, replacement_of, segment_of
 from sparklog.protocol.state import State
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore

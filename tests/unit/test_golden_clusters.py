@@ -25,6 +25,7 @@ from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.loop import Loop, problems
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
+from sparklog.protocol import levels
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.producers import init_producer
 from sparklog.store.local import LocalStore
@@ -106,12 +107,10 @@ def _hex(value: bytes | None) -> str | None:
     return None if value is None else value.hex()
 
 
-def test_there_are_golden_clusters_of_level_1() -> None:
-    assert {path.name for path in CLUSTERS if path.parent.name == "cluster-v1"} == {
-        "written",
-        "maintained",
-        "replicated",
-    }
+@pytest.mark.parametrize("level", range(1, levels.CURRENT))
+def test_there_are_golden_clusters_of_each_earlier_level(level: int) -> None:
+    names = {path.name for path in CLUSTERS if path.parent.name == f"cluster-v{level}"}
+    assert names == {"written", "maintained", "replicated"}
 
 
 def test_every_record_offset_and_member_is_kept(golden: Golden) -> None:

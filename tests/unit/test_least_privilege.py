@@ -27,6 +27,7 @@ from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs
@@ -139,11 +140,14 @@ def store(clock: ManualClock) -> MemoryStore:
     owner = create_cluster(store, clock=clock)
     owner.create_topic("orders", 2)
     owner.create_topic("wide", WIDTH)
+    owner.create_topic("events", configs={"history.format": "delta", "segment.ms": "1"})
     add_broker(owner, f"memory://{uuid.uuid4().hex}")
     owner.brokers.allow("s3://other-bucket/logs", owner.log.ids)
     with Producer(cluster=owner) as producer:
         for number in range(3):
             producer.send("orders", b"%d" % number, partition=0).get()
+            producer.send("events", b"%d" % number, timestamp_ms=number * 1000).get()
+    roll(owner, InProcess())  # two of the records are history then
     owner.log.wait_for_checkpoint()
     return store
 
@@ -156,11 +160,13 @@ def be_reader(root: FaultyStore, clock: ManualClock) -> None:
     with Consumer(cluster=cluster, auto_offset_reset="earliest", group_id=None) as consumer:
         consumer.assign([TopicPartition("orders", 0)])
         assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
+        consumer.assign([TopicPartition("events", 0)])
+        assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
         assert consumer.end_offsets([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): 3}
     take_reader_lease(cluster, cluster.state.version, 600_000)  # as a Spark job does
     cluster.brokers.open_registered(9, "s3://other-bucket/logs/9")  # which checks whether it is allowed
     with AdminClient(cluster=cluster) as admin:
-        assert admin.list_topics() == ["orders", "wide"]
+        assert admin.list_topics() == ["events", "orders", "wide"]
         admin.describe_cluster()
 
 
@@ -231,15 +237,18 @@ def be_topic_admin(root: FaultyStore, clock: ManualClock) -> None:
         admin.delete_records({TopicPartition("orders", 0): 2})
         admin.list_consumer_groups()
         admin.delete_topics(["orders"])
-        assert admin.list_topics() == ["audit", "wide"]
+        assert admin.list_topics() == ["audit", "events", "wide"]
     cluster.log.wait_for_checkpoint()
 
 
 def be_maintainer(root: FaultyStore, clock: ManualClock) -> None:
     cluster = open_cluster(root, clock=clock)
-    cluster.submit(
-        partial(alter_configs, topic="orders", changes={"retention.ms": "1000", "file.delete.delay.ms": "0"})
-    )
+    with Producer(cluster=cluster) as producer:
+        for number in range(3, 6):
+            producer.send("events", b"%d" % number, timestamp_ms=number * 1000).get()
+    for topic in ("orders", "events"):
+        changes = {"retention.ms": "1000", "file.delete.delay.ms": "0"}
+        cluster.submit(partial(alter_configs, topic=topic, changes=changes))
     for _ in range(2):
         clock.advance(30 * 86_400.0)
         with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 
 from sparklog.cli.arguments.parser import complain
 from sparklog.cli.output.documents import DumpedBatch, DumpedEnd, DumpedLine, DumpedRecord, DumpedRun, DumpedStart
+from sparklog.protocol.file_names import log_path_of
 from sparklog.types import printable
 
 
 def lines(line: DumpedLine, with_metadata: bool, with_contents: bool) -> Iterator[str]:
     """Format zero or more lines for standard output; metadata and contents of records only if requested."""
-    is_log = line.file.endswith(".log")
+    is_log = not line.file.endswith(".index")
     if line.start is not None:
         if is_log:
             yield f"Log starting offset: {line.start.base_offset}"
@@ -40,8 +41,8 @@ def complain_of(line: DumpedLine) -> None:
         _complain_of_mismatches(line.end, line.file)
         if line.end.fault:
             complain(line.end.fault)
-        elif line.end.trailing_bytes and not line.file.endswith(".log"):
-            complain(_trailing(line.end, line.file.removesuffix(".index") + ".log"))
+        elif line.end.trailing_bytes and line.file.endswith(".index"):
+            complain(_trailing(line.end, log_path_of(line.file)))
 
 
 def _runs(start: DumpedStart) -> Iterator[str]:

@@ -20,6 +20,7 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError, StorageError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry, Index, decode_index
+from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import SegmentReader, find_first_row
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.open_files import OpenFiles
@@ -245,7 +246,7 @@ class Fetcher:
         except BaseException:
             file.close()
             raise
-        opened = _Open(broker, index, SegmentReader(file.read_at, index, path), file, self._count)
+        opened = _Open(broker, index, open_segment(file.read_at, index, path), file, self._count)
         self._open.add(segment.path, opened)
         return opened
 

@@ -19,8 +19,8 @@ from sparklog.errors import SparklogError, StorageError
 from sparklog.format.index import BatchEntry
 from sparklog.log.records.read_order import StoreOf
 from sparklog.protocol.commits import Run
+from sparklog.protocol.file_names import index_path
 from sparklog.protocol.partition_fold import holders
-from sparklog.protocol.segments import index_path
 from sparklog.store.base import BytesLike, OutputFile, Store
 
 logger = logging.getLogger(__name__)

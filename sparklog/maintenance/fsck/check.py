@@ -38,7 +38,7 @@ from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, st
 from sparklog.maintenance.fsck.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.protocol.commits import commit_key
-from sparklog.protocol.segments import log_path_of
+from sparklog.protocol.file_names import log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.open import open_store

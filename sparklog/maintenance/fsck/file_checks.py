@@ -23,12 +23,14 @@ from sparklog import limits
 from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError, StorageError
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import Index, decode_index
-from sparklog.format.segment_reader import ReadAt, SegmentReader
+from sparklog.format.open_segment import open_segment
+from sparklog.format.segment_reader import ReadAt
 from sparklog.format.verification import Damage, Verification, verify
 from sparklog.log.records.index_checks import find_run_fault
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Finding
-from sparklog.protocol.segments import Segment, index_path
+from sparklog.protocol.file_names import index_path
+from sparklog.protocol.segments import Segment
 from sparklog.store.base import Store
 
 UNKNOWN = -1
@@ -149,7 +151,7 @@ def _verify(store: Store, key: str, index: Index, fast: bool) -> Verification:
         summary = index.summary
         size = summary.header_length + summary.log_length - summary.footer_position
         try:
-            SegmentReader(read_at, index, path).check_file()
+            open_segment(read_at, index, path).check_file()
         except CorruptionError as error:
             return Verification([Damage(-1, 0, error.message)], 0, size, False, {})
         return Verification([], 0, size, False, {})
@@ -215,20 +217,23 @@ def run_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]
                 f"the commit names timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us}, but the index "
                 f"has {earliest} to {latest}"
             )
-    return _offsets_fault(segment, offsets)
+    return _offsets_fault(segment, index, offsets)
 
 
-def _offsets_fault(segment: Segment, offsets: dict[int, tuple[int, int]]) -> str:
-    """Return what is wrong with explicit offsets: they increase up to the run's end."""
+def _offsets_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]]) -> str:
+    """Return what is wrong with stored offsets: they increase up to the run's end, and begin where the index says."""
+    base = segment.base_offset if index.summary.is_parquet else 0
     before = -1
     for number in range(segment.first_batch, segment.first_batch + segment.batches):
         if number not in offsets:
             continue
-        first, last = offsets[number]
-        if first <= before or last >= segment.end_offset - segment.base_offset:
+        first, last = (offset - base for offset in offsets[number])
+        indexed = offsets_of(segment, index, number, number)[0] - segment.base_offset
+        if first <= before or last >= segment.end_offset - segment.base_offset or first != indexed:
             return (
                 f"the commit names offsets {segment.base_offset} to {segment.end_offset - 1}, but batch {number} has "
-                f"{segment.base_offset + first} to {segment.base_offset + last} after {segment.base_offset + before}"
+                f"{segment.base_offset + first} to {segment.base_offset + last} after {segment.base_offset + before}, "
+                f"and begins at {segment.base_offset + indexed} in the index"
             )
         before = last
     return ""
@@ -306,16 +311,19 @@ def _damage(copy: FileCopy, index: Index, verification: Verification) -> Iterato
         if verification.cut_short and number == len(verification.damage) - 1:
             yield from _cut_short(copy, index, damage.batch, damage.what)
         elif damage.batch < 0:
-            yield _around_batches(copy, damage.what)
+            yield _around_batches(copy, index, damage.what)
         else:
             yield _of_batch(copy, index, damage.batch, damage.what)
 
 
-def _around_batches(copy: FileCopy, what: str) -> Finding:
+def _around_batches(copy: FileCopy, index: Index, what: str) -> Finding:
     """Return a finding for the schema or the footer: only other programs need these, since sparklog reads by the
     index."""
     message = f"{what}; all records can still be read"
-    return Finding(kind=kinds.DAMAGED_FILE, severity=WARNING, message=message, path=copy.path, broker=copy.broker)
+    if index.summary.is_parquet:
+        message += " by sparklog, but no other Parquet reader can read this file"
+    severity = ERROR if index.summary.is_parquet else WARNING
+    return Finding(kind=kinds.DAMAGED_FILE, severity=severity, message=message, path=copy.path, broker=copy.broker)
 
 
 def _of_batch(copy: FileCopy, index: Index, batch: int, what: str) -> Finding:
@@ -347,7 +355,7 @@ def _cut_short(copy: FileCopy, index: Index, batch: int, what: str) -> Iterator[
             yield _finding(copy, run, kinds.DAMAGED_FILE, copy.path, what, offsets, first)
             concerned = True
     if not concerned:
-        yield _around_batches(copy, what)
+        yield _around_batches(copy, index, what)
 
 
 # -- planning

@@ -26,7 +26,7 @@ from sparklog.format.verification import regions
 from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun, Reads, check_copy, offsets_of
 from sparklog.maintenance.fsck.index_repair import rebuild_from_log
 from sparklog.maintenance.fsck.kinds import Repair
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.store.base import Store
 
 

@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.errors import CorruptionError, CorruptMetadataError, ObjectNotFoundError, SparklogError
-from sparklog.format.index import NO_PRODUCER, BatchProducer, decode_index
-from sparklog.format.index_rebuild import ProducerOf, producers_in, rebuild_index, vouches_for
+from sparklog.format.index import NO_PRODUCER, BatchProducer, ProducerOf, decode_index
+from sparklog.format.index_rebuild import producers_in, rebuild_index, vouches_for
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.maintenance.fsck.file_checks import LiveRun, Reads, run_fault
 from sparklog.protocol.commits import Append
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.store.base import Store
 
 
@@ -46,7 +46,7 @@ def rebuild_from_log(root: Store, stores: Mapping[int, Store], path: str, runs: 
     reasons: list[str] = []
     for broker, store in stores.items():
         try:
-            data = _rebuild(store, path, by_commits)
+            data = _rebuild(store, path, runs, by_commits)
         except ObjectNotFoundError:
             continue  # most brokers are not replicas
         except CorruptionError as error:
@@ -57,7 +57,7 @@ def rebuild_from_log(root: Store, stores: Mapping[int, Store], path: str, runs: 
             reasons.append(f"broker {broker}: the .log is not the one that the commit log names: {fault}")
             continue
         for remains in damaged:
-            index = _select_vouched(remains, data, partial(_rebuild, store, path), by_commits)
+            index = _select_vouched(remains, data, partial(_rebuild, store, path, runs), by_commits)
             if index:
                 return Rebuilt(index, "the rest of the damaged index vouches for the .log")
         twin = next((other for other, index in rebuilt.items() if index == data), -1)
@@ -80,10 +80,12 @@ def _read_damaged(stores: Mapping[int, Store], path: str) -> Iterator[bytes]:
             continue
 
 
-def _rebuild(store: Store, path: str, producer_of: ProducerOf) -> bytes:
+def _rebuild(store: Store, path: str, runs: Sequence[LiveRun], producer_of: ProducerOf) -> bytes:
     size = store.info(path).size
+    base_offset = min((run.segment.base_offset for run in runs), default=0)
+    has_gaps = any(run.segment.has_gaps for run in runs)
     with Reads(store, path) as read_at:
-        return rebuild_index(read_at, size, f"{store.root}/{path}", producer_of)
+        return rebuild_index(read_at, size, f"{store.root}/{path}", producer_of, base_offset, has_gaps)
 
 
 def _select_vouched(

@@ -11,7 +11,6 @@ Not for: deleting anything (``sparklog vacuum``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterator, Mapping
 
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
@@ -30,14 +29,12 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
 from sparklog.maintenance.live_files import LiveFiles, live_partitions
-from sparklog.protocol.file_names import NO_VERSION, begun_at
-from sparklog.protocol.segments import log_path_of
+from sparklog.protocol.file_names import NO_VERSION, begun_at, is_data_file, log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.conditional_writes import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
-_DATA = re.compile(r"(.+)-(\d+)/\d{20}-[A-Za-z0-9_-]{1,90}\.(log|index)")
 _KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY)
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""
@@ -84,7 +81,7 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Conta
                 yield _orphan_listing(key)
         elif broker == 0 and actions_version(key) is not None:
             continue  # of a commit or a lost commit attempt: it is removed with the commits up to its version
-        elif _DATA.fullmatch(key) is None:
+        elif not is_data_file(key):
             message = f"{info.size} bytes; sparklog does not write objects of this name"
             yield Finding(kind=kinds.UNKNOWN_OBJECT, severity=INFO, message=message, path=key, broker=broker)
         elif not accounted.has(key, broker):

@@ -17,7 +17,7 @@ from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.protocol.decide.brokers import find_broker
-from sparklog.protocol.segments import log_path_of
+from sparklog.protocol.file_names import log_path_of
 from sparklog.store.base import ObjectInfo, Store
 
 

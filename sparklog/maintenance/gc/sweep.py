@@ -33,7 +33,7 @@ from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.protocol.state import State
 from sparklog.retry import retry_read
 from sparklog.store.base import Store

@@ -39,8 +39,7 @@ from sparklog.maintenance.gc.sweep import SweepResult, due_files, remove_expired
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.file_names import NO_VERSION, begun_at
-from sparklog.protocol.segments import log_path_of
+from sparklog.protocol.file_names import NO_VERSION, begun_at, is_in_data_folder, log_path_of
 from sparklog.protocol.state import State
 from sparklog.retry import retry_read
 from sparklog.store.base import Store
@@ -51,7 +50,6 @@ DEFAULT_AGE_MS = 7 * 86_400_000
 MIN_AGE_MS = 86_400_000
 """Age limit in ms below which ``force`` is required, since active writers would have to write again."""
 
-_DATA = re.compile(r".+-\d+/[^/]+\.(?:log|index)\Z")
 _LISTING = re.compile(re.escape(REMOVED) + r"(\d{20})-[A-Za-z0-9_-]{1,64}\.arrow\Z")
 
 RETIRED = "rolled, compacted or deleted"
@@ -198,7 +196,7 @@ def _find_orphans(store: Store, broker: int, needed: _NeededFiles, result: Orpha
     """Return the orphans at a broker; count files begun after the fence, and add those without a version to the
     files left alone."""
     for info in store.list():
-        if not _DATA.fullmatch(info.key) or needed.has(info.key):
+        if not is_in_data_folder(info.key) or needed.has(info.key):
             continue
         version = begun_at(info.key)
         if version == NO_VERSION:

@@ -30,7 +30,7 @@ from sparklog.format.verification import verify
 from sparklog.log.records.read_order import REPLICA_FAILED
 from sparklog.log.records.replicated_file import ReplicatedFile
 from sparklog.maintenance.replicas.throttle import Throttle
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.store.base import Store
 
 

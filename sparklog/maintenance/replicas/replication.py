@@ -30,7 +30,7 @@ from sparklog.maintenance.runner import TaskRunner
 from sparklog.protocol.decide.brokers import is_online
 from sparklog.protocol.decide.elections import MAX_CHANGES
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.types import TopicPartition

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,8 +25,9 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError
 from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
+from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import SegmentReader
-from sparklog.format.segment_writer import SegmentWriter
+from sparklog.format.segment_writer import SegmentWriter, Sink
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
@@ -34,6 +35,9 @@ from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
 from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
+
+if TYPE_CHECKING:
+    from sparklog.format.parquet_writer import ParquetSegmentWriter
 
 FETCHED_AHEAD = 16
 """Segments that are fetched at the same time from a storage with a high latency."""
@@ -169,13 +173,13 @@ class Source:
             at = min(start - position, data.size)
             return data.slice(at, min(count, data.size - at))
 
-        self._reader = SegmentReader(read_at, self.index, f"{store.root}/{path}")
+        self._reader = open_segment(read_at, self.index, f"{store.root}/{path}")
 
     def _open_reader(self, broker: int) -> SegmentReader:
         if self._reader is None:
             store, index = self.replicas.stores[broker], self.index
             self._file = store.open_input(self.segment.path)
-            self._reader = SegmentReader(self._file.read_at, index, f"{store.root}/{self.segment.path}")
+            self._reader = open_segment(self._file.read_at, index, f"{store.root}/{self.segment.path}")
         return self._reader
 
 
@@ -219,6 +223,7 @@ class Layout(NamedTuple):
     has_key: bool = True
     has_headers: bool = False
     has_offsets: bool = False
+    history: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -226,28 +231,35 @@ class Layout(NamedTuple):
 
 
 class SegmentOutput:
-    """Writes one ``.log`` and its ``.index`` at every broker of ``ReplicaStores.write``. Not thread-safe.
+    """Writes one ``.log`` or ``.parquet``, and its index, at every broker of ``ReplicaStores.write``. Not thread-safe.
 
     Batches are gathered to ``limits.TARGET_BATCH_BYTES``, and an index entry covers at least ``index_interval_bytes``
-    of the file, so that the index is not finer than configured.
+    of the file, so that the index is not finer than configured; row groups to ``TARGET_ROW_GROUP_BYTES``.
+    ``base_offset`` is that of the run.
     """
 
-    def __init__(self, replicas: ReplicaStores, key: str, layout: Layout, index_interval_bytes: int) -> None:
+    def __init__(
+        self, replicas: ReplicaStores, key: str, layout: Layout, index_interval_bytes: int, base_offset: int
+    ) -> None:
         self.key = key
         self._replicas = replicas
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._producer: BatchProducer | None = None
         self._layout = layout
-        self._interval = index_interval_bytes  # as stored
-        self._target = max(limits.TARGET_BATCH_BYTES, min(self._interval, MAX_GATHERED_BYTES))
+        self._interval = 0 if layout.history else index_interval_bytes  # as stored
+        self._written = 0
+        self._target = max(self._least_bytes(), min(self._interval, MAX_GATHERED_BYTES))
         targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
         self._output = ReplicatedFile(key, targets, least=len(targets))
-        self._writer = SegmentWriter(self._output, **layout._asdict())
+        self._writer = _open_writer(self._output, layout, base_offset)
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
         size = batch.nbytes
+        if size > limits.MAX_BATCH_BYTES // 2 and batch.num_rows > 1:
+            self._add_halves(batch, producer)
+            return
         if self._waiting and self._waiting_bytes + size > limits.MAX_BATCH_BYTES // 2:
             self._flush()
         self._producer = producer if not self._waiting else self._common_producer(producer)
@@ -257,11 +269,22 @@ class SegmentOutput:
         if self._waiting_bytes >= self._target:
             self._flush()
 
+    def _add_halves(self, batch: pa.RecordBatch, producer: BatchProducer) -> None:
+        """Append a batch that may be over the limit with the columns that this file adds."""
+        middle = batch.num_rows // 2
+        later = producer
+        if producer.producer_id >= 0:
+            later = producer._replace(base_sequence=(producer.base_sequence + middle) % 2**31)
+        self.add(batch.slice(0, middle), producer)
+        self.add(batch.slice(middle), later)
+
     def takes_as_stored(self, source: Source, entry: BatchEntry) -> bool:
         """Whether a batch is large enough already, and its stored bytes are valid in this file."""
         layout, index = self._layout, source.index
         return (
             not layout.has_offsets
+            and not layout.history
+            and not index.summary.is_parquet
             and source.segment.append_time_ms < 0  # else the timestamps become the time of the commit
             and (index.codec, index.columns) == (layout.codec, layout.columns)
             and 2 * entry.decoded_length >= limits.TARGET_BATCH_BYTES
@@ -271,6 +294,7 @@ class SegmentOutput:
     def copy(self, parts: Sequence[pa.Buffer], entry: BatchEntry) -> None:
         """Append the stored bytes of a batch for which ``takes_as_stored`` is true."""
         self._flush()
+        assert isinstance(self._writer, SegmentWriter)
         self._writer.copy(parts, entry)
 
     def finish(self) -> tuple[Run, int]:
@@ -306,6 +330,37 @@ class SegmentOutput:
         batch = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
         size, producer = self._waiting_bytes, self._producer or NO_PRODUCER
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
-        entry = self._writer.write(batch, **producer._asdict())
-        stored = min(self._interval * size // max(entry.length, 1), MAX_GATHERED_BYTES)
-        self._target = max(limits.TARGET_BATCH_BYTES, stored)
+        before = self._writer.bytes_written
+        self._writer.write(batch, **producer._asdict())
+        self._written += 1
+        length = self._writer.bytes_written - before
+        self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
+
+    def _least_bytes(self) -> int:
+        """Return how many bytes are gathered at least: in a file of many row groups ever more, since their number is
+        limited, and records that compress well make many of them."""
+        if not self._layout.history:
+            return limits.TARGET_BATCH_BYTES
+        doublings = self._written // (limits.MAX_ROW_GROUPS_PER_FILE // 8)
+        return min(limits.TARGET_ROW_GROUP_BYTES << doublings, limits.MAX_BATCH_BYTES // 4)
+
+
+def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter | ParquetSegmentWriter:
+    if layout.history:
+        from sparklog.format.parquet_writer import ParquetSegmentWriter  # Parquet's writer takes time to import
+
+        return ParquetSegmentWriter(
+            sink,
+            base_offset=base_offset,
+            codec=layout.codec,
+            level=layout.level,
+            has_offsets=layout.has_offsets,
+        )
+    return SegmentWriter(
+        sink,
+        codec=layout.codec,
+        level=layout.level,
+        has_key=layout.has_key,
+        has_headers=layout.has_headers,
+        has_offsets=layout.has_offsets,
+    )

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog.errors import DataLossError
-from sparklog.format import schema
+from sparklog.format import codecs, schema
 from sparklog.format.index import BatchEntry, BatchProducer
 from sparklog.ids import Ids
 from sparklog.log.layout import segment_key
@@ -41,7 +41,8 @@ class Target(NamedTuple):
     """How tasks write the files of one partition.
 
     ``codec`` None keeps the codec of the source (``compression.type=producer``). ``version`` is the version of the
-    state that the job was planned on; ``index_interval_bytes`` as in Kafka.
+    state that the job was planned on; ``index_interval_bytes`` as in Kafka. ``history``: closed segments become history
+    segments.
     """
 
     topic: str
@@ -51,10 +52,11 @@ class Target(NamedTuple):
     codec: str | None = None
     level: int | None = None
     index_interval_bytes: int = 0
+    history: bool = False
 
-    def new_key(self, base_offset: int) -> str:
-        """Return a unique key."""
-        return segment_key(self.topic, self.partition, base_offset, self.version, self.ids.write_id())
+    def new_key(self, base_offset: int, history: bool = False) -> str:
+        """Return a unique key, of a history segment or another file."""
+        return segment_key(self.topic, self.partition, base_offset, self.version, self.ids.write_id(), history)
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,9 @@ class Kept(NamedTuple):
 
 def merge_segments(task: MergeTask) -> TaskResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
+    horizon_ms = max(segment.delete_horizon_ms for segment in task.segments)
     try:
-        live = write_file(task.sources(), task.replicas, task.target, task.closed)
+        live = write_file(task.sources(), task.replicas, task.target, task.closed, delete_horizon_ms=horizon_ms)
     except DataLossError as error:
         return TaskResult(task.number, [], error.path)
     return TaskResult(task.number, [RangeReplacement(live.base_offset, live.end_offset, [live])])
@@ -136,8 +139,9 @@ def write_file(
     first, last = sources[0].segment, sources[-1].segment
     records = sum(source.segment.records if kept is None else kept.records(source) for source in sources)
     has_gaps = records < last.end_offset - first.base_offset
-    layout = _choose_layout(sources, target, has_gaps)
-    output = SegmentOutput(replicas, target.new_key(first.base_offset), layout, target.index_interval_bytes)
+    layout = _choose_layout(sources, target, has_gaps, closed and target.history)
+    key = target.new_key(first.base_offset, layout.history)
+    output = SegmentOutput(replicas, key, layout, target.index_interval_bytes, first.base_offset)
     try:
         for source in fetch_ahead(sources):
             _write_segment(source, output, layout.columns, first.base_offset, kept)
@@ -158,7 +162,9 @@ def write_file(
     )
 
 
-def _choose_layout(sources: Sequence[Source], target: Target, has_offsets: bool) -> Layout:
+def _choose_layout(sources: Sequence[Source], target: Target, has_offsets: bool, history: bool) -> Layout:
+    if history:
+        return Layout(target.codec or codecs.ZSTD, target.level, True, True, has_offsets, history=True)
     present = {name for source in fetch_ahead(sources, Source.fetch_index) for name in source.columns}
     codec, level = target.codec, target.level
     if codec is None:

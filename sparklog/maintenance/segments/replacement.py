@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from sparklog.config.topic_configs import TopicConfig
+from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
@@ -287,4 +287,5 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
         codec,
         None if codec is None else config.compression_level(codec),
         config.index_interval_bytes,
+        config.history_format == DELTA,
     )

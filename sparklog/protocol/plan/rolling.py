@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.config.definitions import LONG_MAX
-from sparklog.config.topic_configs import COMPACT, TopicConfig
+from sparklog.config.topic_configs import COMPACT, DELTA, TopicConfig
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 
 MERGE_FACTOR = 4
@@ -34,12 +34,16 @@ MAX_FILES_PER_MERGE = 20_000
 
 
 class RollRules(NamedTuple):
-    """When a segment of one partition is full. ``jitter_key`` identifies the partition, for the jitter."""
+    """When a segment of one partition is full. ``jitter_key`` identifies the partition, for the jitter.
+
+    ``history``: closed segments become history segments.
+    """
 
     segment_bytes: int
     segment_ms: int
     jitter_ms: int = 0
     jitter_key: str = ""
+    history: bool = False
 
 
 class Group(NamedTuple):
@@ -89,7 +93,8 @@ def rules_of(config: TopicConfig, topic_id: str, partition: int) -> RollRules:
     if COMPACT in config.cleanup_policy:
         segment_ms = min(segment_ms, config.max_compaction_lag_ms)
     jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-    return RollRules(config.segment_bytes, segment_ms, jitter_ms, f"{topic_id}:{partition}")
+    history = config.history_format == DELTA
+    return RollRules(config.segment_bytes, segment_ms, jitter_ms, f"{topic_id}:{partition}", history)
 
 
 def jitter_of(rules: RollRules, base_offset: int) -> int:
@@ -151,11 +156,13 @@ def may_share_file(first: Segment, added: Segment) -> bool:
 def plan_roll(segments: Iterable[Segment], rules: RollRules, log_start_offset: int = 0) -> list[Merge]:
     """Return the merges of a partition that are due: complete groups, and parts of the active segment worth merging.
 
-    Files below the log start offset will soon be deleted and are ignored, as are groups of one file.
+    Files below the log start offset will soon be deleted and are ignored, as are groups of one file, except a complete
+    one that is to become a history segment.
     """
     merges: list[Merge] = []
     for group in groups(segments, rules):
-        if group.end_offset <= log_start_offset or len(group.segments) < 2:
+        becomes_history = rules.history and group.complete and not group.segments[0].is_history
+        if group.end_offset <= log_start_offset or (len(group.segments) < 2 and not becomes_history):
             continue
         if group.complete:
             merges += _plan_closing(group.segments)

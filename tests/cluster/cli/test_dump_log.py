@@ -11,9 +11,12 @@ import pytest
 from sparklog.cli.commands.storage.segment_dump import name_number
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.protocol.segments import index_path
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.file_names import index_path
 from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import rewrite
+from tests.cluster.maintenance.logs import Written, append, live
 
 from .conftest import Run, change_partition
 
@@ -168,7 +171,7 @@ def test_several_files_are_dumped_in_order_and_unknown_ones_are_reported(run: Ru
     ]
     assert (result.code, result.err) == (
         0,
-        "Ignoring unknown file notes.txt: its name does not end in .log or .index\n",
+        "Ignoring unknown file notes.txt: its name does not end in .log, .parquet or .index\n",
     )
     assert run("dump-log", "--files", "notes.txt").code == 1
 
@@ -373,3 +376,48 @@ def test_a_file_with_gaps_is_readable_without_its_index(run: Run, cluster: Coord
     Path(index_path(log)).unlink()
     lines = run("dump-log", "--files", log, "--print-data-log").lines
     assert [re.findall(r"offset: (\d+)", line)[0] for line in lines if line[0] == "|"] == ["1", "6"]
+
+
+class History:
+    """A topic with one history segment, and the active one."""
+
+    def __init__(self, root: str) -> None:
+        coordinator = create_cluster(root)
+        coordinator.create_topic("t", configs={"history.format": "delta", "segment.ms": "60000"})
+        rows = [Written(key=b"k", value=b"v%d" % number, minute=number, headers=[("h", b"x")]) for number in range(3)]
+        append(coordinator, "t", rows)
+        append(coordinator, "t", [Written(minute=60)])
+        roll(coordinator, InProcess())
+        self.segment = live(coordinator, "t")[0]
+        self.path = Path(root, self.segment.path)
+        self.index = Path(root, self.segment.index_path)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(str(tmp_path / "root"))
+
+
+def test_a_history_segment_is_printed_as_any_other(run: Run, history: History) -> None:
+    result = run("dump-log", "--files", f"{history.path},{history.index}", "--print-data-log")
+    assert result.code == 0, result.err
+    assert "baseOffset: 0 lastOffset: 2 count: 3" in result.out
+    assert "payload: v2" in result.out
+    assert f"Dumping {history.index}" in result.out
+    assert result.err == ""
+
+
+def test_a_damaged_row_group_is_described_and_the_others_are_printed(run: Run, history: History) -> None:
+    data = bytearray(history.path.read_bytes())
+    data[8] ^= 1
+    history.path.write_bytes(data)
+    result = run("dump-log", "--files", str(history.path))
+    assert result.code == 1
+    assert "the checksum of its key" in result.err
+
+
+def test_a_history_segment_without_its_index_is_refused_with_the_reason(run: Run, history: History) -> None:
+    history.index.unlink()
+    result = run("dump-log", "--files", str(history.path))
+    assert result.code == 1
+    assert "it is a Parquet file, of which only the index says where row groups end" in result.err

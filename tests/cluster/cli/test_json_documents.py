@@ -26,7 +26,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.brokers import add_broker
 from sparklog.protocol.commits import ApplicationWrite
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.testing.records import Record, append_records
 
 from .conftest import Result, Run, change_partition, commit

@@ -21,7 +21,7 @@ from sparklog.errors import (
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.reassignment import LISTS, RATES
-from sparklog.protocol.segments import index_path
+from sparklog.protocol.file_names import index_path
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 

@@ -104,5 +104,5 @@ def live(coordinator: Coordinator, topic: str, partition: int = 0) -> list[Segme
 
 
 def log_files(coordinator: Coordinator) -> list[str]:
-    """All ``.log`` files in the cluster's root."""
-    return [info.key for info in coordinator.store.list() if info.key.endswith(".log")]
+    """All files of segments in the cluster's root."""
+    return [info.key for info in coordinator.store.list() if info.key.endswith((".log", ".parquet"))]

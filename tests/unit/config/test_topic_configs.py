@@ -77,9 +77,13 @@ SYNONYMS = {
 }
 
 
-def test_the_configs_are_those_of_kafka() -> None:
+OWN = {"history.format": ("string", "arrow", (None, None))}
+"""What Kafka does not have."""
+
+
+def test_the_configs_are_those_of_kafka_and_a_few_more() -> None:
     found = {name: (one.kind, one.default, (one.minimum, one.maximum)) for name, one in TOPIC_CONFIGS.items()}
-    assert found == KAFKA
+    assert found == KAFKA | OWN
     assert [name for name, one in TOPIC_CONFIGS.items() if one.internal] == ["internal.segment.bytes"]
 
 
@@ -331,7 +335,7 @@ def test_describing_shows_set_values_or_all_sorted_by_name() -> None:
     assert [entry.name for entry in config.describe()] == ["cleanup.policy", "segment.ms"]
     assert [entry.name for entry in config.changed()] == ["cleanup.policy", "preallocate", "segment.ms"]
     everything = [entry.name for entry in config.describe(everything=True)]
-    assert everything == sorted(set(KAFKA) - {"internal.segment.bytes"})
+    assert everything == sorted(set(KAFKA | OWN) - {"internal.segment.bytes"})
     assert "internal.segment.bytes" in [
         entry.name for entry in TopicConfig.resolve({"internal.segment.bytes": "9"}).describe(everything=True)
     ]

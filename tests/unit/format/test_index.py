@@ -242,8 +242,8 @@ def test_newer_version_asks_for_an_upgrade() -> None:
 
 
 def test_unknown_flag_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match="flags 0xb"):
-        decode_index(resealed(write_segment([ROWS]).index, 10, b"\x0b"), "t-0/0.index")
+    with pytest.raises(UnsupportedVersionError, match="flags 0x13"):
+        decode_index(resealed(write_segment([ROWS]).index, 10, b"\x13"), "t-0/0.index")
 
 
 @pytest.mark.parametrize(("position", "new"), [(8, b"\x00"), (12, b"\x05")])

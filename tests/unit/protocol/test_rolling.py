@@ -70,11 +70,14 @@ def merged(merge: Merge) -> Segment:
     )
 
 
-def rolled(segments: Sequence[Segment], merges: Sequence[Merge]) -> list[Segment]:
-    """The list of segments after a roll."""
+def rolled(segments: Sequence[Segment], merges: Sequence[Merge], history: bool = False) -> list[Segment]:
+    """The list of segments after a roll, which makes closed ones history if told so."""
     replaced = {segment.base_offset for merge in merges for segment in merge.segments}
     kept = [segment for segment in segments if segment.base_offset not in replaced]
-    return sorted([*kept, *map(merged, merges)], key=lambda segment: segment.base_offset)
+    new = [merged(merge) for merge in merges]
+    if history:
+        new = [replace(segment, path=f"{segment.path}.parquet") if segment.closed else segment for segment in new]
+    return sorted([*kept, *new], key=lambda segment: segment.base_offset)
 
 
 # -- where a segment ends
@@ -214,7 +217,12 @@ def logs(draw: st.DrawFn) -> list[Segment]:
 
 
 rules = st.builds(
-    RollRules, st.integers(1, 900), st.integers(1, 400_000), st.sampled_from([0, 100_000]), st.just("place")
+    RollRules,
+    st.integers(1, 900),
+    st.integers(1, 400_000),
+    st.sampled_from([0, 100_000]),
+    st.just("place"),
+    st.booleans(),
 )
 
 
@@ -233,7 +241,10 @@ def test_groups_partition_the_list_and_each_is_full(segments: list[Segment], rul
 def test_a_roll_preserves_segments_and_a_second_one_closes_no_more(segments: list[Segment], rules: RollRules) -> None:
     before = [(group.base_offset, group.end_offset, group.complete) for group in groups(segments, rules)]
     kept = {segment.base_offset: segment.leader_epoch for segment in segments}
-    after = [replace(one, leader_epoch=kept[one.base_offset]) for one in rolled(segments, plan_roll(segments, rules))]
+    after = [
+        replace(one, leader_epoch=kept[one.base_offset])
+        for one in rolled(segments, plan_roll(segments, rules), rules.history)
+    ]
     assert [(group.base_offset, group.end_offset, group.complete) for group in groups(after, rules)] == before
     assert not any(merge.closed for merge in plan_roll(after, rules))
 

@@ -1,8 +1,8 @@
-"""``sparklog dump-log``: Kafka's kafka-dump-log. Prints ``.log`` and ``.index`` files, verifies them, compares them.
+"""``sparklog dump-log``: Kafka's kafka-dump-log. Prints segment and index files, verifies, compares.
 
 It needs no cluster: it works on files in any storage. The printed offsets begin at the number in the file's name, the
 offset that the writer expected; with --bootstrap-server they are those of the commit log, which is authoritative. Exit
-code 1 if any damage was found, or if no file was a .log or .index.
+code 1 if any damage was found, or if no file was a .log, .parquet or .index.
 
 Files are read batch by batch, and each batch is printed before the next is read: as Kafka's lines (``dump_lines``), or
 with --json as one object per line (``documents``).
@@ -42,7 +42,7 @@ def parser() -> CommandParser:
         "sparklog dump-log --files /data/log/orders-0/00000000000000000000-Xy….log --print-data-log",
         "--files FILE[,FILE…] [OPTIONS]",
     )
-    options.add_value("--files", "FILES", "comma-separated .log and .index files, as paths or URLs")
+    options.add_value("--files", "FILES", "comma-separated .log, .parquet and .index files, as paths or URLs")
     options.add_switch("--print-data-log", "print the records of a .log with keys and values")
     options.add_switch("--deep-iteration", "print the records without keys and values")
     options.add_switch("--skip-record-metadata", "print only keys and values (--json: no effect)")
@@ -78,12 +78,12 @@ def run(options: argparse.Namespace) -> int:
     for name in names:
         if not options.json:
             print(f"Dumping {printable(name)}")
-        if name.endswith(".log"):
+        if name.endswith((".log", ".parquet")):
             dumped_lines = dump.dump_log(name, show)
         elif name.endswith(".index"):
             dumped_lines = dump.dump_index(name, options.index_sanity_check, not options.verify_index_only)
         else:
-            complain(f"Ignoring unknown file {name}: its name does not end in .log or .index")
+            complain(f"Ignoring unknown file {name}: its name does not end in .log, .parquet or .index")
             continue
         dumped += 1
         for line in dumped_lines:

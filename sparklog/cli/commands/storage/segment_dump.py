@@ -26,6 +26,7 @@ from sparklog.cli.output.documents import (
 )
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import InvalidRecordError, SparklogError
+from sparklog.protocol.file_names import log_path_of, root_of
 
 _NUMBER = re.compile(r"([0-9]{1,20})(?:[^0-9]|$)")
 
@@ -61,8 +62,8 @@ class Dump(NamedTuple):
             yield DumpedLine(file=name, end=_end_of(segment, sound, []))
 
     def dump_index(self, name: str, alone: bool, with_entries: bool) -> Iterator[DumpedLine]:
-        """Dump an .index, and compare it with its .log unless it is to be checked ``alone``."""
-        with self._open(name.removesuffix(".index") + ".log") as segment:
+        """Dump an index, and compare it with its file unless it is to be checked ``alone``."""
+        with self._open(log_path_of(name)) as segment:
             if segment.index is None or alone:
                 fault = segment.index_fault or None
                 start = DumpedStart(base_offset=segment.base_offset, runs=None, index_fault=fault)
@@ -95,7 +96,7 @@ class Dump(NamedTuple):
 
         Best effort: the cluster may be unreadable, and the dumped file all that is left of it.
         """
-        root = segment.folder.rpartition("/")[0]
+        root = root_of(segment.folder)
         try:
             if root:
                 segment.read_append_times(open_cluster(root, dict(self.storage_options)))

@@ -19,11 +19,13 @@ from sparklog.cli.output.documents import DumpedBatch, DumpedMismatch
 from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError
 from sparklog.format import codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
+from sparklog.format.open_segment import open_segment
 from sparklog.format.scan import Scan, ScannedMessage, entry_at, read_header, scan
 from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
+from sparklog.protocol.file_names import index_path, topic_in
 from sparklog.protocol.partition_fold import last_sequence
-from sparklog.protocol.segments import NO_APPEND_TIME, Segment, index_path
+from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.store.open import open_store
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class SegmentFile:
 
     @cached_property
     def _reader(self) -> SegmentReader | None:
-        return None if self.index is None else SegmentReader(self._file.read_at, self.index, self.name)
+        return None if self.index is None else open_segment(self._file.read_at, self.index, self.name)
 
     @property
     def folder(self) -> str:
@@ -116,7 +118,7 @@ class SegmentFile:
         if key is None:
             return []
         topics = coordinator.state.topics
-        likely = key.partition("/")[0].rpartition("-")[0]  # the topic of a file's first run, usually its only one
+        likely = topic_in(key)  # that of a file's first run, usually its only one
         for topic in sorted(topics, key=lambda name: (name != likely, name)):
             segments = coordinator.segments(topic)
             for partition in range(len(topics[topic].partitions)):

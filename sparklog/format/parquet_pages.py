@@ -1,0 +1,394 @@
+"""The parts of Parquet's metadata that the reader of a history segment needs: page headers, and a footer of its own.
+
+Parquet's reader trusts a footer: what one states about rows, sizes and encodings it allocates, and some of it ends the
+process. So no header or footer that was read is given to it: another parser could read other numbers from the same
+bytes. ``read_pages`` walks over the pages of a column, whose numbers the caller bounds, and ``encode_file`` puts their
+bodies into a file of one row group whose page headers and footer are made here.
+
+    page header, compact Thrift        1 type, 2 size once decompressed, 3 size, 5 data page: 1 values, 2 encoding,
+                                       3 encoding of definition levels
+    footer (FileMetaData)              1 version, 2 list of schema elements, 3 rows, 4 list of row groups
+    row group                          1 list of columns, 2 bytes, 3 rows
+    column                             2 position, 3 metadata: 1 type, 2 encodings, 3 path, 4 codec, 5 values,
+                                       6 bytes once decompressed, 7 bytes, 9 position of the first page
+
+Rules: only pages that ``parquet_writer`` writes are accepted: data pages of version 1, of plain values, or of integers
+as differences; so a value of unlimited size takes as many bytes in its page as in memory. Faults are ValueErrors.
+Source: parquet.thrift of Apache Parquet, and the specification of Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparklog.format import codecs
+from sparklog.limits import MAX_ROW_GROUPS_PER_FILE
+
+MAGIC = b"PAR1"
+"""The first bytes of a file, and the last."""
+
+PLAIN, RLE, DELTA_BINARY_PACKED = 0, 3, 5
+
+_CODECS = {codecs.NONE: 0, codecs.SNAPPY: 1, codecs.GZIP: 2, codecs.ZSTD: 6, codecs.LZ4: 7}
+_INT64, _BYTE_ARRAY = 2, 6
+_DATA_PAGE = 0
+
+# Thrift's compact types
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_MAX_DEPTH = 8
+
+
+class Page(NamedTuple):
+    """One data page: its values (nulls and empty lists count), its bytes without header, and their size once
+    decompressed."""
+
+    values: int
+    encoding: int
+    body: pa.Buffer
+    decoded_length: int
+
+
+class Chunk(NamedTuple):
+    """The pages of one leaf column. ``path`` is that of the leaf in the schema."""
+
+    path: tuple[str, ...]
+    pages: Sequence[Page]
+
+
+class StoredColumn(NamedTuple):
+    """Where a leaf column of a row group lies: its root in the schema, codec number, position and length in bytes."""
+
+    root: str
+    codec: int
+    position: int
+    length: int
+
+
+class StoredGroup(NamedTuple):
+    """A row group as a footer states it."""
+
+    rows: int
+    columns: list[StoredColumn]
+
+
+class Footer(NamedTuple):
+    """The encoded list of schema elements, and the row groups."""
+
+    schema: bytes
+    groups: list[StoredGroup]
+
+
+def read_pages(data: pa.Buffer, encoding: int, most: int) -> list[Page]:
+    """Return the pages that tile ``data``. Raises ValueError for anything else than at most ``most`` data pages of this
+    encoding that have values."""
+    pages: list[Page] = []
+    view, position = memoryview(data).cast("B"), 0
+    while position < len(view):
+        compact = _Compact(view, position)
+        header = _read_page_header(compact)
+        position = compact.position + header.length
+        if position > len(view):
+            raise ValueError(f"a page that ends at {position} of a column of {len(view)} bytes")
+        if header.encoding != encoding:
+            raise ValueError(f"a page of encoding {header.encoding}, not {encoding}")
+        if len(pages) == most:
+            raise ValueError(f"more than {most} pages")
+        body = data.slice(compact.position, header.length)
+        pages.append(Page(header.values, encoding, body, header.decoded_length))
+    return pages
+
+
+def split_leaves(pages: Sequence[Page]) -> tuple[Sequence[Page], Sequence[Page]]:
+    """Return the pages of each of two leaf columns that have the same number of values and lie side by side.
+
+    Raises ValueError if no page begins in the middle.
+    """
+    values = sum(page.values for page in pages)
+    seen = number = 0
+    while 2 * seen < values:
+        seen += pages[number].values
+        number += 1
+    if 2 * seen != values:
+        raise ValueError(f"two columns of {values} values together")
+    return pages[:number], pages[number:]
+
+
+def read_footer(footer: pa.Buffer) -> Footer:
+    """Read the bytes from a file's footer to its end. Raises ValueError."""
+    tail = footer.slice(max(footer.size - 8, 0)).to_pybytes()
+    if tail[4:] != MAGIC or int.from_bytes(tail[:4], "little") + len(tail) != footer.size:
+        raise ValueError("it does not end as a Parquet file")
+    compact = _Compact(memoryview(footer).cast("B"), 0)
+    schema, groups = b"", []
+    for field, kind in compact.fields():
+        start = compact.position
+        if field == 4:
+            count = compact.items(kind)
+            if count > MAX_ROW_GROUPS_PER_FILE:
+                raise ValueError(f"a footer of {count} row groups")
+            groups = [_read_group(compact) for _ in range(count)]
+        else:
+            compact.skip(kind)
+        if field == 2:
+            schema = footer.slice(start, compact.position - start).to_pybytes()
+    return Footer(schema, groups)
+
+
+def codec_name(number: int) -> str:
+    """Return the codec of a number in a footer. Raises ValueError for one that history segments do not have."""
+    names = [name for name, code in _CODECS.items() if code == number]
+    if not names:
+        raise ValueError(f"its columns are compressed by Parquet's codec {number}")
+    return names[0]
+
+
+def encode_schema(schema: pa.Schema) -> bytes:
+    """Return the encoded schema elements of these columns, without the list's length and the root: as they are in the
+    footer of a file in which they are the last ones."""
+    elements = _schema_elements(schema)
+    compact = _Compact(memoryview(elements), 0)
+    compact.items(_LIST)
+    compact.skip(_STRUCT)
+    return elements[compact.position :]
+
+
+def _read_group(compact: _Compact) -> StoredGroup:
+    rows, columns = -1, []
+    for field, kind in compact.fields():
+        if field == 1:
+            columns = [_read_column(compact) for _ in range(compact.items(kind))]
+        elif field == 3:
+            rows = compact.integer(kind)
+        else:
+            compact.skip(kind)
+    return StoredGroup(rows, columns)
+
+
+def _read_column(compact: _Compact) -> StoredColumn:
+    root, numbers = "", {4: -1, 7: -1, 9: -1, 11: -1}
+    for field, kind in compact.fields():
+        if field != 3 or kind != _STRUCT:
+            compact.skip(kind)
+            continue
+        for inner, inner_kind in compact.fields():
+            if inner == 3:
+                names = [compact.text() for _ in range(compact.items(inner_kind))]
+                root = names[0] if names else ""
+            elif inner in numbers:
+                numbers[inner] = compact.integer(inner_kind)
+            else:
+                compact.skip(inner_kind)
+    codec, length, data, dictionary = numbers.values()
+    return StoredColumn(root, codec, data if dictionary < 0 else dictionary, length)
+
+
+def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk]) -> pa.Buffer:
+    """Return a Parquet file of one row group with these columns, which are those of ``schema``, in order."""
+    position, columns, parts = len(MAGIC), [], [pa.py_buffer(MAGIC)]
+    for chunk in chunks:
+        pages = [part for page in chunk.pages for part in (_encode_page_header(page), page.body)]
+        length = sum(part.size for part in pages)
+        columns.append(_encode_column(chunk, codec, position, length))
+        parts += pages
+        position += length
+    group = _struct((1, _LIST, _list(_STRUCT, columns)), (2, _I64, _zigzag(position)), (3, _I64, _zigzag(rows)))
+    footer = _struct(
+        (1, _I32, _zigzag(2)),
+        (2, _LIST, _schema_elements(schema)),
+        (3, _I64, _zigzag(rows)),
+        (4, _LIST, _list(_STRUCT, [group])),
+    )
+    parts.append(pa.py_buffer(footer + len(footer).to_bytes(4, "little") + MAGIC))
+    return pa.py_buffer(b"".join(memoryview(part) for part in parts))
+
+
+def _encode_page_header(page: Page) -> pa.Buffer:
+    values = _struct(
+        (1, _I32, _zigzag(page.values)),
+        (2, _I32, _zigzag(page.encoding)),
+        (3, _I32, _zigzag(RLE)),
+        (4, _I32, _zigzag(RLE)),
+    )
+    header = _struct(
+        (1, _I32, _zigzag(_DATA_PAGE)),
+        (2, _I32, _zigzag(page.decoded_length)),
+        (3, _I32, _zigzag(page.body.size)),
+        (5, _STRUCT, values),
+    )
+    return pa.py_buffer(header)
+
+
+def _encode_column(chunk: Chunk, codec: str, position: int, length: int) -> bytes:
+    path = [encode_varint(len(name.encode())) + name.encode() for name in chunk.path]
+    encoding = chunk.pages[0].encoding
+    kind = _INT64 if encoding == DELTA_BINARY_PACKED else _BYTE_ARRAY
+    metadata = _struct(
+        (1, _I32, _zigzag(kind)),
+        (2, _LIST, _list(_I32, [_zigzag(encoding), _zigzag(RLE)])),
+        (3, _LIST, _list(_BINARY, path)),
+        (4, _I32, _zigzag(_CODECS[codec])),
+        (5, _I64, _zigzag(sum(page.values for page in chunk.pages))),
+        (6, _I64, _zigzag(sum(page.decoded_length for page in chunk.pages))),
+        (7, _I64, _zigzag(length)),
+        (9, _I64, _zigzag(position)),
+    )
+    return _struct((2, _I64, _zigzag(position)), (3, _STRUCT, metadata))
+
+
+@lru_cache(maxsize=64)
+def _schema_elements(schema: pa.Schema) -> bytes:
+    """Return the encoded list of schema elements, as Arrow writes it into an empty file of this schema."""
+    file = io.BytesIO()
+    pq.ParquetWriter(file, schema, version="2.6", store_schema=False).close()
+    data = file.getvalue()
+    end = len(data) - len(MAGIC) - 4
+    return read_footer(pa.py_buffer(data[end - int.from_bytes(data[end : end + 4], "little") :])).schema
+
+
+class _PageHeader(NamedTuple):
+    values: int
+    encoding: int
+    length: int
+    decoded_length: int
+
+
+def _read_page_header(header: _Compact) -> _PageHeader:
+    kind = decoded_length = length = values = encoding = levels = -1
+    for field, compact_type in header.fields():
+        if field == 1:
+            kind = header.integer(compact_type)
+        elif field == 2:
+            decoded_length = header.integer(compact_type)
+        elif field == 3:
+            length = header.integer(compact_type)
+        elif field == 5 and compact_type == _STRUCT:
+            for inner, inner_type in header.fields():
+                if inner == 1:
+                    values = header.integer(inner_type)
+                elif inner == 2:
+                    encoding = header.integer(inner_type)
+                elif inner == 3:
+                    levels = header.integer(inner_type)
+                else:
+                    header.skip(inner_type)
+        else:
+            header.skip(compact_type)
+    if kind != _DATA_PAGE or levels != RLE or min(decoded_length, length, encoding) < 0 or values <= 0:
+        raise ValueError(f"a page of type {kind} with {values} values in {length} bytes, {decoded_length} decompressed")
+    return _PageHeader(values, encoding, length, decoded_length)
+
+
+class _Compact:
+    """Reads Thrift's compact protocol from a position on. Not thread-safe. Raises ValueError for impossible bytes."""
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        self.position = position
+        self._data = data
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Yield number and type of each field of a struct; the caller reads or skips its value before the next."""
+        number = 0
+        while True:
+            head = self._byte()
+            if head == 0:
+                return
+            if not head >> 4:
+                raise ValueError(f"a field of a far or repeated number at byte {self.position}")
+            number += head >> 4
+            yield number, head & 15
+
+    def integer(self, kind: int) -> int:
+        """Read an integer of 16 to 64 bits."""
+        if kind not in (_I16, _I32, _I64):
+            raise ValueError(f"a field of type {kind} instead of an integer at byte {self.position}")
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def items(self, kind: int) -> int:
+        """Read the beginning of a list and return how many items follow."""
+        if kind not in (_LIST, _SET):
+            raise ValueError(f"a field of type {kind} instead of a list at byte {self.position}")
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._varint()
+        if count > len(self._data) - self.position:
+            raise ValueError(f"a list of {count} items at byte {self.position} of {len(self._data)}")
+        return count
+
+    def text(self) -> str:
+        """Read a text of a list."""
+        length = self._varint()
+        self._advance(length)
+        return bytes(self._data[self.position - length : self.position]).decode()
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Skip a value."""
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"structures nested deeper than {_MAX_DEPTH} at byte {self.position}")
+        if kind in (_TRUE, _FALSE):
+            return
+        if kind in (_BYTE, _DOUBLE):
+            self._advance(1 if kind == _BYTE else 8)
+        elif kind in (_I16, _I32, _I64):
+            self._varint()
+        elif kind == _BINARY:
+            self._advance(self._varint())
+        elif kind in (_LIST, _SET):
+            item = self._data[self.position] & 15 if self.position < len(self._data) else 0
+            for _ in range(self.items(kind)):
+                self.skip(_BYTE if item in (_TRUE, _FALSE) else item, depth + 1)  # there a boolean takes a byte
+        elif kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        else:
+            raise ValueError(f"a field of type {kind} at byte {self.position}")
+
+    def _byte(self) -> int:
+        self._advance(1)
+        return self._data[self.position - 1]
+
+    def _advance(self, length: int) -> None:
+        if self.position + length > len(self._data):
+            raise ValueError(f"{length} bytes at {self.position} of {len(self._data)}")
+        self.position += length
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError(f"a number longer than 64 bits at byte {self.position}")
+
+
+def _struct(*fields: tuple[int, int, bytes]) -> bytes:
+    """Encode fields (number, type, encoded value), in rising order of numbers at most 15 apart."""
+    encoded, last = b"", 0
+    for number, kind, value in fields:
+        encoded += bytes([(number - last) << 4 | kind]) + value
+        last = number
+    return encoded + b"\0"
+
+
+def _list(kind: int, items: Sequence[bytes]) -> bytes:
+    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + encode_varint(len(items))
+    return head + b"".join(items)
+
+
+def _zigzag(value: int) -> bytes:
+    return encode_varint(value << 1)
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a number that is not negative, 7 bits to a byte."""
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*encoded, value])

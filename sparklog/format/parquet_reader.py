@@ -1,0 +1,155 @@
+"""Reads and verifies row groups of a history segment, as ``segment_reader`` does record batches of a ``.log``.
+
+Rules: as in ``segment_reader``: the bytes of the requested columns are verified by the checksums of the index before
+Parquet's reader sees them, their page headers are bounded by the index, and the file's footer is not used to read
+records (``parquet_pages`` says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format import schema
+from sparklog.format.columns import ColumnLayout, offsets_rise
+from sparklog.format.index import BatchEntry
+from sparklog.format.parquet_pages import (
+    MAGIC,
+    Chunk,
+    Footer,
+    Page,
+    encode_file,
+    encode_schema,
+    read_footer,
+    read_pages,
+    split_leaves,
+)
+from sparklog.format.parquet_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
+from sparklog.format.segment_reader import SegmentReader, select_regions
+
+_FAULTS = (LookupError, ValueError, OSError, OverflowError, MemoryError, pa.ArrowException)
+
+_PAGE_OVERHEAD = 4096
+"""bytes. More than levels, lengths and a block of differences take of a page, beyond those of its values in memory."""
+
+
+_PAGE_ROWS, _PAGE_BYTES = 10_000, 512 * 1024
+"""Half of the rows, and of the bytes, at which Arrow begins another page."""
+
+
+class ParquetSegmentReader(SegmentReader):
+    """Reads one ``.parquet``. As thread-safe as ``read_at``; it keeps nothing between reads.
+
+    ``path`` is for messages only.
+    """
+
+    def read_stored(self, batch: int) -> list[pa.Buffer]:
+        """Not possible: a row group is only valid at its position in its file."""
+        raise InvalidRequestError(f"{self._path}: row group {batch} of a Parquet file cannot be copied as stored")
+
+    def read_offsets(self, batch: int) -> pa.Array:
+        """Return the offsets of a row group as they are stored: absolute, rising.
+
+        Raises CorruptRecordError, CorruptIndexError.
+        """
+        entry = self._index.entry(batch)
+        return self._read(batch, entry, [schema.OFFSET])[schema.OFFSET]
+
+    def check_file(self) -> None:
+        """Check the parts outside row groups against the index: the file's length, magic and footer.
+
+        Raises CorruptRecordError.
+        """
+        summary = self._index.summary
+        header, footer = (self._verified(None, [region])[0] for region in (summary.header, summary.footer))
+        if header.to_pybytes() != MAGIC:
+            self._corrupt(None, "it does not start as a Parquet file")
+        if self._read_at(summary.log_length, 1).size:
+            self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
+        try:
+            self._check_footer(read_footer(footer))
+        except _FAULTS as error:
+            self._corrupt(None, f"its checksums are right, its content is not: {error}")
+
+    def _check_footer(self, footer: Footer) -> None:
+        """Check the parts of a footer on which other readers depend."""
+        if not footer.schema.endswith(encode_schema(parquet_schema())):
+            raise ValueError("its schema does not end with the columns of a record")
+        if [group.rows for group in footer.groups] != [entry.count for entry in self._index.entries]:
+            raise ValueError("its row groups have other numbers of rows than the index says")
+
+    def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
+        arrays = self._read(batch, entry, [column.name for column in wanted])
+        if schema.OFFSET in arrays:
+            arrays[schema.OFFSET] = _relative(arrays[schema.OFFSET], entry.first_offset)
+        return {column.name: arrays[column.name].cast(column.type) for column in wanted}
+
+    def _read(self, batch: int, entry: BatchEntry, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return columns with the types of the file."""
+        regions = [region for region in select_regions(entry, names) if region.name != "metadata"]
+        parts = self._verified(batch, regions)
+        sections = {region.name: part for region, part in zip(regions, parts, strict=True)}
+        try:
+            arrays = self._decode_pages(sections, entry)
+            if schema.OFFSET in arrays:
+                _check_offsets(arrays[schema.OFFSET], self._index.summary.has_offsets)
+        except _FAULTS as error:
+            self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
+        return arrays
+
+    def _decode_pages(self, sections: dict[str, pa.Buffer], entry: BatchEntry) -> dict[str, pa.Array]:
+        """Return the columns of these sections, with the types of the file."""
+        names = list(sections)
+        chunks = [chunk for name, data in sections.items() for chunk in _chunks(name, data, entry)]
+        expected = parquet_schema(names=names)
+        file = encode_file(expected, entry.count, self._index.codec, chunks)
+        table = pq.ParquetFile(pa.BufferReader(file), pre_buffer=False).read(use_threads=False)
+        if table.num_rows != entry.count or not table.schema.equals(expected):
+            raise ValueError(f"it has {table.num_rows} rows of {table.schema}, the index says {entry.count}")
+        arrays = {name: _one_array(table.column(name)) for name in names}
+        for array in arrays.values():
+            array.validate(full=True)
+        return arrays
+
+
+def _chunks(name: str, data: pa.Buffer, entry: BatchEntry) -> list[Chunk]:
+    """Return the leaf columns of a section. Raises ValueError if they would take more memory than the index allows."""
+    most_pages = 4 + entry.count // _PAGE_ROWS + entry.decoded_length // _PAGE_BYTES
+    pages = read_pages(data, ENCODINGS[name], most_pages)
+    decoded_length = sum(page.decoded_length for page in pages)
+    if decoded_length > 2 * entry.decoded_length + _PAGE_OVERHEAD * len(pages):
+        raise ValueError(f"its {name} states {decoded_length} bytes decompressed, the index {entry.decoded_length}")
+    if name != schema.HEADERS:
+        _check_values(name, pages, entry.count, entry.count)
+        return [Chunk((name,), pages)]
+    leaves = split_leaves(pages)
+    most = entry.count + entry.decoded_length // 8  # two lengths of 4 bytes are in memory for each header
+    _check_values(name, leaves[0], entry.count, most)
+    return [Chunk(path, leaf) for path, leaf in zip(HEADER_LEAVES, leaves, strict=True)]
+
+
+def _check_values(name: str, pages: Sequence[Page], least: int, most: int) -> None:
+    values = sum(page.values for page in pages)
+    if not least <= values <= most:
+        raise ValueError(f"its {name} has {values} values, from {least} to {most} are possible")
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _check_offsets(offsets: pa.Array, may_have_gaps: bool) -> None:
+    if not offsets_rise(offsets):
+        raise ValueError("its offsets do not rise")
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if last - first >= (2**31 if may_have_gaps else len(offsets)):
+        raise ValueError(f"its {len(offsets)} offsets are {first} to {last}")
+
+
+def _relative(offsets: pa.Array, first: int) -> pa.Array:
+    """Return absolute offsets relative to the run's base offset, from which the first is ``first`` away."""
+    return pc.subtract(offsets, pa.scalar(offsets[0].as_py() - first, pa.int64()))
