@@ -34,7 +34,7 @@ from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.segments import log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
-from sparklog.store.conditional_writes import PROBED
+from sparklog.store.conditional_write_probe import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
 _DATA = re.compile(r"(.+)-(\d+)/\d{20}-[A-Za-z0-9_-]{1,90}\.(log|index)")
