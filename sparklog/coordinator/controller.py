@@ -25,10 +25,10 @@ from typing import NamedTuple
 import msgspec
 
 from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
-from sparklog.coordinator.root_migration import ROOT_BROKER, close_root
 from sparklog.coordinator.unclean_election import find_unclean_leader, waiting_for_unclean_election
 from sparklog.errors import ControllerMovedError, InvalidCallError, SparklogError, StoragePermissionError
 from sparklog.log.broker_files import LatestCheck, read_identity

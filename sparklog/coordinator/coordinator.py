@@ -40,7 +40,7 @@ from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
-from sparklog.store.conditional_writes import require_conditional_writes
+from sparklog.store.conditional_write_probe import require_conditional_writes
 from sparklog.store.open import open_store
 
 Result = TypeVar("Result", covariant=True)

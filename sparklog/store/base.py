@@ -257,7 +257,7 @@ class Store(Protocol):
     @property
     def endpoint_to_probe(self) -> str:
         """Address of a server that might ignore the condition of ``put_if_absent`` and therefore has to be probed once
-        (see ``conditional_writes``); empty where that is impossible. May read the client's settings, but sends no
+        (see ``conditional_write_probe``); empty where that is impossible. May read the client's settings, but sends no
         request."""
         return ""
 

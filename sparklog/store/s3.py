@@ -9,7 +9,7 @@ Rules:
 * The client retries internally, so a response may be that to the second of two requests. Only calls that the client
   refuses to send are certain: those without credentials.
 * A server that ignores the condition looks like one that does not, until two writers race. So it is probed
-  (``conditional_writes``).
+  (``conditional_write_probe``).
 * A response counts only if it is S3's. A success has every field that S3 always sends; otherwise it came from a proxy
   or a captive portal. "Does not exist" is the code NoSuchKey. A HEAD has no body for it, so a 404 is followed by a GET.
 * Every call passes bucket and key instead of a path, which s3fs would parse for versions and folders.

@@ -31,7 +31,8 @@ from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
-from sparklog.maintenance.mirror import mirror, promote, read_mirror_file
+from sparklog.maintenance.mirror import mirror, read_mirror_file
+from sparklog.maintenance.promotion import promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact

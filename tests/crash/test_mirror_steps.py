@@ -11,7 +11,8 @@ import pytest
 
 from sparklog.coordinator import open_cluster
 from sparklog.errors import ClusterMovedError, SparklogError
-from sparklog.maintenance.mirror import mirror, promote, read_mirror_file
+from sparklog.maintenance.mirror import mirror, read_mirror_file
+from sparklog.maintenance.promotion import promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.store.base import Store

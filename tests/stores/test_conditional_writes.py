@@ -14,8 +14,8 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import ClusterNotFoundError, ObjectNotFoundError, StorageError, UnsupportedStoreError
 from sparklog.ids import SeededIds
 from sparklog.maintenance.fsck.check import check_cluster
-from sparklog.store import conditional_writes
-from sparklog.store.conditional_writes import PROBED, probe_conditional_writes, require_conditional_writes
+from sparklog.store import conditional_write_probe
+from sparklog.store.conditional_write_probe import PROBED, probe_conditional_writes, require_conditional_writes
 from sparklog.store.process_local import start_over
 from sparklog.store.s3 import S3Store
 from tests.stores import s3_answers
@@ -123,7 +123,7 @@ def test_reader_writes_nothing() -> None:
 def test_outage_is_a_storage_error_that_has_certainly_written_nothing(stub: StubS3) -> None:
     store = open_store(stub, "outage")
     ids = SeededIds(5)
-    for _ in range(conditional_writes.TRIALS):
+    for _ in range(conditional_write_probe.TRIALS):
         stub.script("put", f"outage/{PROBED}trial-{ids.write_id()}", [Step(NO, Answer("xml", 403, "ExpiredToken"))])
     with pytest.raises(StorageError, match="ExpiredToken") as caught:
         require_conditional_writes(store, SeededIds(5))

@@ -17,7 +17,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.ids import RandomIds
-from sparklog.store.conditional_writes import probe_conditional_writes, require_conditional_writes
+from sparklog.store.conditional_write_probe import probe_conditional_writes, require_conditional_writes
 from sparklog.store.s3 import S3Store
 from tests.stores.proxy import proxy_to
 

@@ -25,8 +25,9 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.elections import UncleanElection, elect_preferred, elect_unclean
-from sparklog.protocol.decide.reassignment import clear_throttle, propose_assignment, set_throttle
+from sparklog.protocol.decide.reassignment import clear_throttle, set_throttle
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
+from sparklog.protocol.plan.reassignment import propose_assignment
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 

@@ -32,7 +32,7 @@ from sparklog.maintenance.live_files import LiveFiles, live_partitions
 from sparklog.protocol.file_names import NO_VERSION, begun_at, is_data_file, log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
-from sparklog.store.conditional_writes import PROBED
+from sparklog.store.conditional_write_probe import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
 _KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY)

@@ -6,7 +6,7 @@ a file that is about to be deleted. A reader that was about to read such a copy 
 Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it. A broker that was
 cordoned before stays cordoned; if the job is killed, the broker stays cordoned until the next run, or
 ``brokers uncordon``.
-Not for: files without live segments (``orphans``, ``sweep``).
+Not for: files without live segments (``sweep``, ``vacuum``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ listing is done.
 Rules: a file is deleted at a broker only if it has no live segment there: a file may hold runs of several partitions,
 and a listing may name files of changes that were not made. If a file cannot be deleted now, because its broker is
 offline or does not answer, its listing is kept and the next sweep retries it. Every step may be repeated.
-Not for: files that no listing names (``orphans``).
+Not for: files that no listing names (``vacuum``).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from sparklog.errors import (
 from sparklog.protocol.commits import ChangeBroker, ElectController, RegisterBroker, UnregisterBroker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import begun_at
+from sparklog.protocol.plan.reassignment import replicas_on
 from sparklog.protocol.state import BrokerState, State
-from sparklog.types import TopicPartition
 
 MAX_BROKER_ID = 2**31 - 1
 
@@ -94,16 +94,6 @@ def unregister_broker(state: State, broker: int) -> Decision[None]:
             broker=broker,
         )
     return Decision([UnregisterBroker(broker=broker)], None)
-
-
-def replicas_on(state: State, broker: int) -> list[TopicPartition]:
-    """Return the partitions with a replica at a broker, including replicas that are being added."""
-    return [
-        TopicPartition(topic.name, number)
-        for topic in state.topics_in_order()
-        for number, partition in enumerate(topic.partitions)
-        if broker in partition.replicas
-    ]
 
 
 def cordon(state: State, broker: int, cordoned: bool) -> Decision[bool]:

@@ -3,7 +3,7 @@
 The first replica of partition p is at broker ``start + p``, the others follow at a distance that grows by one after
 each round over the brokers; so leaders are spread evenly, and the followers of one broker's partitions over all others.
 Kafka chooses start and shift at random; here they are derived from the topic's id, so that a decision stays pure.
-(``AdminUtils.assignReplicasToBrokersRackUnaware``.) Not for: moving existing replicas (``decide.replicas``).
+(``AdminUtils.assignReplicasToBrokersRackUnaware``.) Not for: moving existing replicas (``reassignment``).
 
 Worked example: 5 brokers, replication factor 3, start 0, shift 0::
 

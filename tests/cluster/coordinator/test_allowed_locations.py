@@ -19,7 +19,8 @@ from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.ids import RandomIds
 from sparklog.log.broker_files import LOCATIONS_KEY, allow_location, read_allowed
 from sparklog.maintenance.fsck.check import check_cluster
-from sparklog.maintenance.mirror import mirror, promote
+from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import Action, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.spark.broker_stores import broker_stores, readable_stores

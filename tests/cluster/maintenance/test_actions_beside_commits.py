@@ -11,7 +11,8 @@ from sparklog.log.layout import ACTIONS
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.mirror import mirror, promote
+from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
 from tests.cluster.maintenance.logs import Written, append, records

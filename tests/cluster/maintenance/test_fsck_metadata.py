@@ -16,7 +16,8 @@ from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import ERROR, WARNING
 from sparklog.maintenance.fsck.metadata_checks import check_metadata
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.mirror import mirror, promote
+from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.store.local import LocalStore
 from tests.cluster.maintenance.damaged_clusters import DamagedCluster, kinds, only

@@ -23,7 +23,8 @@ from sparklog.errors import (
     InvalidRequestError,
 )
 from sparklog.log.layout import COMMITS, Boundary, write_boundary
-from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, promote, read_mirror_file
+from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, read_mirror_file
+from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store

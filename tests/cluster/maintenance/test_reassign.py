@@ -11,9 +11,9 @@ from sparklog.coordinator.brokers import remove_broker
 from sparklog.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide.reassignment import plan_drain
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.plan.reassignment import plan_drain
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.reassignment import reassign
 from tests.cluster.maintenance.replicas import TOPIC, Replicas

@@ -119,7 +119,7 @@ def _mirror(options: argparse.Namespace) -> None:
 
 def _promote(options: argparse.Namespace) -> None:
     root, storage_options = bootstrap_server(options)
-    from sparklog.maintenance.mirror import promote
+    from sparklog.maintenance.promotion import promote
 
     result = promote(options.to, root, storage_options, options.force)
     say(f"The cluster's root is now {options.to}, version {result.version}. Broker 0 is {result.old_root}.")

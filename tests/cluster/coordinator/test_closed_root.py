@@ -10,7 +10,7 @@ import pytest
 from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster
-from sparklog.coordinator.root_migration import close_root
+from sparklog.coordinator.closed_root import close_root
 from sparklog.errors import CommitConflictError
 from sparklog.ids import SeededIds
 from sparklog.log.layout import COMMITS

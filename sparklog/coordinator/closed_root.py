@@ -25,7 +25,7 @@ from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster
 from sparklog.protocol.state import State
 from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
-from sparklog.store.conditional_writes import require_conditional_writes
+from sparklog.store.conditional_write_probe import require_conditional_writes
 from sparklog.store.location import IDENTITY_KEY
 
 ROOT_BROKER = 0
