@@ -54,4 +54,4 @@ def decoded_length(batch: pa.RecordBatch) -> int:
     headers = batch.column(schema.HEADERS).flatten()
     texts = (batch.column(schema.KEY), batch.column(schema.VALUE), headers.field("key"), headers.field("value"))
     content = sum(pc.sum(pc.binary_length(text)).as_py() or 0 for text in texts)
-    return int(content) + 24 * batch.num_rows + 8 * len(headers)
+    return int(content + 24 * batch.num_rows + 8 * len(headers))

@@ -20,7 +20,7 @@ from sparklog.format import parquet_writer
 from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
