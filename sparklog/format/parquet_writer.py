@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from sparklog.errors import InvalidRequestError, RecordListTooLargeError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
+from sparklog.format.delta_stats import encode_stats
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
 from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet_schema import ENCODINGS, OFFSET_TYPE, decoded_length, parquet_schema
@@ -45,6 +46,7 @@ class _Written(NamedTuple):
     null_keys: int
     null_values: int
     first_offset: int
+    last_offset: int
 
 
 class _Piece(NamedTuple):
@@ -137,7 +139,8 @@ class ParquetSegmentWriter:
             )
         if len(self._written) >= MAX_ROW_GROUPS_PER_FILE:
             raise RecordListTooLargeError(f"a file holds at most {MAX_ROW_GROUPS_PER_FILE} row groups: start another")
-        columns = [*values, *map(batch.column, schema.COLUMNS), self._offsets(batch)]
+        offsets = self._offsets(batch)
+        columns = [*values, *map(batch.column, schema.COLUMNS), offsets]
         table = pa.Table.from_arrays(columns, schema=self._schema)
         with self._writing():
             self._parquet.write_table(table, row_group_size=batch.num_rows)
@@ -152,9 +155,25 @@ class ParquetSegmentWriter:
                 batch.column(schema.KEY).null_count,
                 batch.column(schema.VALUE).null_count,
                 batch.column(schema.OFFSET)[0].as_py() if self._has_offsets else 0,
+                offsets[-1].as_py(),
             )
         )
         self.rows += batch.num_rows
+
+    @property
+    def stats(self) -> str:
+        """The statistics of the records written so far, of which there is at least one (``delta_stats``)."""
+        written = self._written
+        nulls = {
+            schema.KEY: sum(group.null_keys for group in written),
+            schema.VALUE: sum(group.null_values for group in written),
+        }
+        return encode_stats(
+            self.rows,
+            (self._base_offset + written[0].first_offset, written[-1].last_offset),
+            (min(group.earliest_us for group in written), max(group.latest_us for group in written)),
+            nulls,
+        )
 
     def finish(self) -> bytes:
         """Write the footer to the sink, which stays open, and return the bytes of the ``.index``.

@@ -28,6 +28,7 @@ _TYPES = {
     "broker": pa.int32(),
     "leader_epoch": pa.int32(),
     "closed": pa.bool_(),
+    "stats": pa.string(),
 }
 SCHEMA = pa.schema([pa.field(name, _TYPES.get(name, pa.int64()), False) for name in _FIELDS])
 """The columns of a part of a checkpoint: those of ``Segment``, sorted by partition and base offset."""

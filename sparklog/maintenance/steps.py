@@ -5,6 +5,7 @@
     roll          merges small files into segments
     retention     removes segments that are too old or exceed the size limit
     compaction    keeps the latest record of each key
+    publication   makes the Delta tables of topics with history.format=delta show the newest version of the log
     deletion      deletes retired files after their delay
     cleanup       removes old commits and checkpoints, dead group members, and offsets of groups without members
     expiry        removes transactional ids, producers and applications that have been inactive for too long
@@ -42,6 +43,7 @@ from sparklog.maintenance.runner import Check, TaskRunner
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.groups import expire_offsets
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class MaintenanceContext:
         self.mirror = mirror
         self.controller = Controller(coordinator)
         self.dead_members = DeadMembers(coordinator)
+        self.tables = Tables(coordinator)
         self._pattern = pattern
 
     def close(self) -> None:
@@ -173,6 +176,15 @@ def _run_retention(context: MaintenanceContext, report: Report) -> None:
     report.notes += done.left_out
 
 
+def _run_publication(context: MaintenanceContext, report: Report) -> None:
+    def work(names: list[str]) -> None:
+        done = context.tables.publish_all(names)
+        report.count(tables_published=done.tables, files_added=done.added, files_removed=done.removed)
+        report.notes += done.waiting
+
+    _run_by_topic(context, report, work)
+
+
 def _run_deletion(context: MaintenanceContext, report: Report) -> None:
     done = sweep(context.coordinator, context.check)
     report.count(files_deleted=done.files, bytes_freed=done.size_bytes)
@@ -241,6 +253,7 @@ STEPS: dict[str, StepDefinition] = {
     "roll": StepDefinition(partial(_run_rewrites, "roll"), RETENTION_INTERVAL),
     "retention": StepDefinition(_run_retention, RETENTION_INTERVAL),
     "compaction": StepDefinition(partial(_run_rewrites, "compaction"), "log.cleaner.backoff.ms"),
+    "publication": StepDefinition(_run_publication, RETENTION_INTERVAL),
     "deletion": StepDefinition(_run_deletion, "log.segment.delete.delay.ms"),
     "cleanup": StepDefinition(_run_cleanup, "offsets.retention.check.interval.ms"),
     "expiry": StepDefinition(_run_expiry, "offsets.retention.check.interval.ms"),

@@ -193,7 +193,8 @@ class LiveSegment(_Struct, frozen=True, kw_only=True):
     If ``run.records`` is less than the range, compaction left gaps, and the file contains each record's offset.
     ``append_time``: the timestamps in the file are those of the commits that appended the records. A ``closed`` one is
     a complete segment in Kafka's sense; one that is not is part of the active segment. ``delete_horizon_ms`` is the
-    time after which its tombstones may be removed, -1 if it has none or it is not known yet.
+    time after which its tombstones may be removed, -1 if it has none or it is not known yet. For a history
+    segment, ``stats`` are its statistics as a Delta table states them of a file, and ``file_bytes`` is the file's size.
     """
 
     base_offset: LogOffset
@@ -202,6 +203,8 @@ class LiveSegment(_Struct, frozen=True, kw_only=True):
     append_time: bool = False
     closed: bool = True
     delete_horizon_ms: Long = -1
+    stats: Text = ""
+    file_bytes: Bytes = 0
     run: Run
 
 

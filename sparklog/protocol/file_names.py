@@ -46,7 +46,12 @@ def segment_folder(topic: str, partition: int, history: bool = False) -> str:
     folder whose name begins with ``_``, which Delta's ``VACUUM`` does not list; and in one that is named as Delta names
     the folder of a partition, since some readers take the partition's number from the path.
     """
-    return f"{TABLES}{topic}/_segments/partition={partition}" if history else f"{topic}-{partition}"
+    return f"{table_folder(topic)}/_segments/partition={partition}" if history else f"{topic}-{partition}"
+
+
+def table_folder(topic: str) -> str:
+    """Return the folder of a topic's Delta table."""
+    return f"{TABLES}{topic}"
 
 
 def topic_in(key: str) -> str:

@@ -23,7 +23,8 @@ class Segment(msgspec.Struct, frozen=True):
     ``records`` is smaller than the offset range only after compaction; then the file contains each record's offset.
     ``append_time_ms`` is the timestamp of every record of an append to a LogAppendTime topic, else one of the negative
     numbers above. ``version`` is the commit that added the segment. Sizes are bytes, timestamps microseconds.
-    ``closed``: it is not merged any more; ``delete_horizon_ms``: see ``commits.LiveSegment``.
+    ``closed``: it is not merged any more; ``delete_horizon_ms``, ``stats``, ``file_bytes``: see
+    ``commits.LiveSegment``.
     """
 
     partition: int
@@ -43,6 +44,8 @@ class Segment(msgspec.Struct, frozen=True):
     version: int
     closed: bool = False
     delete_horizon_ms: int = -1
+    stats: str = ""
+    file_bytes: int = 0
 
     @property
     def has_gaps(self) -> bool:
@@ -58,9 +61,32 @@ class Segment(msgspec.Struct, frozen=True):
         """Whether its file is Parquet."""
         return is_history(self.path)
 
+    def begins_before(self, offset: int) -> bool:
+        """Whether the file of this history segment has a record below ``offset``."""
+        offsets = offsets_in(self.stats)
+        return (self.base_offset if offsets is None else offsets[0]) < offset
+
     def row_of(self, offset: int) -> int:
         """Return the row of the file that holds this offset; only for a segment without gaps."""
         return self.first_row + (offset - self.base_offset)
+
+
+class _Bound(msgspec.Struct):
+    offset: int
+
+
+class _Stats(msgspec.Struct, rename="camel"):
+    min_values: _Bound
+    max_values: _Bound
+
+
+def offsets_in(stats: str | None) -> tuple[int, int] | None:
+    """Return the first and the last offset of a file from its statistics; None if they do not state them."""
+    try:
+        bounds = msgspec.json.decode(stats or "", type=_Stats)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return bounds.min_values.offset, bounds.max_values.offset
 
 
 def segment_of(append: Append, commit: Commit) -> Segment:
@@ -137,4 +163,6 @@ def replacement_of(partition: int, added: LiveSegment, version: int) -> Segment:
         version=version,
         closed=added.closed,
         delete_horizon_ms=added.delete_horizon_ms,
+        stats=added.stats,
+        file_bytes=added.file_bytes,
     )

@@ -114,13 +114,15 @@ class World:
         self.store = WatchedStore(self.name, self.simulation)
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=SETTINGS)
         cluster.submit(partial(alter_configs, topic="", changes=CLUSTER_CONFIGS))
-        self.stamped = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
+        self.configs = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
+        if seed % 4 > 1:
+            self.configs["history.format"] = "delta"
         for topic in TOPICS:
             self.create_topic(cluster, topic)
         self.truth = Truth(self.store)
 
     def create_topic(self, cluster: Coordinator, topic: str) -> None:
-        cluster.create_topic(topic, PARTITIONS, configs={**COMMON, **TOPICS[topic], **self.stamped})
+        cluster.create_topic(topic, PARTITIONS, configs={**COMMON, **TOPICS[topic], **self.configs})
 
     def open(self, rates: Mapping[str, float] | None = None) -> Coordinator:
         """Start a new process: its own view of the storage, with its own faults and stops."""

@@ -8,7 +8,8 @@ a lease has seen the log without those files, the sweep deletes what the listing
 listing is done.
 
 Rules: a file is deleted at a broker only if it has no live segment there: a file may hold runs of several partitions,
-and a listing may name files of changes that were not made. If a file cannot be deleted now, because its broker is
+and a listing may name files of changes that were not made. A history segment is deleted only when the topic's Delta
+table shows the log without it. If a file cannot be deleted now, because its broker is
 offline or does not answer, its listing is kept and the next sweep retries it. Every step may be repeated.
 Not for: files that no listing names (``vacuum``).
 """
@@ -23,6 +24,7 @@ from itertools import islice
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
+    CommitConflictError,
     CorruptMetadataError,
     ObjectNotFoundError,
     SparklogError,
@@ -31,6 +33,7 @@ from sparklog.errors import (
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
+from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import index_path
@@ -91,6 +94,7 @@ def _sweep_listings(
     ``FAILURES_IN_A_ROW`` failures the storage is considered unavailable, and the error is raised.
     """
     failures = 0
+    tables = Tables(coordinator)
     for key in keys:
         check()
         try:
@@ -99,6 +103,10 @@ def _sweep_listings(
                 continue
             state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
             live = _find_live(coordinator, state, files)
+            listed = _find_listed(tables, state, key, files)
+            if listed:
+                result.problems.append(listed)
+                continue
         except StorageError as error:
             failures += 1
             if failures == FAILURES_IN_A_ROW:
@@ -110,6 +118,18 @@ def _sweep_listings(
         result.problems += problems
         if not problems:
             yield key
+
+
+def _find_listed(tables: Tables, state: State, key: str, files: Iterable[RemovedFile]) -> str:
+    """Return why files of a listing are kept: the table of their topic does not show the log without them yet."""
+    version = state.removed_files[key].version if key in state.removed_files else state.version
+    for topic in tables_of(file.path for file in files):
+        try:
+            if not tables.shows(topic, version):
+                return f"the table of topic {topic} still lists files to delete: run `sparklog maintain --once`"
+        except (CorruptMetadataError, CommitConflictError) as error:
+            return error.message
+    return ""
 
 
 def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:

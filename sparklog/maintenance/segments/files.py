@@ -230,6 +230,15 @@ class Layout(NamedTuple):
         return schema.columns_present(self.has_key, self.has_headers, self.has_offsets)
 
 
+class Written(NamedTuple):
+    """What a file holds: its run, the number of null values, and of a history segment its statistics and size."""
+
+    run: Run
+    tombstones: int
+    stats: str = ""
+    file_bytes: int = 0
+
+
 class SegmentOutput:
     """Writes one ``.log`` or ``.parquet``, and its index, at every broker of ``ReplicaStores.write``. Not thread-safe.
 
@@ -297,8 +306,8 @@ class SegmentOutput:
         assert isinstance(self._writer, SegmentWriter)
         self._writer.copy(parts, entry)
 
-    def finish(self) -> tuple[Run, int]:
-        """Make both files durable at all brokers; return the run for the commit, and its number of null values.
+    def finish(self) -> Written:
+        """Make both files durable at all brokers; return what the commit says about them.
 
         Raises StorageError; then nothing is visible.
         """
@@ -310,7 +319,12 @@ class SegmentOutput:
             for broker in self._replicas.write:  # some may have it already
                 delete_copy(broker, self.key, self._replicas.stores.__getitem__)
             raise
-        return self._output.run(self._writer.entries), sum(entry.null_values for entry in self._writer.entries)
+        entries = self._writer.entries
+        tombstones = sum(entry.null_values for entry in entries)
+        run = self._output.run(entries)
+        if isinstance(self._writer, SegmentWriter):
+            return Written(run, tombstones)
+        return Written(run, tombstones, self._writer.stats, self._writer.bytes_written)
 
     def abort(self) -> None:
         """Discard the files. Best effort: what remains is not part of the log."""

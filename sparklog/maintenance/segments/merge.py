@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.errors import DataLossError
 from sparklog.format import codecs, schema
@@ -30,6 +31,7 @@ from sparklog.maintenance.segments.files import (
     ReplicaStores,
     SegmentOutput,
     Source,
+    count_from,
     fetch_ahead,
 )
 from sparklog.protocol.commits import LiveSegment
@@ -74,9 +76,10 @@ class SegmentTask:
 
 @dataclass(frozen=True)
 class MergeTask(SegmentTask):
-    """Segments to merge into one file."""
+    """Segments to merge into one file, without the records below ``start_offset``."""
 
     closed: bool
+    start_offset: int = 0
 
 
 class RangeReplacement(NamedTuple):
@@ -115,11 +118,40 @@ class Kept(NamedTuple):
 def merge_segments(task: MergeTask) -> TaskResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
     horizon_ms = max(segment.delete_horizon_ms for segment in task.segments)
+    start, end = task.segments[0].base_offset, task.segments[-1].end_offset
+    sources = task.sources()
     try:
-        live = write_file(task.sources(), task.replicas, task.target, task.closed, delete_horizon_ms=horizon_ms)
+        kept = _keep_from(sources, task.start_offset) if task.start_offset > start else None
+        if kept is not None and not any(kept.records(source) for source in sources):
+            return TaskResult(task.number, [RangeReplacement(start, end, [])])
+        live = write_file(sources, task.replicas, task.target, task.closed, kept, horizon_ms)
     except DataLossError as error:
         return TaskResult(task.number, [], error.path)
-    return TaskResult(task.number, [RangeReplacement(live.base_offset, live.end_offset, [live])])
+    return TaskResult(task.number, [RangeReplacement(start, end, [live])])
+
+
+def _keep_from(sources: Sequence[Source], start_offset: int) -> Kept:
+    """Keep the records from this offset on."""
+    bits: list[pa.BooleanArray] = []
+    first: dict[int, int] = {}
+    records = 0
+    for source in sources:
+        first[source.segment.base_offset] = records
+        records += source.segment.records
+        for number, entry in source.entries():
+            bits.append(_is_from(source, number, entry, start_offset))
+        source.close()
+    return Kept(pa.concat_arrays(bits).buffers()[1], first)
+
+
+def _is_from(source: Source, number: int, entry: BatchEntry, start_offset: int) -> pa.BooleanArray:
+    """Return for each record of a batch whether its offset is ``start_offset`` or larger."""
+    base_offset = source.segment.base_offset
+    if source.segment.has_gaps:
+        offsets = source.offsets(entry, source.read(number, [schema.OFFSET]), base_offset)
+    else:
+        offsets = count_from(source.row(entry), entry.count)
+    return pc.greater_equal(offsets.cast(pa.int64()), pa.scalar(start_offset - base_offset, pa.int64()))
 
 
 def write_file(
@@ -149,16 +181,18 @@ def write_file(
     except BaseException:
         output.abort()
         raise
-    run, tombstones = output.finish()
-    assert run.records == records, f"{run.records} records were written of {records}"
+    written = output.finish()
+    assert written.run.records == records, f"{written.run.records} records were written of {records}"
     return LiveSegment(
         base_offset=first.base_offset,
         end_offset=last.end_offset,
         leader_epoch=first.leader_epoch,
         append_time=first.append_time_ms != NO_APPEND_TIME,
         closed=closed,
-        delete_horizon_ms=delete_horizon_ms if tombstones else NO_HORIZON,
-        run=run,
+        delete_horizon_ms=delete_horizon_ms if written.tombstones else NO_HORIZON,
+        stats=written.stats,
+        file_bytes=written.file_bytes,
+        run=written.run,
     )
 
 

@@ -44,5 +44,5 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
             for merge in merges:
                 replicas = replicas_of(coordinator, partition)
                 target = target_of(coordinator, state, name, number)
-                yield MergeTask(task_number, tuple(merge.segments), replicas, target, merge.closed)
+                yield MergeTask(task_number, tuple(merge.segments), replicas, target, merge.closed, merge.start_offset)
                 task_number += 1

@@ -77,10 +77,12 @@ class Group(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """Adjacent files that become one. ``closed``: the result is a complete segment."""
+    """Adjacent files that become one. ``closed``: the result is a complete segment. Records below ``start_offset`` are
+    left out."""
 
     segments: Sequence[Segment]
     closed: bool
+    start_offset: int = 0
 
 
 def rules_of(config: TopicConfig, topic_id: str, partition: int) -> RollRules:
@@ -157,14 +159,20 @@ def plan_roll(segments: Iterable[Segment], rules: RollRules, log_start_offset: i
     """Return the merges of a partition that are due: complete groups, and parts of the active segment worth merging.
 
     Files below the log start offset will soon be deleted and are ignored, as are groups of one file, except a complete
-    one that is to become a history segment.
+    one that is to become a history segment, and a history segment with records below the log start offset: readers of
+    the topic's Delta table do not know that offset.
     """
     merges: list[Merge] = []
     for group in groups(segments, rules):
-        becomes_history = rules.history and group.complete and not group.segments[0].is_history
-        if group.end_offset <= log_start_offset or (len(group.segments) < 2 and not becomes_history):
+        first = group.segments[0]
+        becomes_history = rules.history and group.complete and not first.is_history
+        if group.end_offset <= log_start_offset:
             continue
-        if group.complete:
+        if first.is_history and first.base_offset < log_start_offset and first.begins_before(log_start_offset):
+            merges.append(Merge(group.segments, closed=True, start_offset=log_start_offset))
+        elif len(group.segments) < 2 and not becomes_history:
+            continue
+        elif group.complete:
             merges += _plan_closing(group.segments)
         else:
             merges += [Merge(run, closed=False) for run in _find_runs(group.segments)]

@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from sparklog.maintenance.loop import Report
 
 OUTPUT_IS_OPTIONAL = True
-STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
+STEPS = (
+    "elections",
+    "replication",
+    "roll",
+    "retention",
+    "compaction",
+    "publication",
+    "deletion",
+    "cleanup",
+    "expiry",
+    "mirror",
+)
 """The names of ``maintenance.steps.STEPS``, which would be too slow to import for ``--help``."""
 
 

@@ -1,0 +1,229 @@
+"""Which actions make a topic's table show a version of the log.
+
+    publication = plan_publication(snapshot, table)
+    for part in split(publication, max_bytes):
+        encode_commit(commit_lines(part.publication, table, write_id, part.is_last))
+
+A publication compares what the table lists with the history segments of one version of the log, so it is right whatever
+happened to the table in between: a publication that was killed or ran twice, a topic that was created again, or
+somebody who ran ``OPTIMIZE`` or ``RESTORE``. A file that stays in the table is not named again.
+
+Rules: pure. Paths that the table lists and the log does not are removed, wherever they are; the files themselves are
+not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot
+from sparklog.delta.actions import Transaction as Txn
+from sparklog.delta.table_schema import PARTITION, schema_string
+from sparklog.protocol.file_names import table_folder
+from sparklog.protocol.segments import Segment, offsets_in
+
+ENGINE = "sparklog"
+"""What names itself in the history of a table."""
+
+TABLE_PROPERTIES = {"delta.appendOnly": "true", "delta.deletedFileRetentionDuration": "interval 3650 days"}
+"""Keep others from changing the table by mistake: Delta refuses ``DELETE``, ``UPDATE`` and ``MERGE``, and a ``VACUUM``
+deletes no files unless its check of the retention is switched off."""
+
+
+class TopicTable(NamedTuple):
+    """What a topic's table is to show: a version of the log, its time in ms, and the files by path in the table.
+
+    ``topic_id`` is empty for a topic that was deleted.
+    """
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    version: int
+    timestamp_ms: int
+    files: dict[str, Segment]
+
+
+class Publication(NamedTuple):
+    """The actions that bring a table to a version of the log; ``adds`` and ``removes`` are among them."""
+
+    metadata: Metadata | None
+    needs_protocol: bool
+    removes: Sequence[Remove]
+    adds: Sequence[Add]
+
+    @property
+    def changes(self) -> bool:
+        """Whether the table differs from the log."""
+        return bool(self.metadata or self.needs_protocol or self.removes or self.adds)
+
+
+def application_id(cluster_id: str, topic: str) -> str:
+    """Return the application id under which the table records the version of the log that it shows."""
+    return f"sparklog:{cluster_id}:{topic}"
+
+
+def published_version(snapshot: Snapshot, cluster_id: str, topic: str) -> int:
+    """Return the version of the log that a table shows, -1 if none was published."""
+    return snapshot.transactions.get(application_id(cluster_id, topic), -1)
+
+
+def path_in_table(topic: str, path: str, location: str = "") -> str:
+    """Return the path of a file in the Delta log: relative to the table if it is inside, else its address.
+
+    ``location`` is the address of the broker's location, empty for the root.
+    """
+    if not location:
+        return quote(path.removeprefix(f"{table_folder(topic)}/"), safe="/=")
+    address = location if "://" in location else f"file://{quote(location)}"
+    return f"{address}/{quote(path, safe='/=')}"
+
+
+def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
+    """Return how the table has to change to show this version of the log."""
+    removed = [
+        add for path, add in snapshot.files.items() if path not in table.files or add.deletion_vector is not None
+    ]
+    ends = _ends(removed)
+    adds = [
+        _add(path, segment, table.timestamp_ms, segment.base_offset >= ends.get(segment.partition, 0))
+        for path, segment in table.files.items()
+        if path not in snapshot.files or not _is_unchanged(snapshot.files[path], segment)
+    ]
+    removes = [_remove(add, table.timestamp_ms) for add in removed]
+    needs_protocol = not snapshot.protocol.min_reader_version
+    return Publication(_changed_metadata(snapshot.metadata, table), needs_protocol, removes, adds)
+
+
+class Part(NamedTuple):
+    """What one commit changes of a publication that has too many files for one."""
+
+    publication: Publication
+    is_last: bool
+
+
+def split(publication: Publication, max_bytes: int) -> Iterator[Part]:
+    """Yield the parts of a publication in the order in which they are committed, each of about ``max_bytes`` or less.
+
+    What a partition loses and gains stays in one part, unless it loses nothing; then it gains its files in the order of
+    their offsets. So no part shows a record twice or hides one that the table showed.
+    """
+    first = publication._replace(removes=[], adds=[])
+    part, size = first, 0
+    for removes, adds in _units(publication):
+        needed = sum(_size_of(remove) for remove in removes) + sum(_size_of(add) for add in adds)
+        if size and size + needed > max_bytes:
+            yield Part(part, False)
+            part, size = Publication(None, False, [], []), 0
+        part = part._replace(removes=[*part.removes, *removes], adds=[*part.adds, *adds])
+        size += needed
+    yield Part(part, True)
+
+
+def _units(publication: Publication) -> Iterator[tuple[Sequence[Remove], Sequence[Add]]]:
+    """Yield what has to be in one commit."""
+    removes: dict[str, list[Remove]] = {}
+    adds: dict[str, list[Add]] = {}
+    for remove in publication.removes:
+        removes.setdefault((remove.partition_values or {}).get(PARTITION) or "", []).append(remove)
+    for add in publication.adds:
+        adds.setdefault(add.partition_values[PARTITION] or "", []).append(add)
+    for partition in sorted({*removes, *adds}):
+        if partition in removes:
+            yield removes[partition], adds.get(partition, ())
+        else:
+            yield from (((), (add,)) for add in adds[partition])
+
+
+def _size_of(action: Add | Remove) -> int:
+    """Return about how many bytes an action takes in a commit."""
+    stats = action.stats or "" if isinstance(action, Add) else ""
+    return 300 + len(action.path) + 2 * len(stats)
+
+
+def commit_lines(publication: Publication, table: TopicTable, write_id: str, is_last: bool) -> Iterable[Line]:
+    """Yield the actions of a commit of a publication. ``write_id`` makes its bytes unique; with the last one the table
+    shows the version."""
+    yield Line(
+        commit_info={
+            "timestamp": table.timestamp_ms,
+            "operation": "PUBLISH",
+            "operationParameters": {"clusterId": table.cluster_id, "version": str(table.version)},
+            "isBlindAppend": False,
+            "engineInfo": ENGINE,
+            "txnId": write_id,
+        }
+    )
+    if publication.needs_protocol:
+        yield Line(protocol=Protocol())
+    if publication.metadata is not None:
+        yield Line(meta_data=publication.metadata)
+    if is_last:
+        yield Line(txn=Txn(application_id(table.cluster_id, table.topic), table.version, table.timestamp_ms))
+    yield from (Line(remove=remove) for remove in publication.removes)
+    yield from (Line(add=add) for add in publication.adds)
+
+
+def _ends(removed: Iterable[Add]) -> dict[int, int]:
+    """Return by partition the end of the offsets that the table loses: records below it are no new ones."""
+    ends: dict[int, int] = {}
+    for add in removed:
+        offsets, number = offsets_in(add.stats), add.partition_values.get(PARTITION) or ""
+        if offsets is not None and number.isdecimal():
+            ends[int(number)] = max(ends.get(int(number), 0), offsets[1] + 1)
+    return ends
+
+
+def _changed_metadata(present: Metadata | None, table: TopicTable) -> Metadata | None:
+    """Return the metadata that the table should get; None if it has them, whenever it was created."""
+    if present is not None and not table.topic_id:
+        return None
+    wanted = Metadata(
+        id=table.topic_id or f"deleted-{table.topic}",
+        name=table.topic,
+        description=f"History of topic {table.topic}, published by sparklog; only sparklog may change it",
+        schema_string=schema_string(),
+        partition_columns=[PARTITION],
+        configuration=TABLE_PROPERTIES,
+        created_time=table.timestamp_ms,
+    )
+    same = present is not None and msgspec.structs.replace(present, created_time=wanted.created_time) == wanted
+    return None if same else wanted
+
+
+def _is_unchanged(add: Add, segment: Segment) -> bool:
+    return (
+        add.size == segment.file_bytes
+        and add.deletion_vector is None
+        and add.stats == segment.stats
+        and add.partition_values == {PARTITION: str(segment.partition)}
+    )
+
+
+def _remove(add: Add, timestamp_ms: int) -> Remove:
+    """Return the removal of a file. It is no change of data to those who follow the table: what is compacted is still
+    there in another file, and what expired is not taken back."""
+    return Remove(
+        path=add.path,
+        deletion_timestamp=timestamp_ms,
+        data_change=False,
+        extended_file_metadata=True,
+        partition_values=add.partition_values,
+        size=add.size,
+        deletion_vector=add.deletion_vector,
+    )
+
+
+def _add(path: str, segment: Segment, timestamp_ms: int, is_new: bool) -> Add:
+    return Add(
+        path=path,
+        partition_values={PARTITION: str(segment.partition)},
+        size=segment.file_bytes,
+        modification_time=timestamp_ms,
+        data_change=is_new,
+        stats=segment.stats,
+    )

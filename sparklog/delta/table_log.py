@@ -1,0 +1,173 @@
+"""Reads and writes the Delta log of a topic's table, through a store.
+
+    <root>/tables/<topic>/_delta_log/00000000000000000042.json                 a commit
+    <root>/tables/<topic>/_delta_log/00000000000000000040.checkpoint.parquet   the whole table at version 40
+    <root>/tables/<topic>/_delta_log/_last_checkpoint                          a hint for readers
+
+Rules: a commit is created with ``put_if_absent``, so of several writers one wins; its outcome is read back. Numbers are
+never used twice: the log is not deleted with its topic. Commits that a checkpoint of a month ago covers are deleted, as
+by Delta (``delta.logRetentionDuration``); nothing else depends on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.delta import actions
+from sparklog.delta.actions import Line, Snapshot
+from sparklog.delta.checkpoint import decode_checkpoint, encode_checkpoint
+from sparklog.errors import CorruptMetadataError, RecordListTooLargeError
+from sparklog.log.creation import create_object
+from sparklog.log.parallel import map_parallel
+from sparklog.protocol.file_names import table_folder
+from sparklog.store.base import ObjectInfo, Store
+
+CHECKPOINT_INTERVAL = 10
+"""Commits between two checkpoints, as in Delta."""
+
+MAX_TABLE_FILE_BYTES = 1024**3
+"""Size in bytes up to which a commit or a checkpoint of a table is read."""
+
+LOG_RETENTION_MS = 30 * 86_400_000
+"""Time in ms for which the commits of a table are kept at least, by the storage's clock."""
+
+_NAME = re.compile(r"/_delta_log/(\d{20})(?:\.json|\.checkpoint\.parquet)\Z")
+
+
+def log_folder(topic: str) -> str:
+    """Return the folder of a table's log, with a slash."""
+    return f"{table_folder(topic)}/_delta_log/"
+
+
+class TableLog:
+    """The log of one table. Keeps the last snapshot, so that the next one costs a listing and the new commits. Not
+    thread-safe."""
+
+    def __init__(self, store: Store, topic: str) -> None:
+        self._store = store
+        self._folder = log_folder(topic)
+        self._snapshot = Snapshot()
+        self._newest: ObjectInfo | None = None
+        self._checkpoint = -1
+        self._listed: dict[int, list[ObjectInfo]] = {}
+
+    def read(self) -> Snapshot:
+        """Return the table now; version -1 if there is none. Raises CorruptMetadataError, StorageError."""
+        commits, checkpoints = self._list()
+        newest = max(commits, default=-1)
+        present = commits.get(self._snapshot.version)
+        if present is None or present != (self._newest or present):
+            self._snapshot = Snapshot()  # the root was restored, or the folder deleted
+        self._checkpoint = max(checkpoints, default=-1)
+        if self._checkpoint > self._snapshot.version:
+            self._snapshot = self._read_checkpoint(self._checkpoint)
+        versions = sorted(version for version in commits if version > self._snapshot.version)
+        if versions != list(range(self._snapshot.version + 1, newest + 1)):
+            raise CorruptMetadataError(
+                f"{self._store.root}/{self._folder} lacks a commit after version {self._snapshot.version}; delete the "
+                "folder, and the table is published again",
+                path=f"{self._store.root}/{self._folder}",
+            )
+        for version, lines in zip(versions, map_parallel(self._read_commit, versions), strict=True):
+            self._snapshot = actions.apply(self._snapshot, version, lines)
+        self._newest = commits.get(newest)
+        return self._snapshot
+
+    def commit(self, lines: Sequence[Line]) -> bool:
+        """Create the next version; return whether this writer won it. Its bytes have to be unique.
+
+        Raises StorageError if the outcome is unknown, RecordListTooLargeError.
+        """
+        data = actions.encode_commit(lines)
+        version = self._snapshot.version + 1
+        if len(data) > limits.MAX_COMMIT_BYTES:
+            raise RecordListTooLargeError(
+                f"a commit of {self._store.root}/{self._folder} would have {len(data)} bytes, over the limit of "
+                f"{limits.MAX_COMMIT_BYTES}",
+                path=f"{self._store.root}/{self._folder}",
+            )
+        if create_object(self._store, self._key(version), data, MAX_TABLE_FILE_BYTES) != data:
+            return False
+        self._snapshot = actions.apply(self._snapshot, version, lines)
+        self._newest = None
+        return True
+
+    def write_checkpoint(self) -> bool:
+        """Write a checkpoint of the last snapshot if one is due; return whether it was. Raises StorageError."""
+        version = self._snapshot.version
+        if version - self._checkpoint < CHECKPOINT_INTERVAL:
+            return False
+        data, count = encode_checkpoint(self._snapshot)
+        self._store.put(f"{self._folder}{version:020d}.checkpoint.parquet", data)
+        hint = {"version": version, "size": count, "sizeInBytes": len(data), "numOfAddFiles": len(self._snapshot.files)}
+        self._store.put(f"{self._folder}_last_checkpoint", msgspec.json.encode(hint))
+        self._checkpoint = version
+        self._remove_old(version)
+        return True
+
+    def _list(self) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo]]:
+        """Return the commits and the checkpoints in one file, by version."""
+        commits: dict[int, ObjectInfo] = {}
+        checkpoints: dict[int, ObjectInfo] = {}
+        self._listed = {}
+        for info in self._store.list(self._folder):
+            version = _version_of(info)
+            if version >= 0:
+                (checkpoints if _is_checkpoint(info) else commits)[version] = info
+                self._listed.setdefault(version, []).append(info)
+        return commits, checkpoints
+
+    def _remove_old(self, version: int) -> None:
+        """Delete what a checkpoint that is old enough covers. ``version`` was the newest when the folder was listed, or
+        was added since."""
+        files = [info for infos in self._listed.values() for info in infos]
+        before_ms = max((info.modified_ms for info in files), default=0) - LOG_RETENTION_MS
+        old = [
+            number
+            for number, infos in self._listed.items()
+            if number < version and any(_is_checkpoint(info) and info.modified_ms < before_ms for info in infos)
+        ]
+        unneeded = [info.key for info in files if _version_of(info) < max(old, default=-1)]
+        map_parallel(self._store.delete, unneeded)
+
+    def _key(self, version: int) -> str:
+        return f"{self._folder}{version:020d}.json"
+
+    def _read_commit(self, version: int) -> list[Line]:
+        key = self._key(version)
+        data = self._store.get(key, MAX_TABLE_FILE_BYTES)
+        try:
+            return actions.decode_commit(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._damaged(key, error) from error
+
+    def _read_checkpoint(self, version: int) -> Snapshot:
+        key = f"{self._folder}{version:020d}.checkpoint.parquet"
+        data = self._store.get(key, MAX_TABLE_FILE_BYTES)
+        try:
+            return decode_checkpoint(version, data)
+        except (ValueError, TypeError, KeyError, pa.ArrowException, msgspec.MsgspecError) as error:
+            raise self._damaged(key, error) from error
+
+    def _damaged(self, key: str, error: Exception) -> CorruptMetadataError:
+        path = f"{self._store.root}/{key}"
+        return CorruptMetadataError(
+            f"{path} of a table's log cannot be read: {error}; delete the folder {self._store.root}/{self._folder}, "
+            "and the table is published again",
+            path=path,
+        )
+
+
+def _version_of(info: ObjectInfo) -> int:
+    """Return the version of a commit or a checkpoint in one file, -1 for other files."""
+    match = _NAME.search(info.key)
+    return int(match.group(1)) if match else -1
+
+
+def _is_checkpoint(info: ObjectInfo) -> bool:
+    return info.key.endswith(".parquet")

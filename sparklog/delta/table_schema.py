@@ -1,0 +1,27 @@
+"""The columns of a topic's table, as Delta states them (Spark's JSON of a schema)."""
+
+from __future__ import annotations
+
+import msgspec
+
+PARTITION = "partition"
+"""The partition column: the number of the topic's partition."""
+
+
+def schema_string() -> str:
+    """Return the schema of a topic's table: the partition, and the columns of a record."""
+    header = {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]}
+    headers = {"type": "array", "elementType": header, "containsNull": True}
+    columns = [
+        _field(PARTITION, "integer"),
+        _field("offset", "long"),
+        _field("timestamp", "timestamp"),
+        _field("key", "binary"),
+        _field("value", "binary"),
+        _field("headers", headers),
+    ]
+    return msgspec.json.encode({"type": "struct", "fields": columns}).decode()
+
+
+def _field(name: str, kind: object) -> dict[str, object]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}

@@ -1,0 +1,186 @@
+"""Publishes the history of topics as Delta tables: ``<root>/tables/<topic>``.
+
+    Tables(coordinator).publish("orders")
+
+A table shows the history segments of a topic at one version of the log: in each partition those before the first record
+that is not history yet. The log stays the truth; a publication makes the table equal to it, whatever the table showed
+before (``delta.publication``).
+
+Rules:
+
+* The table is read first and the log afterwards, and the next version of the table is created only if it is still the
+  next: so a table never goes back to an older version of the log, however long a publisher was suspended.
+* A retired history segment is deleted only when its table shows a version of the log without it (``Tables.shows``): a
+  publisher that has planned with the file can no longer win, and no table lists a file that is gone.
+
+Not for: writing the files (``segments``), and when this runs (``steps``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sparklog import limits
+from sparklog.config.topic_configs import DELTA, TopicConfig
+from sparklog.coordinator import Coordinator
+from sparklog.delta.actions import Line, Snapshot
+from sparklog.delta.publication import (
+    Publication,
+    TopicTable,
+    commit_lines,
+    path_in_table,
+    plan_publication,
+    published_version,
+    split,
+)
+from sparklog.delta.table_log import TableLog
+from sparklog.errors import CommitConflictError, StorageError
+from sparklog.log.records.read_order import replicas_in_sync
+from sparklog.log.segments import PartitionSegments
+from sparklog.protocol.file_names import is_history, topic_in
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import PartitionState, State
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 10
+"""Times that a publication is planned again because another publisher was faster."""
+
+COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
+
+
+@dataclass
+class PublicationResult:
+    """What a run published: tables that changed, and files that they gained and lost. ``waiting`` says which tables
+    cannot show the newest version yet."""
+
+    tables: int = 0
+    added: int = 0
+    removed: int = 0
+    waiting: list[str] = field(default_factory=list)
+
+
+class Tables:
+    """The Delta tables of a cluster. Keeps what it has read of them. Not thread-safe."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._logs: dict[str, TableLog] = {}
+        self._published: dict[str, int] = {}
+
+    def publish_all(self, topics: Collection[str]) -> PublicationResult:
+        """Publish the topics among these that keep their history as a table. Errors as ``publish``."""
+        result = PublicationResult()
+        state = self._coordinator.refresh()
+        for name in topics:
+            topic = state.topics.get(name)
+            if topic is None or TopicConfig.resolve(topic.configs, state.configs).history_format != DELTA:
+                continue
+            publication = self.publish(name)
+            if publication is None:
+                result.waiting.append(f"{name}: a segment with deleted records has to be rewritten first")
+            elif publication.changes:
+                result.tables += 1
+                result.added += len(publication.adds)
+                result.removed += len(publication.removes)
+        return result
+
+    def publish(self, topic: str) -> Publication | None:
+        """Make a topic's table show the newest version of the log; return what had to change. That of a topic which
+        does not exist gets empty. None if the log cannot be shown, since a file has records that were deleted.
+
+        Raises StorageError, CorruptMetadataError for a damaged table, CommitConflictError if other publishers were
+        faster ``ATTEMPTS`` times.
+        """
+        return self._publish(topic, -1)
+
+    def shows(self, topic: str, version: int) -> bool:
+        """Return whether a topic's table shows this version of the log or a later one; publish it if it does not.
+        Errors as ``publish``."""
+        if self._published.get(topic, -1) < version:
+            self._publish(topic, version)
+        return self._published.get(topic, -1) >= version
+
+    def _publish(self, topic: str, version: int) -> Publication | None:
+        log = self._logs.setdefault(topic, TableLog(self._coordinator.store, topic))
+        for _ in range(ATTEMPTS):
+            snapshot = log.read()
+            table = self._find_table(topic, snapshot)
+            if table is None:
+                return None
+            publication = plan_publication(snapshot, table)
+            if not publication.changes and published_version(snapshot, table.cluster_id, topic) >= version:
+                self._note(topic, snapshot, table)
+                return publication
+            if self._commit(log, table, publication):
+                self._published[topic] = table.version
+                _write_checkpoint(log, topic)
+                return publication
+        raise CommitConflictError(
+            f"other publishers changed the table of topic {topic} {ATTEMPTS} times in a row; run it again", topic=topic
+        )
+
+    def _note(self, topic: str, snapshot: Snapshot, table: TopicTable) -> None:
+        """Remember which version a table shows. One beyond the log was published before the root was restored."""
+        shown = published_version(snapshot, table.cluster_id, topic)
+        self._published[topic] = shown if shown <= table.version else -1
+
+    def _commit(self, log: TableLog, table: TopicTable, publication: Publication) -> bool:
+        """Write the commits of a publication: one, unless it has more files than a commit may name."""
+        ids = self._coordinator.log.ids
+        for part in split(publication, COMMIT_BYTES):
+            is_last = part.is_last
+            lines: list[Line] = list(commit_lines(part.publication, table, ids.write_id(), is_last))
+            if not log.commit(lines):
+                return False
+        return True
+
+    def _find_table(self, topic: str, snapshot: Snapshot) -> TopicTable | None:
+        """Return what a table has to show now, read after ``snapshot``."""
+        state = self._coordinator.refresh()
+        files: dict[str, Segment] = {}
+        found = state.topics.get(topic)
+        if found is not None:
+            segments = self._coordinator.segments(topic, state)
+            for number, partition in enumerate(found.partitions):
+                for segment in history(segments.partition(number), partition):
+                    if segment.base_offset < partition.log_start_offset and segment.begins_before(
+                        partition.log_start_offset
+                    ):
+                        return None
+                    files[path_in_table(topic, segment.path, _location(state, partition, segment))] = segment
+        topic_id = "" if found is None else found.topic_id
+        return TopicTable(state.cluster_id, topic, topic_id, state.version, state.timestamp_ms, files)
+
+
+def tables_of(paths: Iterable[str]) -> list[str]:
+    """Return the topics in whose tables these files may be."""
+    return sorted({topic_in(path) for path in paths if is_history(path)})
+
+
+def history(segments: PartitionSegments, partition: PartitionState) -> Iterator[Segment]:
+    """Yield the history of a partition: its history segments from the log start offset on, up to the first segment that
+    is none."""
+    for segment in segments:
+        if segment.end_offset <= partition.log_start_offset:
+            continue
+        if not segment.is_history:
+            return
+        yield segment
+
+
+def _location(state: State, partition: PartitionState, segment: Segment) -> str:
+    """Return the address of a location that has the file; the root if that has it."""
+    brokers = replicas_in_sync(partition) or (segment.broker,)
+    urls = [state.brokers[broker].url for broker in brokers if broker in state.brokers]
+    return "" if "" in urls or not urls else urls[0]
+
+
+def _write_checkpoint(log: TableLog, topic: str) -> None:
+    """Write a checkpoint of a table if one is due. Best effort: the next publication tries again."""
+    try:
+        log.write_checkpoint()
+    except StorageError as error:
+        logger.warning("could not write a checkpoint of the table of topic %s: %s", topic, error)
