@@ -42,7 +42,7 @@ LEVELS = (
     Level(
         3,
         "0.3.0",
-        "segments may be Parquet files in the folder of a topic's Delta table, with flag 8 in their index; the config "
+        "segments may be Parquet files in the folder of a topic's Delta table, with flag 8 in their index, and their statistics in commits; the config "
         "history.format",
     ),
 )
