@@ -42,8 +42,8 @@ LEVELS = (
     Level(
         3,
         "0.3.0",
-        "segments may be Parquet files in the folder of a topic's Delta table, with flag 8 in their index, and their statistics in commits; the config "
-        "history.format",
+        "segments may be Parquet files in the folder of a topic's Delta table, with flag 8 in their index, and their "
+        "statistics in commits; the config history.format",
     ),
 )
 """Oldest first. This version reads all of them and writes the last."""
