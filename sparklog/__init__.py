@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
     from sparklog.spark.stream.foreach_batch import write_batch
+    from sparklog.spark.table.table import table
     from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "read",
     "register",
     "scan",
+    "table",
     "write",
     "write_batch",
 ]
@@ -106,6 +108,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
     "scan": ("sparklog.client.scan", "scan"),
+    "table": ("sparklog.spark.table.table", "table"),
     "write": ("sparklog.spark.api", "write"),
     "write_batch": ("sparklog.spark.stream.foreach_batch", "write_batch"),
 }

@@ -92,7 +92,7 @@ def read(
     """
     register_source(spark)
     chosen = {
-        **_storage(storage_options),
+        **prefixed(storage_options),
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
         "subscribePattern": subscribe_pattern,
         "assign": None if assign is None else json.dumps({topic: list(numbers) for topic, numbers in assign.items()}),
@@ -154,7 +154,7 @@ def write(
     if not txn_app_id:
         warn_of_second_attempt(settings_of(df.sparkSession))
     chosen = {
-        **_storage(storage_options),
+        **prefixed(storage_options),
         "topic": topic,
         "partitioner": partitioner,
         "kafka.compression.type": compression,
@@ -168,7 +168,8 @@ def write(
     df.write.format(SparklogDataSource.name()).mode("append").options(**given).save(root)
 
 
-def _storage(options: Mapping[str, Any] | None) -> dict[str, str]:
+def prefixed(options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return options of the storage's client as options of ``format("sparklog")``."""
     return {
         STORAGE_PREFIX + name: value if isinstance(value, str) else json.dumps(value)
         for name, value in (options or {}).items()

@@ -1,0 +1,95 @@
+"""Which files hold a topic's history at one version of the log, and which of them a query needs.
+
+Rules: pure, no Spark. Not for: the files of the rest of the log, which ``format("sparklog")`` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from sparklog.log.records.read_order import replicas_in_sync
+from sparklog.log.segments import TopicSegments
+from sparklog.protocol.history import history_of
+from sparklog.protocol.segments import Segment, offsets_in
+from sparklog.protocol.state import State
+from sparklog.spark.source.filters import Pruning
+
+HADOOP_SCHEMES = {"s3": "s3a"}
+"""Schemes by which Hadoop's file systems, and so Spark's own readers, know a storage, where they differ from ours."""
+
+
+class HistoryFile(NamedTuple):
+    """A history segment as a query plans it: the address of its file in Spark's words, bytes, and what is in it."""
+
+    address: str
+    size: int
+    partition: int
+    first_offset: int
+    last_offset: int
+    min_timestamp_us: int
+    max_timestamp_us: int
+
+
+class PartitionCut(NamedTuple):
+    """A partition at one version: its records from ``start`` on are history up to ``history_end``, and in other
+    segments, of ``tail_bytes``, up to ``end``. ``has_deleted``: a file of the history has records below ``start``."""
+
+    start: int
+    history_end: int
+    end: int
+    has_deleted: bool
+    tail_bytes: int
+
+
+class TopicHistory(NamedTuple):
+    """A topic at one version of the log: the files of its history, and where each partition is cut."""
+
+    files: Sequence[HistoryFile]
+    cuts: Sequence[PartitionCut]
+
+
+def find_history(
+    state: State, topic: str, segments: TopicSegments, address_of: Callable[[int, str], str]
+) -> TopicHistory:
+    """Return a topic's history. ``address_of`` returns the address of a path at a broker."""
+    files: list[HistoryFile] = []
+    cuts: list[PartitionCut] = []
+    for number, partition in enumerate(state.topic(topic).partitions):
+        start, end = partition.log_start_offset, partition.high_watermark
+        history_end, has_deleted = start, False
+        for segment in history_of(segments.partition(number), start):
+            brokers = replicas_in_sync(partition) or (segment.broker,)
+            files.append(_file(segment, address_of(brokers[0], segment.path)))
+            has_deleted = has_deleted or files[-1].first_offset < start
+            history_end = segment.end_offset
+        rest = segments.partition(number).between(history_end, end)
+        tail_bytes = sum(segment.size_bytes for segment in rest)
+        cuts.append(PartitionCut(start, history_end, max(end, history_end), has_deleted, tail_bytes))
+    return TopicHistory(files, cuts)
+
+
+def _file(segment: Segment, address: str) -> HistoryFile:
+    first, last = offsets_in(segment.stats) or (segment.base_offset, segment.end_offset - 1)
+    return HistoryFile(
+        address, segment.file_bytes, segment.partition, first, last, segment.min_timestamp_us, segment.max_timestamp_us
+    )
+
+
+def select_files(files: Iterable[HistoryFile], topic: str, pruning: Pruning) -> list[HistoryFile]:
+    """Return the files that can hold records which pass a query's filters."""
+    return [
+        file
+        for file in files
+        if pruning.admits(topic, file.partition)
+        and pruning.offsets.overlaps(file.first_offset, file.last_offset)
+        and pruning.timestamps_us.overlaps(file.min_timestamp_us, file.max_timestamp_us)
+    ]
+
+
+def hadoop_address(address: str) -> str:
+    """Return the address of a file for Hadoop's file systems."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return f"file://{address}"
+    return f"{HADOOP_SCHEMES.get(scheme, scheme)}://{rest}"

@@ -1,0 +1,113 @@
+"""Read a topic as a table: history by Spark's own Parquet reader, the rest through ``format("sparklog")``.
+
+    orders = sparklog.table(spark, "/data/log", "orders")
+
+Rules: one version of the log is cut into both parts when the DataFrame is made, so each record is in it once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
+
+from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.errors import InvalidRequestError, UnsupportedStoreError
+from sparklog.spark.api import FRESH_COLUMN, prefixed
+from sparklog.spark.own_session import register_source
+from sparklog.spark.source.rows import HEADERS_TYPE, arrow_schema, read_schema
+from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.table.file_index import scan_files
+from sparklog.spark.table.history import PartitionCut, TopicHistory, find_history, hadoop_address
+
+COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
+"""The columns of a topic's table, as in its Delta table."""
+
+ROW_SCHEMA = read_schema(True, COLUMNS)
+
+MAX_LOCAL_BYTES = 4 * 1024 * 1024
+"""Stored bytes up to which the records after the history are read when the DataFrame is made."""
+
+FILE_SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("timestamp", TimestampType()),
+        StructField("headers", HEADERS_TYPE),
+        StructField("offset", LongType()),
+    ]
+)
+
+
+def table(spark: SparkSession, root: str, topic: str, *, storage_options: Mapping[str, Any] | None = None) -> DataFrame:
+    """Return all records of a topic at its newest version, which every query of the DataFrame then reads.
+
+    The columns are ``partition``, ``offset``, ``timestamp``, ``key``, ``value`` and ``headers``. What is history
+    (closed segments of a topic with ``history.format=delta``) is read by Spark's own Parquet reader: only the columns,
+    files and row groups that a query needs. The records after it are read as by ``sparklog.read``. Call it again for
+    newer records; files that leave the log are kept for ``history.delete.delay.ms``.
+
+        >>> sparklog.write(spark.createDataFrame([("k", "v")], "key string, value string"), root, topic="orders")
+        >>> sparklog.table(spark, root, "orders").select("partition", "offset", "key").collect()
+        [Row(partition=0, offset=0, key=bytearray(b'k'))]
+
+    Raises UnknownTopicOrPartitionError, StorageError, UnsupportedStoreError for a storage that Spark's own reader does
+    not know, InvalidRequestError for a session of Spark Connect.
+    """
+    if getattr(spark, "_jsparkSession", None) is None:
+        raise InvalidRequestError("sparklog.table needs a Spark session of its own, not one of Spark Connect")
+    register_source(spark)
+    coordinator = shared_cluster(root, dict(storage_options or {}))
+    state = coordinator.refresh()
+    segments = coordinator.segments(topic, state)
+    history = find_history(state, topic, segments, lambda broker, path: _address(coordinator, broker, path))
+    parts = [_history(spark, topic, history)] if history.files else []
+    if not history.files or any(cut.history_end < cut.end for cut in history.cuts):
+        parts.append(_tail(spark, root, topic, history.cuts, storage_options))
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _history(spark: SparkSession, topic: str, history: TopicHistory) -> DataFrame:
+    rows = scan_files(spark, topic, history.files, FILE_SCHEMA)
+    deleted = [
+        (F.col("partition") != number) | (F.col("offset") >= cut.start)
+        for number, cut in enumerate(history.cuts)
+        if cut.has_deleted
+    ]
+    return reduce(DataFrame.where, deleted, rows).select(*COLUMNS)
+
+
+def _tail(
+    spark: SparkSession,
+    root: str,
+    topic: str,
+    cuts: Sequence[PartitionCut],
+    storage_options: Mapping[str, Any] | None,
+) -> DataFrame:
+    """Return the records after the history. A few are read now, so that a query needs no Python process for them."""
+    numbers = range(len(cuts))
+    options = {
+        "assign": json.dumps({topic: list(numbers)}),
+        "startingOffsets": json.dumps({topic: {number: cuts[number].history_end for number in numbers}}),
+        "endingOffsets": json.dumps({topic: {number: cuts[number].end for number in numbers}}),
+        **prefixed(storage_options),
+    }
+    if sum(cut.tail_bytes for cut in cuts) > MAX_LOCAL_BYTES:
+        source = spark.read.format(SparklogDataSource.name()).schema(ROW_SCHEMA).options(**options)
+        return source.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
+    reader = SparklogDataSource({**options, "path": root, "readerLeaseMs": "0"}).reader(ROW_SCHEMA)
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return spark.createDataFrame(pa.Table.from_batches(batches, arrow_schema(ROW_SCHEMA)), ROW_SCHEMA)
+
+
+def _address(coordinator: Coordinator, broker: int, path: str) -> str:
+    store = coordinator.store_of(broker)
+    if store.is_private:
+        raise UnsupportedStoreError(f"{store.root} lives in this process alone, and Spark's own reader cannot read it")
+    return hadoop_address(f"{store.root}/{path}")
