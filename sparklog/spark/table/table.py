@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
 
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.errors import InvalidRequestError, UnsupportedStoreError
+from sparklog.errors import InvalidRequestError
 from sparklog.spark.api import FRESH_COLUMN, prefixed
+from sparklog.spark.options import Options, address
 from sparklog.spark.own_session import register_source
 from sparklog.spark.source.rows import HEADERS_TYPE, arrow_schema, read_schema
 from sparklog.spark.source.source import SparklogDataSource
@@ -57,13 +58,13 @@ def table(spark: SparkSession, root: str, topic: str, *, storage_options: Mappin
         >>> sparklog.table(spark, root, "orders").select("partition", "offset", "key").collect()
         [Row(partition=0, offset=0, key=bytearray(b'k'))]
 
-    Raises UnknownTopicOrPartitionError, StorageError, UnsupportedStoreError for a storage that Spark's own reader does
-    not know, InvalidRequestError for a session of Spark Connect.
+    Raises UnknownTopicOrPartitionError, StorageError, InvalidOptionError for an invalid address, InvalidRequestError
+    for a session of Spark Connect.
     """
     if getattr(spark, "_jsparkSession", None) is None:
         raise InvalidRequestError("sparklog.table needs a Spark session of its own, not one of Spark Connect")
     register_source(spark)
-    coordinator = shared_cluster(root, dict(storage_options or {}))
+    coordinator = shared_cluster(*address(Options({**prefixed(storage_options), "path": root})))
     state = coordinator.refresh()
     segments = coordinator.segments(topic, state)
     history = find_history(state, topic, segments, lambda broker, path: _address(coordinator, broker, path))
@@ -103,11 +104,10 @@ def _tail(
         return source.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
     reader = SparklogDataSource({**options, "path": root, "readerLeaseMs": "0"}).reader(ROW_SCHEMA)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    if not batches:
+        return spark.createDataFrame([], ROW_SCHEMA)
     return spark.createDataFrame(pa.Table.from_batches(batches, arrow_schema(ROW_SCHEMA)), ROW_SCHEMA)
 
 
 def _address(coordinator: Coordinator, broker: int, path: str) -> str:
-    store = coordinator.store_of(broker)
-    if store.is_private:
-        raise UnsupportedStoreError(f"{store.root} lives in this process alone, and Spark's own reader cannot read it")
-    return hadoop_address(f"{store.root}/{path}")
+    return hadoop_address(f"{coordinator.store_of(broker).root}/{path}")

@@ -1,0 +1,164 @@
+"""``sparklog.table``: history by Spark's own Parquet reader and the records after it, as one DataFrame."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import sparklog
+from sparklog import TopicPartition
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.errors import InvalidOptionError, UnknownTopicOrPartitionError
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.spark.table import table as implementation
+from tests.cluster.maintenance.logs import Written, append, live
+
+MINUTES = 14
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Coordinator:
+    """A topic of two partitions: three closed segments of history in each, and an active one."""
+    coordinator = create_cluster(str(tmp_path / "log"))
+    configs = {"history.format": "delta", "segment.ms": "180000", "min.cleanable.dirty.ratio": "0"}
+    coordinator.create_topic("orders", 2, configs=configs)
+    for minute in range(MINUTES):
+        rows = [
+            Written(b"k%d" % (minute % 3), b"v%d" % minute, minute),
+            Written(None, b"", minute),
+            Written(b"", None, minute),
+        ]
+        append(coordinator, "orders", rows)
+        append(coordinator, "orders", rows[:2], partition=1)
+    roll(coordinator, InProcess())
+    return coordinator
+
+
+def table(spark: SparkSession, log: Coordinator, topic: str = "orders") -> DataFrame:
+    return sparklog.table(spark, log.store.root, topic)
+
+
+def read(spark: SparkSession, log: Coordinator, topic: str = "orders") -> DataFrame:
+    columns = ["partition", "offset", "timestamp", "key", "value", "headers"]
+    return sparklog.read(spark, log.store.root, topic, include_headers=True, columns=columns)
+
+
+def assert_same_rows(rows: DataFrame, expected: DataFrame) -> None:
+    assert sorted(rows.collect(), key=repr) == sorted(expected.collect(), key=repr)
+
+
+def history_files(log: Coordinator, partition: int = 0) -> list[Path]:
+    paths = [segment.path for segment in live(log, "orders", partition) if segment.is_history]
+    return [Path(log.store.root) / path for path in paths]
+
+
+def test_a_table_has_the_rows_of_the_log_each_once(spark: SparkSession, log: Coordinator) -> None:
+    assert len(history_files(log)) == 3
+    rows = table(spark, log)
+    assert rows.columns == ["partition", "offset", "timestamp", "key", "value", "headers"]
+    assert_same_rows(rows, read(spark, log))
+    assert rows.count() == 5 * MINUTES
+    assert rows.where("offset % 2 = 0").groupBy("partition").count().orderBy("partition").collect() == [
+        (0, 21),
+        (1, 14),
+    ]
+
+
+def test_many_records_after_the_history_are_read_by_tasks(
+    spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(implementation, "MAX_LOCAL_BYTES", 0)
+    rows = table(spark, log)
+    rows.explain()
+    assert "BatchScan sparklog" in capsys.readouterr().out
+    assert_same_rows(rows, read(spark, log))
+
+
+def test_a_table_stays_at_its_version_while_the_log_grows_and_is_rewritten(
+    spark: SparkSession, log: Coordinator
+) -> None:
+    rows = table(spark, log)
+    before = sorted(rows.collect(), key=repr)
+    append(log, "orders", [Written(b"later", b"record", 60)])
+    roll(log, InProcess())
+    assert sorted(rows.collect(), key=repr) == before
+    assert_same_rows(table(spark, log), read(spark, log))
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("partition = 1 AND offset BETWEEN 2 AND 4", 3),
+        ("partition IN (1, 7) AND offset IN (0, 5)", 2),
+        ("timestamp < timestamp_seconds(180)", 15),
+        ("timestamp_seconds(60) >= timestamp", 10),
+        ("partition = 1 AND 3 > offset", 3),
+        ("partition = 1 AND (offset = 0 OR value = 'v1')", 2),
+        ("partition = 5", 0),
+    ],
+)
+def test_a_query_opens_only_the_files_that_can_have_its_rows(
+    spark: SparkSession, log: Coordinator, condition: str, count: int
+) -> None:
+    expected = read(spark, log).where(condition)
+    rows = table(spark, log).where(condition)
+    assert rows.count() == expected.count() == count
+    assert_same_rows(rows, expected)
+
+
+@pytest.mark.parametrize("condition", ["partition = 0 AND offset < 9", "timestamp < timestamp_seconds(180)"])
+def test_files_outside_of_the_filters_are_not_opened(spark: SparkSession, log: Coordinator, condition: str) -> None:
+    history_files(log)[2].unlink()
+    assert table(spark, log).where(condition).count() >= 9
+    with pytest.raises(SPARK_ERRORS, match=history_files(log)[2].name):
+        table(spark, log).count()
+
+
+def test_deleted_and_compacted_records_are_not_in_a_table(spark: SparkSession, log: Coordinator) -> None:
+    with sparklog.AdminClient(bootstrap_servers=log.store.root) as admin:
+        admin.delete_records({TopicPartition("orders", 0): 4})
+    log.refresh()
+    assert_same_rows(table(spark, log), read(spark, log))
+    assert table(spark, log).where("partition = 0").agg({"offset": "min"}).collect() == [(4,)]
+    roll(log, InProcess())
+    log.submit(partial(alter_configs, topic="orders", changes={"cleanup.policy": "compact,delete"}))
+    assert compact(log, InProcess()).records_removed
+    assert_same_rows(table(spark, log), read(spark, log))
+
+
+@pytest.mark.parametrize("where", ["page", "footer", "end"])
+def test_a_damaged_file_is_an_error_that_names_it(spark: SparkSession, log: Coordinator, where: str) -> None:
+    path = history_files(log)[0]
+    data = bytearray(path.read_bytes())
+    at = {"page": len(data) // 4, "footer": len(data) - 5, "end": len(data)}[where]
+    if where == "end":
+        del data[-3:]
+    else:
+        data[at] ^= 0xFF
+    path.chmod(0o644)
+    path.write_bytes(data)
+    with pytest.raises(SPARK_ERRORS, match=path.name):
+        table(spark, log).collect()
+
+
+def test_topics_without_history_and_empty_topics_are_tables_too(spark: SparkSession, log: Coordinator) -> None:
+    log.create_topic("plain", 1)
+    assert table(spark, log, "plain").count() == 0
+    append(log, "plain", [Written(b"k", b"v", 1)])
+    assert_same_rows(table(spark, log, "plain"), read(spark, log, "plain"))
+
+
+def test_wrong_arguments_are_refused(spark: SparkSession, log: Coordinator) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError, match="nothing"):
+        table(spark, log, "nothing")
+    with pytest.raises(InvalidOptionError, match="memory of one process"):
+        sparklog.table(spark, "memory://table", "t").count()
