@@ -1,0 +1,212 @@
+"""Measure history as a table: Spark queries against Spark's own Parquet files, and what making history costs.
+
+The same rows of 108 bytes in a topic with ``history.format=delta``, in one of Arrow segments, and in files that Spark
+wrote. Publication and planning are measured on as many files as the targets name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import sparklog
+from benchmarks import spark_session
+from benchmarks.measure import (
+    Figure,
+    Settings,
+    interleaved,
+    median,
+    milliseconds,
+    rate,
+    scratch,
+    speed_ratio,
+    throughput,
+    timed,
+)
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.roll import roll
+from sparklog.maintenance.tables import Tables
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.spark.table.file_index import scan_files
+from sparklog.spark.table.history import HistoryFile
+from sparklog.spark.table.table import FILE_SCHEMA
+from sparklog.store.local import LocalStore
+from sparklog.testing.faulty_store import FaultyStore
+
+PARTITIONS = 8
+START_US = 1_700_000_000_000_000
+STEP_US = 250
+LATER_MS = START_US // 1000 + 86_400_000
+SEGMENT_BYTES = 8 * 1024 * 1024
+
+NEW_FILES = 1000
+PLANNED_FILES = 100_000
+QUERY_SECONDS = 0.3
+COUNTED_PER_SECOND = 20_000_000
+
+
+def run(settings: Settings) -> list[Figure]:
+    with scratch("history") as folder, spark_session.spark_session(folder) as spark:
+        figures = [*_rolls(spark, folder, settings), *_queries(spark, folder, settings), *_readers(folder, settings)]
+        figures += [_planning(spark)]
+    with scratch("publication") as folder:
+        figures.append(_publication(folder))
+    return figures
+
+
+def _rows(spark: SparkSession, rows: int) -> DataFrame:
+    """A key of 8 bytes, a value of 100 of which half is random, and a time."""
+    return spark.range(0, rows, 1, PARTITIONS).selectExpr(
+        f"CAST(id % {PARTITIONS} AS INT) partition",
+        "encode(lpad(CAST(id % 10000 AS STRING), 8, '0'), 'UTF-8') key",
+        "encode(concat(repeat('x', 50), substring(sha2(CAST(id AS STRING), 256), 1, 50)), 'UTF-8') value",
+        f"timestamp_micros({START_US} + id * {STEP_US}) timestamp",
+    )
+
+
+def _rolls(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
+    """Close and roll both topics; the target is the rate of the roll to Arrow."""
+    rows = _rows(spark, settings.rows)
+    rows.write.parquet(str(folder / "parquet"))
+    seconds: dict[str, float] = {}
+    bytes_out: dict[str, int] = {}
+    for history_format in ("arrow", "delta"):
+        root = str(folder / history_format)
+        configs = {"history.format": history_format, "segment.bytes": str(SEGMENT_BYTES), "segment.ms": "86400000"}
+        configs["compression.type"] = "uncompressed"
+        coordinator = create_cluster(root)
+        coordinator.create_topic("bench", PARTITIONS, configs={**configs, "retention.ms": "-1"})
+        sparklog.write(rows, root, topic="bench")
+        with sparklog.Producer(bootstrap_servers=root) as producer:
+            for number in range(PARTITIONS):
+                producer.send("bench", b"last", partition=number, timestamp_ms=LATER_MS + 86_400_000)
+        coordinator.submit(partial(alter_configs, topic="bench", changes={"compression.type": "zstd"}))
+        counts: list[Any] = []
+        seconds[history_format] = timed(lambda: counts.append(roll(coordinator, InProcess())))  # noqa: B023
+        bytes_out[history_format] = counts[0].bytes_out
+    ratio, size = seconds["arrow"] / seconds["delta"], bytes_out["delta"] / bytes_out["arrow"]
+    return [
+        Figure(
+            "roll to history",
+            rate(settings.rows, seconds["delta"]),
+            f"Arrow {rate(settings.rows, seconds['arrow'])}",
+            ratio,
+            ">= 0.5",
+            ratio >= 0.5,
+        ),
+        Figure("bytes of history", f"{bytes_out['delta'] / 1e6:.0f} MB", "zstd Arrow", size, "<= 1.3", size <= 1.3),
+    ]
+
+
+def _queries(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
+    table = partial(sparklog.table, spark, str(folder / "delta"), "bench")
+    parquet = spark.read.parquet(str(folder / "parquet"))
+    sides = {"table": lambda: spark_session.drain(table()), "Parquet": lambda: spark_session.drain(parquet)}
+    full = throughput(
+        "full read of a table", settings.rows, interleaved(settings.runs, sides, warm=2), ("table", "Parquet"), 0.95
+    )
+    first_us = START_US + settings.rows * STEP_US // 2
+    last_us = first_us + settings.rows * STEP_US // 100
+    hundred = f"partition = 3 AND offset >= {settings.rows // 16} AND offset < {settings.rows // 16 + 100}"
+    percent = f"timestamp >= timestamp_micros({first_us}) AND timestamp < timestamp_micros({last_us})"
+    source = sparklog.read(spark, str(folder / "delta"), "bench", columns=["partition", "offset", "timestamp"])
+    counted = interleaved(settings.runs, {"table": lambda: table().count(), "Parquet": parquet.count}, warm=2)
+    count_rate = settings.rows / median(counted["table"])
+    figures = [
+        full,
+        Figure(
+            "count of a table",
+            rate(settings.rows, median(counted["table"])),
+            f"Parquet {rate(settings.rows, median(counted['Parquet']))}",
+            speed_ratio(counted, "table", "Parquet"),
+            f">= {COUNTED_PER_SECOND / 1e6:.0f} M rows/s",
+            count_rate >= COUNTED_PER_SECOND,
+        ),
+    ]
+    for name, condition in (("100 offsets of a table", hundred), ("1 % of a table by time", percent)):
+        frame = table()
+        queries: dict[str, Callable[[], object]] = {
+            "table": frame.where(condition).count,
+            "source": source.where(condition).count,
+        }
+        samples = interleaved(settings.runs, queries, warm=2)
+        seconds = median(samples["table"])
+        figures.append(
+            Figure(
+                name,
+                milliseconds(seconds),
+                f'format("sparklog") {milliseconds(median(samples["source"]))}',
+                speed_ratio(samples, "table", "source"),
+                f"<= {QUERY_SECONDS} s",
+                seconds <= QUERY_SECONDS,
+            )
+        )
+    return figures
+
+
+def _readers(folder: Path, settings: Settings) -> list[Figure]:
+    """The reader of consumers and scans, over history and over Arrow."""
+
+    def read(name: str) -> None:
+        for _ in sparklog.scan("bench", folder / name).batches():
+            pass
+
+    samples = interleaved(settings.runs, {"history": lambda: read("delta"), "Arrow": lambda: read("arrow")})
+    return [throughput("scan of history", settings.rows, samples, ("history", "Arrow"), 0.5)]
+
+
+def _planning(spark: SparkSession) -> Figure:
+    """From the list of a topic's files to the tasks of a query that needs them all."""
+    files = [
+        HistoryFile(
+            f"file:///log/tables/t/_segments/partition={number % 8}/{number:020d}-v1-0123456789abcdefghijkl.parquet",
+            200_000_000,
+            number % 8,
+            number,
+            number,
+            number,
+            number,
+        )
+        for number in range(PLANNED_FILES)
+    ]
+
+    def plan() -> None:
+        scan_files(spark, "t", files, FILE_SCHEMA).rdd.getNumPartitions()
+
+    plan()
+    seconds = timed(plan)
+    return Figure(f"plan {PLANNED_FILES:,} files", f"{seconds:.2f} s", target="<= 5 s", met=seconds <= 5)
+
+
+def _publication(folder: Path) -> Figure:
+    """Publish a topic that got 1,000 files of history; the requests are those besides reading the log."""
+    coordinator = _many_files(folder)
+    store = FaultyStore(LocalStore(str(folder / "log")))
+    tables = Tables(open_cluster(store))
+    before = len(store.calls)
+    seconds = timed(lambda: tables.publish("bench"))
+    requests = sum(call.key.startswith("tables/") for call in store.calls[before:])
+    assert len(list(coordinator.segments("bench").partition(0))) > NEW_FILES
+    met = seconds <= 1 and requests <= 5
+    return Figure(
+        f"publish {NEW_FILES:,} files", f"{seconds:.2f} s, {requests} requests", target="<= 1 s, 5 requests", met=met
+    )
+
+
+def _many_files(folder: Path) -> Coordinator:
+    root = str(folder / "log")
+    coordinator = create_cluster(root)
+    configs = {"history.format": "delta", "segment.ms": "1000", "retention.ms": "-1"}
+    coordinator.create_topic("bench", 1, configs=configs)
+    with sparklog.Producer(bootstrap_servers=root) as producer:
+        for number in range(NEW_FILES + 1):
+            producer.send("bench", b"v", timestamp_ms=START_US // 1000 + 10_000 * number)
+            producer.flush()
+    coordinator.refresh()
+    roll(coordinator, InProcess())
+    return coordinator
