@@ -28,9 +28,20 @@ if TYPE_CHECKING:
     from sparklog.spark.jobs.runner import SparkTasks
     from sparklog.spark.session import sparklog_session
     from sparklog.spark.stream.foreach_batch import write_batch
+    from sparklog.spark.table.table import table
     from sparklog.spark.stream.lag_listener import LagListener
 
-__all__ = ["LagListener", "SparkTasks", "consume", "read", "register", "sparklog_session", "write", "write_batch"]
+__all__ = [
+    "LagListener",
+    "SparkTasks",
+    "consume",
+    "read",
+    "register",
+    "sparklog_session",
+    "table",
+    "write",
+    "write_batch",
+]
 
 _MODULES = {
     "LagListener": "stream.lag_listener",
@@ -40,6 +51,7 @@ _MODULES = {
     "register": "api",
     "sparklog_session": "session",
     "write": "api",
+    "table": "table.table",
     "write_batch": "stream.foreach_batch",
 }
 

@@ -19,9 +19,9 @@ PUBLIC = {
         "AdminClient Cluster ConfigResource ConfigResourceType Consumer ConsumerRebalanceListener ConsumerRecord "
         "KafkaAdminClient KafkaConsumer KafkaProducer NewPartitions NewTopic OffsetAndMetadata OffsetAndTimestamp "
         "OffsetSpec Producer RecordMetadata Scan SparklogError TopicPartition __version__ create_cluster errors kafka "
-        "open_cluster read register scan write write_batch"
+        "open_cluster read register scan table write write_batch"
     ),
-    "sparklog.spark": "LagListener SparkTasks consume read register sparklog_session write write_batch",
+    "sparklog.spark": "LagListener SparkTasks consume read register sparklog_session table write write_batch",
     "sparklog.maintenance": "ProcessPool Scope check_cluster repair_cluster",
     "sparklog.testing": (
         "Cluster CountingStore Fault FaultyStore Finding History MemoryStore OperationLog POLL READ Read Record SEND "

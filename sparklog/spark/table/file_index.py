@@ -74,7 +74,7 @@ class _Java:
         """Return an array of Hadoop's ``FileStatus``, made by one call however many files there are."""
         file_status = self.jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileStatus")
         read = self.jvm.org.apache.hadoop.io.ArrayWritable(file_status)
-        stored = struct.pack(">i", len(files)) + b"".join(map(_encode_status, files))
+        stored = struct.pack(">i", len(files)) + b"".join(map(encode_status, files))
         stream = self.jvm.java.io.ByteArrayInputStream(stored)
         read.readFields(self.jvm.java.io.DataInputStream(stream))
         statuses = self.gateway.new_array(self.jvm.org.apache.hadoop.fs.FileStatus, len(files))
@@ -200,7 +200,7 @@ def _operand(expression: Any) -> str | _Literal | None:
 # -- Hadoop's FileStatus
 
 
-def _encode_status(file: HistoryFile) -> bytes:
+def encode_status(file: HistoryFile) -> bytes:
     """Return a file as Hadoop's ``FileStatus`` reads itself: a length, and a ``FileStatusProto`` (Hadoop's
     FSProtos.proto) with type, path, length, permission, block replication and block size."""
     path = file.address.encode()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparklog.protocol.history import history_of
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment, offsets_in
 from sparklog.spark.source.filters import Pruning, Span
-from sparklog.spark.table.file_index import _encode_status
+from sparklog.spark.table.file_index import encode_status
 from sparklog.spark.table.history import HistoryFile, hadoop_address, select_files
 
 
@@ -85,7 +85,7 @@ def test_addresses_are_those_of_hadoops_file_systems(address: str, expected: str
 @given(st.integers(0, 2**62), st.text(min_size=1, max_size=300))
 def test_a_file_status_states_path_and_length_as_protobuf(size: int, name: str) -> None:
     path = f"file:///{name}".encode(errors="surrogatepass").decode(errors="replace")
-    encoded = _encode_status(HistoryFile(path, size, 0, 0, 0, 0, 0))
+    encoded = encode_status(HistoryFile(path, size, 0, 0, 0, 0, 0))
     (length,) = struct.unpack_from(">i", encoded)
     message = encoded[4:]
     assert len(message) == length
