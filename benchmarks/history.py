@@ -32,9 +32,9 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.topics import alter_configs
-from sparklog.spark.table.file_index import scan_files
-from sparklog.spark.table.history import HistoryFile
-from sparklog.spark.table.table import FILE_SCHEMA
+from sparklog.spark.history.file_index import scan_files
+from sparklog.spark.history.files import HistoryFile
+from sparklog.spark.history.table import FILE_SCHEMA
 from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import FaultyStore
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from sparklog.client.scan import Scan, scan
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
+    from sparklog.spark.history.table import table
     from sparklog.spark.stream.foreach_batch import write_batch
-    from sparklog.spark.table.table import table
     from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = [
@@ -108,7 +108,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
     "scan": ("sparklog.client.scan", "scan"),
-    "table": ("sparklog.spark.table.table", "table"),
+    "table": ("sparklog.spark.history.table", "table"),
     "write": ("sparklog.spark.api", "write"),
     "write_batch": ("sparklog.spark.stream.foreach_batch", "write_batch"),
 }

@@ -25,10 +25,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sparklog.spark.api import read, register, write
     from sparklog.spark.group.consume import consume
+    from sparklog.spark.history.table import table
     from sparklog.spark.jobs.runner import SparkTasks
     from sparklog.spark.session import sparklog_session
     from sparklog.spark.stream.foreach_batch import write_batch
-    from sparklog.spark.table.table import table
     from sparklog.spark.stream.lag_listener import LagListener
 
 __all__ = [
@@ -51,7 +51,7 @@ _MODULES = {
     "register": "api",
     "sparklog_session": "session",
     "write": "api",
-    "table": "table.table",
+    "table": "history.table",
     "write_batch": "stream.foreach_batch",
 }
 

@@ -18,7 +18,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.topics import alter_configs
-from sparklog.spark.table import table as implementation
+from sparklog.spark.history import table as implementation
 from tests.cluster.maintenance.logs import Written, append, live
 
 MINUTES = 14

@@ -5,7 +5,7 @@ this process, which Spark calls back as it does for ``foreachBatch``; so a query
 however many there are.
 
 Rules: the classes of the JVM are used by name, with Spark 4.2; nothing here is sent to executors.
-Not for: which files there are (``history``).
+Not for: which files there are (``files``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from sparklog.spark.history.files import HistoryFile, select_files
 from sparklog.spark.source.filters import EPOCH, prune
-from sparklog.spark.table.history import HistoryFile, select_files
 
 PARTITION_SCHEMA = StructType([StructField("partition", IntegerType())])
 

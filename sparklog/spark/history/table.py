@@ -20,12 +20,12 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType, Tim
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.api import FRESH_COLUMN, prefixed
+from sparklog.spark.history.file_index import scan_files
+from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history, hadoop_address
 from sparklog.spark.options import Options, address
 from sparklog.spark.own_session import register_source
 from sparklog.spark.source.rows import HEADERS_TYPE, arrow_schema, read_schema
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.table.file_index import scan_files
-from sparklog.spark.table.history import PartitionCut, TopicHistory, find_history, hadoop_address
 
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of a topic's table, as in its Delta table."""
