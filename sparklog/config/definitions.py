@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
+from sparklog.config.ddl import InvalidSchemaError, format_ddl, parse_ddl
 from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import nearest_name
 
@@ -79,8 +80,9 @@ class ConfigDef:
     """One setting. Immutable, picklable.
 
     ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive; ``also`` is allowed
-    as well. ``choices`` are the allowed strings or list items. ``doc`` is one sentence in plain words. Of a setting
-    without effect, ``unused`` says why it is only stored and shown, or ``refused`` why it has to stay at its default.
+    as well. ``choices`` are the allowed strings or list items; ``ddl``: the text is a schema. ``doc`` is one sentence
+    in plain words. Of a setting without effect, ``unused`` says why it is only stored and shown, or ``refused`` why it
+    has to stay at its default.
     """
 
     name: str
@@ -92,6 +94,7 @@ class ConfigDef:
     also: int | None = None
     choices: tuple[str, ...] = ()
     throttled_replicas: bool = False
+    ddl: bool = False
     synonyms: tuple[Synonym, ...] = ()
     unused: str = ""
     refused: str = ""
@@ -121,6 +124,8 @@ class ConfigDef:
             return (
                 f"a comma-separated list of {' and '.join(self.choices)}" if self.choices else "a comma-separated list"
             )
+        if self.ddl:
+            return "a schema in Spark's DDL, such as customer string, amount double"
         if self.kind == "string":
             return f"one of {', '.join(self.choices)}" if self.choices else "text"
         return f"{'a number' if self.kind == 'double' else 'a whole number'} {self._describe_range()}"
@@ -229,7 +234,13 @@ class ConfigDef:
             raise self.error(value, f"it is of type {type(value).__name__}, not text")
         if self.choices and value not in self.choices:
             raise self.error(value, f"there is no such choice{_suggest(value, self.choices)}")
-        return value
+        return self._parse_ddl(value) if self.ddl else value
+
+    def _parse_ddl(self, value: str) -> str:
+        try:
+            return format_ddl(parse_ddl(value))
+        except InvalidSchemaError as error:
+            raise self.error(value, str(error)) from error
 
 
 def canonical_text(value: ConfigValue) -> str:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from sparklog import limits
+from sparklog.config.ddl import SchemaField, parse_ddl
 from sparklog.config.definitions import (
     DEFAULT_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
@@ -39,6 +40,7 @@ _MIB = 1024 * 1024
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 COMPACT, DELETE = "compact", "delete"
 ARROW, DELTA = "arrow", "delta"
+UNTYPED, JSON = "none", "json"
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
@@ -233,6 +235,14 @@ _TABLE = (
         choices=(ARROW, DELTA), synonyms=_make_synonym("log.history.format", ARROW),
     ),
     ConfigDef(
+        "value.format", "string", UNTYPED,
+        "How values are read into typed columns of the topic's table: none, or json.",
+        choices=(UNTYPED, JSON), synonyms=_make_synonym("log.value.format", UNTYPED),
+    ),
+    ConfigDef(
+        "value.schema", "string", "", "Typed columns of the topic's table, read from its values.", ddl=True,
+    ),
+    ConfigDef(
         "internal.segment.bytes", "int", None, "For tests: replaces segment.bytes, without its lower bound.",
         internal=True,
     ),
@@ -330,6 +340,16 @@ class TopicConfig(TypedConfigs):
 
     history_format = Setting(str, "history.format")
     """arrow, or delta."""
+    value_format = Setting(str, "value.format")
+    """none, or json."""
+    value_schema = Setting(str, "value.schema")
+    """The DDL of the typed columns, empty for none."""
+
+    @property
+    def typed_schema(self) -> tuple[SchemaField, ...]:
+        """The typed columns of the topic's table, none if it has none."""
+        return parse_ddl(self.value_schema) if self.value_format != UNTYPED else ()
+
     compression_type = Setting(str, "compression.type")
     """uncompressed, gzip, snappy, lz4, zstd, or producer for the writer's codec."""
     delete_retention_ms = Setting(int, "delete.retention.ms")
@@ -396,6 +416,11 @@ def check_together(config: TopicConfig) -> None:
             f"min.compaction.lag.ms ({least}) is greater than max.compaction.lag.ms ({most}): a record would have to "
             "be compacted before it may be; lower the first or raise the second.",
             config="min.compaction.lag.ms",
+        )
+    if config.value_schema and config.value_format == UNTYPED:
+        raise InvalidConfigurationError(
+            "value.schema is set and value.format is none: set value.format=json, so that values are read.",
+            config="value.schema",
         )
     if config.get("remote.storage.enable"):
         _check_remote(config)

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from sparklog.config.ddl import SchemaField
 from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot
 from sparklog.delta.actions import Transaction as Txn
 from sparklog.delta.table_schema import PARTITION, schema_string
@@ -37,7 +38,7 @@ deletes no files unless its check of the retention is switched off."""
 class TopicTable(NamedTuple):
     """What a topic's table is to show: a version of the log, its time in ms, and the files by path in the table.
 
-    ``topic_id`` is empty for a topic that was deleted.
+    ``topic_id`` is empty for a topic that was deleted. ``schema``: the typed columns.
     """
 
     cluster_id: str
@@ -46,6 +47,7 @@ class TopicTable(NamedTuple):
     version: int
     timestamp_ms: int
     files: dict[str, Segment]
+    schema: tuple[SchemaField, ...] = ()
 
 
 class Publication(NamedTuple):
@@ -186,7 +188,7 @@ def _changed_metadata(present: Metadata | None, table: TopicTable) -> Metadata |
         id=table.topic_id or f"deleted-{table.topic}",
         name=table.topic,
         description=f"History of topic {table.topic}, published by sparklog; only sparklog may change it",
-        schema_string=schema_string(),
+        schema_string=schema_string(table.schema),
         partition_columns=[PARTITION],
         configuration=TABLE_PROPERTIES,
         created_time=table.timestamp_ms,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+
+from sparklog.config.ddl import SchemaField
+from sparklog.format.typed_columns import delta_fields
 
 PARTITION = "partition"
 """The partition column: the number of the topic's partition."""
 
 
-def schema_string() -> str:
-    """Return the schema of a topic's table: the partition, and the columns of a record."""
+def schema_string(schema: Sequence[SchemaField] = ()) -> str:
+    """Return the schema of a topic's table: the partition, the columns of a record, and the typed columns."""
     header = {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]}
     headers = {"type": "array", "elementType": header, "containsNull": True}
     columns = [
@@ -19,6 +24,7 @@ def schema_string() -> str:
         _field("key", "binary"),
         _field("value", "binary"),
         _field("headers", headers),
+        *delta_fields(schema),
     ]
     return msgspec.json.encode({"type": "struct", "fields": columns}).decode()
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from sparklog.errors import InvalidRequestError, RecordListTooLargeError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
-from sparklog.format.delta_stats import encode_stats
+from sparklog.format.delta_stats import encode_stats, read_typed_stats
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
 from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet_schema import ENCODINGS, OFFSET_TYPE, decoded_length, parquet_schema
@@ -162,7 +162,7 @@ class ParquetSegmentWriter:
 
     @property
     def stats(self) -> str:
-        """The statistics of the records written so far, of which there is at least one (``delta_stats``)."""
+        """The statistics of the file, once it is finished (``delta_stats``)."""
         written = self._written
         nulls = {
             schema.KEY: sum(group.null_keys for group in written),
@@ -173,6 +173,7 @@ class ParquetSegmentWriter:
             (self._base_offset + written[0].first_offset, written[-1].last_offset),
             (min(group.earliest_us for group in written), max(group.latest_us for group in written)),
             nulls,
+            read_typed_stats(self._footers[0], [field.name for field in self._typed]),
         )
 
     def finish(self) -> bytes:

@@ -142,6 +142,7 @@ class Tables:
         state = self._coordinator.refresh()
         files: dict[str, Segment] = {}
         found = state.topics.get(topic)
+        schema = () if found is None else TopicConfig.resolve(found.configs, state.configs).typed_schema
         if found is not None:
             segments = self._coordinator.segments(topic, state)
             for number, partition in enumerate(found.partitions):
@@ -152,7 +153,7 @@ class Tables:
                         return None
                     files[path_in_table(topic, segment.path, _location(state, partition, segment))] = segment
         topic_id = "" if found is None else found.topic_id
-        return TopicTable(state.cluster_id, topic, topic_id, state.version, state.timestamp_ms, files)
+        return TopicTable(state.cluster_id, topic, topic_id, state.version, state.timestamp_ms, files, schema)
 
 
 def tables_of(paths: Iterable[str]) -> list[str]:

@@ -22,17 +22,20 @@ import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
+from sparklog.config.ddl import SchemaField
 from sparklog.errors import SparklogError
 from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
 from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
+from sparklog.format.typed_columns import typed_fields
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
 from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
+from sparklog.records.typed_values import ValueReader
 from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
 
@@ -216,7 +219,7 @@ def count_from(first: int, count: int) -> pa.Array:
 
 
 class Layout(NamedTuple):
-    """How a file is written; ``codec`` and ``level`` as in ``format.codecs``."""
+    """How a file is written; ``codec`` and ``level`` as in ``format.codecs``. ``schema``: the typed columns."""
 
     codec: str = "none"
     level: int | None = None
@@ -224,6 +227,7 @@ class Layout(NamedTuple):
     has_headers: bool = False
     has_offsets: bool = False
     history: bool = False
+    schema: tuple[SchemaField, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -262,6 +266,7 @@ class SegmentOutput:
         targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
         self._output = ReplicatedFile(key, targets, least=len(targets))
         self._writer = _open_writer(self._output, layout, base_offset)
+        self._values = ValueReader(layout.schema) if layout.schema else None
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
@@ -345,7 +350,11 @@ class SegmentOutput:
         size, producer = self._waiting_bytes, self._producer or NO_PRODUCER
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
         before = self._writer.bytes_written
-        self._writer.write(batch, **producer._asdict())
+        if self._values is None:
+            self._writer.write(batch, **producer._asdict())
+        else:
+            assert not isinstance(self._writer, SegmentWriter)
+            self._writer.write(batch, self._values.columns(batch.column(schema.VALUE)), **producer._asdict())
         self._written += 1
         length = self._writer.bytes_written - before
         self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
@@ -369,6 +378,7 @@ def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter 
             codec=layout.codec,
             level=layout.level,
             has_offsets=layout.has_offsets,
+            typed=typed_fields(layout.schema),
         )
     return SegmentWriter(
         sink,

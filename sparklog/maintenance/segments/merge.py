@@ -21,6 +21,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.config.ddl import SchemaField
 from sparklog.errors import DataLossError
 from sparklog.format import codecs, schema
 from sparklog.format.index import BatchEntry, BatchProducer
@@ -44,7 +45,7 @@ class Target(NamedTuple):
 
     ``codec`` None keeps the codec of the source (``compression.type=producer``). ``version`` is the version of the
     state that the job was planned on; ``index_interval_bytes`` as in Kafka. ``history``: closed segments become history
-    segments.
+    segments, with the typed columns of ``schema``.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class Target(NamedTuple):
     level: int | None = None
     index_interval_bytes: int = 0
     history: bool = False
+    schema: tuple[SchemaField, ...] = ()
 
     def new_key(self, base_offset: int, history: bool = False) -> str:
         """Return a unique key, of a history segment or another file."""
@@ -198,7 +200,9 @@ def write_file(
 
 def _choose_layout(sources: Sequence[Source], target: Target, has_offsets: bool, history: bool) -> Layout:
     if history:
-        return Layout(target.codec or codecs.ZSTD, target.level, True, True, has_offsets, history=True)
+        return Layout(
+            target.codec or codecs.ZSTD, target.level, True, True, has_offsets, history=True, schema=target.schema
+        )
     present = {name for source in fetch_ahead(sources, Source.fetch_index) for name in source.columns}
     codec, level = target.codec, target.level
     if codec is None:

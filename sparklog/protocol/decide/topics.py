@@ -8,8 +8,9 @@ import msgspec
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
+from sparklog.config.ddl import find_breaking_change
 from sparklog.config.effects import check_misleading, misleading
-from sparklog.config.topic_configs import canonical_topic_configs, validate_topic_configs
+from sparklog.config.topic_configs import TopicConfig, canonical_topic_configs, validate_topic_configs
 from sparklog.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -145,6 +146,24 @@ def delete_topic(state: State, topic: str) -> Decision[str]:
     return Decision([DeleteTopic(topic=topic, topic_id=found.topic_id)], found.topic_id)
 
 
+def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -> None:
+    """Refuse a schema by which readers of the topic's table could not read what it has. Raises
+    InvalidConfigurationError."""
+    found = state.topic(topic)
+    if not any(partition.log_end_offset for partition in found.partitions):
+        return
+    before = TopicConfig.resolve(found.configs, state.configs)
+    after = TopicConfig.resolve(configs, state.configs)
+    reason = find_breaking_change(before.typed_schema, after.typed_schema)
+    if reason:
+        raise InvalidConfigurationError(
+            f"the schema of topic {topic!r} cannot be changed in this way: {reason}, which would break readers of its "
+            "table. Add a field of another name, or write to a new topic",
+            topic=topic,
+            config="value.schema",
+        )
+
+
 def alter_configs(
     state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()
 ) -> Decision[None]:
@@ -164,6 +183,7 @@ def alter_configs(
     if topic:  # some values have to fit each other
         sound = {name: value for name, value in kept.items() if name not in misleading(topic, kept)}
         validate_topic_configs({**sound, **canonical}, state.configs)
+        _check_schema_change(state, topic, {**kept, **canonical})
     if not canonical and not deletions:
         return Decision([], None)
     return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)

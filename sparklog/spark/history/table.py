@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -17,14 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
 
+from sparklog.config.ddl import SchemaField
+from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.api import FRESH_COLUMN, prefixed
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history, hadoop_address
+from sparklog.spark.history.typed import add_typed_columns, typed_struct
 from sparklog.spark.options import Options, address
 from sparklog.spark.own_session import register_source
-from sparklog.spark.source.rows import HEADERS_TYPE, arrow_schema, read_schema
+from sparklog.spark.source.rows import HEADERS_TYPE, read_schema
 from sparklog.spark.source.source import SparklogDataSource
 
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
@@ -67,21 +70,23 @@ def table(spark: SparkSession, root: str, topic: str, *, storage_options: Mappin
     coordinator = shared_cluster(*address(Options({**prefixed(storage_options), "path": root})))
     state = coordinator.refresh()
     segments = coordinator.segments(topic, state)
+    typed = TopicConfig.resolve(state.topic(topic).configs, state.configs).typed_schema
     history = find_history(state, topic, segments, lambda broker, path: _address(coordinator, broker, path))
-    parts = [_history(spark, topic, history)] if history.files else []
+    parts = [_history(spark, topic, history, typed)] if history.files else []
     if not history.files or any(cut.history_end < cut.end for cut in history.cuts):
-        parts.append(_tail(spark, root, topic, history.cuts, storage_options))
+        parts.append(_tail(spark, root, topic, history.cuts, storage_options, typed))
     return reduce(DataFrame.unionByName, parts)
 
 
-def _history(spark: SparkSession, topic: str, history: TopicHistory) -> DataFrame:
-    rows = scan_files(spark, topic, history.files, FILE_SCHEMA)
+def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: Sequence[SchemaField]) -> DataFrame:
+    columns = typed_struct(typed)
+    rows = scan_files(spark, topic, history.files, StructType([*FILE_SCHEMA.fields, *columns.fields]))
     deleted = [
         (F.col("partition") != number) | (F.col("offset") >= cut.start)
         for number, cut in enumerate(history.cuts)
         if cut.has_deleted
     ]
-    return reduce(DataFrame.where, deleted, rows).select(*COLUMNS)
+    return reduce(DataFrame.where, deleted, rows).select(*COLUMNS, *columns.names)
 
 
 def _tail(
@@ -90,8 +95,10 @@ def _tail(
     topic: str,
     cuts: Sequence[PartitionCut],
     storage_options: Mapping[str, Any] | None,
+    typed: Sequence[SchemaField],
 ) -> DataFrame:
     """Return the records after the history. A few are read now, so that a query needs no Python process for them."""
+    schema = StructType([*ROW_SCHEMA.fields, *typed_struct(typed).fields])
     numbers = range(len(cuts))
     options = {
         "assign": json.dumps({topic: list(numbers)}),
@@ -101,12 +108,13 @@ def _tail(
     }
     if sum(cut.tail_bytes for cut in cuts) > MAX_LOCAL_BYTES:
         source = spark.read.format(SparklogDataSource.name()).schema(ROW_SCHEMA).options(**options)
-        return source.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
+        rows = source.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
+        return rows.mapInArrow(partial(add_typed_columns, tuple(typed)), schema) if typed else rows
     reader = SparklogDataSource({**options, "path": root, "readerLeaseMs": "0"}).reader(ROW_SCHEMA)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     if not batches:
-        return spark.createDataFrame([], ROW_SCHEMA)
-    return spark.createDataFrame(pa.Table.from_batches(batches, arrow_schema(ROW_SCHEMA)), ROW_SCHEMA)
+        return spark.createDataFrame([], schema)
+    return spark.createDataFrame(pa.Table.from_batches(list(add_typed_columns(typed, batches))), schema)
 
 
 def _address(coordinator: Coordinator, broker: int, path: str) -> str:
