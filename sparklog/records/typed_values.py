@@ -125,7 +125,7 @@ def _python(kind: SchemaType) -> Any:
     if kind.name == "struct":
         return _struct("Nested", kind.fields)
     if kind.element is not None:
-        element = Optional[_python(kind.element)]  # noqa: UP045
+        element: Any = Optional[_python(kind.element)]  # noqa: UP045
         return GenericAlias(list, (element,)) if kind.name == "array" else GenericAlias(dict, (str, element))
     return _PYTHON[kind.name]
 
