@@ -70,7 +70,7 @@ class SchemaType:
         if self.name == "map":
             return f"map<string,{self.element}>"
         if self.name == "struct":
-            return f"struct<{','.join(f'{field.name}:{field.type}' for field in self.fields)}>"
+            return f"struct<{','.join(field.text(':') for field in self.fields)}>"
         return self.name
 
 
@@ -83,7 +83,10 @@ class SchemaField:
     required: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name} {self.type}{' NOT NULL' if self.required else ''}"
+        return self.text(" ")
+
+    def text(self, separator: str) -> str:
+        return f"{self.name}{separator}{self.type}{' NOT NULL' if self.required else ''}"
 
 
 @lru_cache(maxsize=256)

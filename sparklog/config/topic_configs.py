@@ -243,6 +243,10 @@ _TABLE = (
         "value.schema", "string", "", "Typed columns of the topic's table, read from its values.", ddl=True,
     ),
     ConfigDef(
+        "value.schema.validation", "boolean", "false",
+        "Whether a record is refused if its value does not fit value.schema.",
+    ),
+    ConfigDef(
         "internal.segment.bytes", "int", None, "For tests: replaces segment.bytes, without its lower bound.",
         internal=True,
     ),
@@ -345,6 +349,8 @@ class TopicConfig(TypedConfigs):
     value_schema = Setting(str, "value.schema")
     """The DDL of the typed columns, empty for none."""
 
+    value_schema_validation = Setting(bool, "value.schema.validation")
+
     @property
     def typed_schema(self) -> tuple[SchemaField, ...]:
         """The typed columns of the topic's table, none if it has none."""
@@ -421,6 +427,11 @@ def check_together(config: TopicConfig) -> None:
         raise InvalidConfigurationError(
             "value.schema is set and value.format is none: set value.format=json, so that values are read.",
             config="value.schema",
+        )
+    if config.value_schema_validation and not config.typed_schema:
+        raise InvalidConfigurationError(
+            "value.schema.validation is true, and there is no schema: set value.format=json and value.schema.",
+            config="value.schema.validation",
         )
     if config.get("remote.storage.enable"):
         _check_remote(config)

@@ -20,6 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.format.codecs import compressor
 from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
+from sparklog.records.typed_values import value_reader
 
 Headers = Sequence[tuple[str, "bytes | None"]]
 RawHeaders = Iterable[tuple[str, "bytes | bytearray | memoryview | None"]]
@@ -82,6 +83,18 @@ def no_key(topic: str, index: int | None = None) -> InvalidRecordError:
         topic=topic,
         index=index,
     )
+
+
+def check_value(value: bytes | None, rules: TopicRules, index: int | None = None) -> None:
+    """Raise InvalidRecordError for a value that does not fit the topic's schema."""
+    reason = value_reader(rules.schema).find_misfit(value)
+    if reason:
+        raise InvalidRecordError(
+            f"the value of a record for topic {rules.topic!r} does not fit its schema: {reason}; correct the value, or "
+            "set value.schema.validation=false",
+            topic=rules.topic,
+            index=index,
+        )
 
 
 def no_such_topic(topic: str, setting: str) -> UnknownTopicOrPartitionError:

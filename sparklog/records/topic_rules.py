@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparklog.config.ddl import SchemaField
 from sparklog.config.topic_configs import TopicConfig
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ LOG_OVERHEAD_BYTES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class TopicRules:
-    """Sizes are in bytes, times in milliseconds. ``max_request_size`` is the producer's own limit of a record."""
+    """Sizes are in bytes, times in milliseconds. ``max_request_size`` is the producer's own limit of a record.
+
+    ``schema``: what values have to fit, empty if they need not.
+    """
 
     topic: str
     codec: str = "none"
@@ -27,6 +31,7 @@ class TopicRules:
     before_max_ms: int
     after_max_ms: int
     max_request_size: int = 2**63 - 1
+    schema: tuple[SchemaField, ...] = ()
 
     @classmethod
     def resolve(cls, topic: str, config: TopicConfig, codec: str, level: int | None, **more: Any) -> Self:
@@ -44,6 +49,7 @@ class TopicRules:
             max_message_bytes=config.max_message_bytes,
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
+            schema=config.typed_schema if config.value_schema_validation else (),
             **more,
         )
 

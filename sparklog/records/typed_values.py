@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from types import GenericAlias
 from typing import Annotated, Any, Optional
 
@@ -58,9 +59,15 @@ class ValueReader:
         self._names = [f"f{number}" for number in range(len(schema))]
         self._decode = msgspec.json.Decoder(_struct("Value", schema)).decode
 
-    def fits(self, value: bytes | None) -> bool:
-        """Return whether a value fits the schema."""
-        return value is None or self._columns([value])[1] == [False]
+    def find_misfit(self, value: bytes | None) -> str:
+        """Return why a value does not fit the schema, empty if it does."""
+        if value is None:
+            return ""
+        try:
+            self._arrays([self._decode(value)])
+        except (*_UNREADABLE, *_INEXACT) as error:
+            return str(error) or type(error).__name__
+        return ""
 
     def columns(self, values: pa.Array) -> dict[str, pa.Array]:
         """Return the typed columns of records with these values, by name."""
@@ -109,6 +116,12 @@ class ValueReader:
                 fields = [None if field is None else plain(field) for field in fields]
             arrays.append(pa.array(fields, kind))
         return arrays
+
+
+@lru_cache(maxsize=64)
+def value_reader(schema: tuple[SchemaField, ...]) -> ValueReader:
+    """Return the reader of a schema; the same one each time."""
+    return ValueReader(schema)
 
 
 def _struct(name: str, fields: Sequence[SchemaField]) -> type[msgspec.Struct]:

@@ -162,3 +162,24 @@ def test_wrong_arguments_are_refused(spark: SparkSession, log: Coordinator) -> N
         table(spark, log, "nothing")
     with pytest.raises(InvalidOptionError, match="memory of one process"):
         sparklog.table(spark, "memory://table", "t").count()
+
+
+TYPED = {"value.format": "json", "value.schema": "customer string, amount double, placed timestamp"}
+
+
+@pytest.mark.parametrize("local_bytes", [0, 4 * 1024 * 1024])
+def test_typed_columns_are_the_same_in_history_and_after_it(
+    spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch, local_bytes: int
+) -> None:
+    monkeypatch.setattr(implementation, "MAX_LOCAL_BYTES", local_bytes)
+    log.create_topic("typed", 1, configs={"history.format": "delta", "segment.ms": "180000", **TYPED})
+    values = [b'{"customer":"a","amount":2,"placed":"2026-11-01T10:00:00Z"}', b"{}", None, b"no", b'{"amount":"2"}']
+    for minute in (0, 60):
+        append(log, "typed", [Written(b"k", value, minute) for value in values])
+    roll(log, InProcess())
+    assert [segment.is_history for segment in live(log, "typed")] == [True, False]
+    rows = table(spark, log, "typed").orderBy("offset").drop("partition", "offset", "timestamp", "headers").collect()
+    assert rows[:5] == rows[5:]
+    assert [row["_unfit"] for row in rows[:5]] == [False, False, False, True, True]
+    assert table(spark, log, "typed").where("customer = 'a' AND amount > 1").count() == 2
+    assert table(spark, log, "typed").agg({"amount": "sum"}).collect() == [(4.0,)]

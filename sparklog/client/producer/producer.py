@@ -57,6 +57,7 @@ from sparklog.records.record_checks import (
     check_headers,
     check_request_size,
     check_timestamp,
+    check_value,
     neither_key_nor_value,
     no_key,
     topic_limit_error,
@@ -168,7 +169,8 @@ class Producer(Shown):
             IllegalStateError: the producer is closed.
             InvalidTxnStateError: it is transactional, and no transaction is open.
             SerializationError: a key, value or header is not bytes. Errors of a serializer are raised unchanged.
-            InvalidRecordError: neither key nor value, no key on a compacted topic, or an invalid timestamp.
+            InvalidRecordError: neither key nor value, no key on a compacted topic, an invalid timestamp, or a value
+                that does not fit the topic's schema.
             UnknownTopicTimeoutError: no such topic within ``max_block_ms``, and it may not be created.
             InvalidPartitionError: the topic has no such partition.
             InvalidTopicError: invalid topic name.
@@ -197,6 +199,8 @@ class Producer(Shown):
             size += len(key)
         elif value is None or metadata.needs_key:
             raise neither_key_nor_value(topic) if value is None else no_key(topic)
+        if metadata.rules.schema:
+            check_value(value, metadata.rules)
         stored: Headers | None = None
         if headers:
             stored, header_bytes = check_headers(headers, topic)

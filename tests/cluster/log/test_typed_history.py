@@ -1,0 +1,120 @@
+"""Typed columns in the history of a topic and in its Delta table."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from sparklog.client.producer.producer import Producer
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.errors import InvalidConfigurationError, InvalidRecordError
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.roll import roll
+from sparklog.maintenance.tables import Tables
+from sparklog.protocol.decide.topics import alter_configs
+from tests.cluster.maintenance.logs import Written, append, live, records
+
+ROOTS = itertools.count()
+SCHEMA = "customer string, amount double"
+CONFIGS = {
+    "history.format": "delta",
+    "segment.ms": "60000",
+    "value.format": "json",
+    "value.schema": SCHEMA,
+    "min.cleanable.dirty.ratio": "0",
+}
+VALUES = [b'{"customer":"a","amount":1.5}', b"{}", None, b"no json", b'{"customer":5}', b'{"customer":"b","more":1}']
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Coordinator:
+    coordinator = create_cluster(str(tmp_path / "log"))
+    coordinator.create_topic("orders", 1, configs=CONFIGS)
+    append(coordinator, "orders", [Written(b"k%d" % number, value) for number, value in enumerate(VALUES)])
+    return coordinator
+
+
+def close_and_roll(log: Coordinator, minute: int = 60) -> None:
+    append(log, "orders", [Written(b"last", b'{"customer":"active"}', minute)])
+    roll(log, InProcess())
+
+
+def typed_rows(log: Coordinator, *names: str) -> list[tuple[object, ...]]:
+    assert Tables(log).publish("orders") is not None
+    rows = DeltaTable(f"{log.store.root}/tables/orders").to_pyarrow_table().sort_by("offset").to_pylist()
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def set_schema(log: Coordinator, schema: str) -> None:
+    log.submit(partial(alter_configs, topic="orders", changes={"value.schema": schema}))
+
+
+def test_values_are_in_the_typed_columns_and_all_bytes_are_kept(log: Coordinator) -> None:
+    before = records(log, "orders")
+    close_and_roll(log)
+    assert records(log, "orders")[:-1] == before
+    assert typed_rows(log, "offset", "customer", "amount", "_unfit", "value") == [
+        (0, "a", 1.5, False, VALUES[0]),
+        (1, None, None, False, VALUES[1]),
+        (2, None, None, False, VALUES[2]),
+        (3, None, None, True, VALUES[3]),
+        (4, None, None, True, VALUES[4]),
+        (5, "b", None, False, VALUES[5]),
+    ]
+    assert not check_cluster(log.store).report.findings
+
+
+def test_an_added_field_is_null_in_older_files_and_read_in_newer_ones(log: Coordinator) -> None:
+    close_and_roll(log)
+    set_schema(log, f"{SCHEMA}, more int")
+    append(log, "orders", [Written(b"k7", b'{"customer":"c","more":7}', 60)])
+    close_and_roll(log, minute=120)
+    rows = typed_rows(log, "customer", "more", "_unfit")
+    assert rows[5] == ("b", None, False)
+    assert rows[-1] == ("c", 7, False)
+    schema = DeltaTable(f"{log.store.root}/tables/orders").schema()
+    assert [field.name for field in schema.fields][-4:] == ["customer", "amount", "more", "_unfit"]
+
+
+def test_compaction_reads_all_values_by_the_present_schema(log: Coordinator) -> None:
+    close_and_roll(log)
+    set_schema(log, f"{SCHEMA}, more int")
+    log.submit(partial(alter_configs, topic="orders", changes={"cleanup.policy": "compact"}))
+    append(log, "orders", [Written(b"k0", b'{"customer":"newest"}', 61)])
+    close_and_roll(log, minute=120)
+    assert compact(log, InProcess()).records_removed
+    assert all(segment.is_history for segment in live(log, "orders")[:-1])
+    rows = typed_rows(log, "offset", "customer", "more")
+    assert (5, "b", 1) in rows
+    assert 0 not in [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("schema", ["customer string", "customer string, amount float", ""])
+def test_a_schema_that_breaks_readers_is_refused_once_there_are_records(log: Coordinator, schema: str) -> None:
+    with pytest.raises(InvalidConfigurationError, match="break readers of its table"):
+        set_schema(log, schema)
+    log.create_topic("empty", 1, configs=CONFIGS)
+    changes = {"value.schema": schema}
+    log.submit(partial(alter_configs, topic="empty", changes=changes))
+
+
+def test_deleting_the_schema_is_refused_too(log: Coordinator) -> None:
+    deletions = ["value.schema", "value.format"]
+    with pytest.raises(InvalidConfigurationError, match="break readers of its table"):
+        log.submit(partial(alter_configs, topic="orders", changes={}, deletions=deletions))
+
+
+def test_a_producer_refuses_values_that_do_not_fit_if_the_topic_says_so(log: Coordinator) -> None:
+    log.submit(partial(alter_configs, topic="orders", changes={"value.schema.validation": "true"}))
+    with Producer(bootstrap_servers=log.store.root) as producer:
+        producer.send("orders", b'{"customer":"c"}')
+        producer.send("orders", None, key=b"tombstone")
+        with pytest.raises(InvalidRecordError, match="topic 'orders' does not fit its schema"):
+            producer.send("orders", b'{"customer":5}')
+    assert len(records(log, "orders")) == len(VALUES) + 2

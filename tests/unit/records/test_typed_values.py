@@ -1,0 +1,171 @@
+"""Typed columns are read from JSON values: what fits a schema, what does not, and what each becomes."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.config.ddl import parse_ddl
+from sparklog.errors import InvalidRecordError
+from sparklog.format.schema import record_schema
+from sparklog.format.typed_columns import UNFIT, typed_fields
+from sparklog.records.record_checks import check_value
+from sparklog.records.row_checks import check_rows
+from sparklog.records.topic_rules import TopicRules
+from sparklog.records.typed_values import ValueReader, value_reader
+
+DDL = "text string, whole int, large bigint, number double, day date, time timestamp, sure boolean, money decimal(6,2)"
+
+
+def read(values: list[bytes | None], ddl: str = DDL) -> list[dict[str, object]]:
+    columns = ValueReader(parse_ddl(ddl)).columns(pa.array(values, pa.binary()))
+    assert [(name, array.type) for name, array in columns.items()] == [
+        (field.name, field.type) for field in typed_fields(parse_ddl(ddl))
+    ]
+    return pa.table(columns).to_pylist()
+
+
+def test_a_value_that_fits_has_its_fields_in_the_columns() -> None:
+    value = {
+        "text": "a",
+        "whole": -5,
+        "large": 2**62,
+        "number": 1,
+        "day": "2026-11-01",
+        "time": "2026-11-01T10:00:00.25+02:00",
+        "sure": True,
+        "money": "12.50",
+        "other": [{"ignored": None}],
+    }
+    assert read([json.dumps(value).encode()]) == [
+        {
+            "text": "a",
+            "whole": -5,
+            "large": 2**62,
+            "number": 1.0,
+            "day": date(2026, 11, 1),
+            "time": datetime(2026, 11, 1, 8, 0, 0, 250_000, tzinfo=timezone.utc),
+            "sure": True,
+            "money": Decimal("12.50"),
+            UNFIT: False,
+        }
+    ]
+
+
+def test_absent_fields_nulls_and_tombstones_are_null_and_fit() -> None:
+    rows = read([b"{}", b'{"text":null,"whole":null}', None])
+    assert all(value is None for row in rows for name, value in row.items() if name != UNFIT)
+    assert [row[UNFIT] for row in rows] == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"1",
+        b"\xff",
+        b"{",
+        b'{"text":1}',
+        b'{"text":"\xff"}',
+        b'{"text":"\\ud800x"}',
+        b'{"whole":1.0}',
+        b'{"whole":"1"}',
+        b'{"whole":2147483648}',
+        b'{"large":9223372036854775808}',
+        b'{"number":"1"}',
+        b'{"number":1e999}',
+        b'{"day":"2026-13-01"}',
+        b'{"time":5}',
+        b'{"sure":1}',
+        b'{"money":1.255}',
+        b'{"money":"123456789"}',
+        b'{"text":"a"} trailing',
+        b"[" * 100_000,
+    ],
+)
+def test_a_value_that_does_not_fit_is_marked_and_leaves_its_neighbours_alone(value: bytes) -> None:
+    before, unfit, after = read([b'{"text":"before"}', value, b'{"text":"after"}'])
+    assert unfit == {**dict.fromkeys(unfit), UNFIT: True}
+    assert (before["text"], before[UNFIT], after["text"], after[UNFIT]) == ("before", False, "after", False)
+    assert value_reader(parse_ddl(DDL)).find_misfit(value)
+
+
+def test_a_required_field_has_to_be_there() -> None:
+    rows = read([b'{"a":1}', b"{}", b'{"a":null}'], "a int NOT NULL")
+    assert [row[UNFIT] for row in rows] == [False, True, True]
+
+
+def test_nested_types_are_read() -> None:
+    ddl = (
+        "list array<struct<x: int, y: array<string>>>, map map<string, double>, raw binary, small tinyint, short float"
+    )
+    value = b'{"list":[{"x":1,"y":["a",null]},null,{}],"map":{"k":1.5,"n":null},"raw":"aGk=","small":-128,"short":0.5}'
+    assert read([value], ddl) == [
+        {
+            "list": [{"x": 1, "y": ["a", None]}, None, {"x": None, "y": None}],
+            "map": [("k", 1.5), ("n", None)],
+            "raw": b"hi",
+            "small": -128,
+            "short": 0.5,
+            UNFIT: False,
+        }
+    ]
+
+
+TIMES = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.just(timezone(timedelta(hours=2))))
+VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": st.text(st.characters(exclude_categories=["Cs"])) | st.none(),
+        "whole": st.integers(-(2**31), 2**31 - 1),
+        "large": st.integers(-(2**63), 2**63 - 1),
+        "number": st.floats(allow_nan=False, allow_infinity=False),
+        "day": st.dates(),
+        "time": TIMES,
+        "sure": st.booleans(),
+    },
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=20))
+def test_any_values_that_fit_come_back_exactly(values: list[dict[str, object]]) -> None:
+    def as_json(value: object) -> object:
+        return value.isoformat() if isinstance(value, date) else value
+
+    encoded = [json.dumps({name: as_json(field) for name, field in value.items()}).encode() for value in values]
+    for row, value in zip(read(list(encoded)), values, strict=True):
+        assert row == {**dict.fromkeys(row), **value, UNFIT: False}
+
+
+@given(st.lists(st.binary(max_size=30) | st.none(), max_size=20))
+def test_any_bytes_are_read_or_marked(values: list[bytes | None]) -> None:
+    rows = read(list(values))
+    reader = value_reader(parse_ddl(DDL))
+    assert [row[UNFIT] for row in rows] == [bool(reader.find_misfit(value)) for value in values]
+
+
+def test_a_topic_with_validation_refuses_records_and_rows_that_do_not_fit() -> None:
+    rules = TopicRules(
+        topic="t", max_message_bytes=1000, before_max_ms=10**15, after_max_ms=10**15, schema=parse_ddl("a int")
+    )
+    check_value(b'{"a":1}', rules)
+    check_value(None, rules)
+    with pytest.raises(
+        InvalidRecordError, match=r"topic 't' does not fit its schema: Expected `int \| null`, got `str`"
+    ):
+        check_value(b'{"a":"x"}', rules)
+    values = [b"{}", b'{"a":2}', b'{"a":"x"}', b"no"]
+    columns = [pa.nulls(4, pa.binary()), pa.array(values, pa.binary()), pa.array([0] * 4, pa.timestamp("us", "UTC"))]
+    rows = pa.RecordBatch.from_arrays(columns, schema=record_schema(("key", "value", "timestamp")))
+    with pytest.raises(InvalidRecordError, match="does not fit") as refused:
+        check_rows(rows, rules, now_ms=0)
+    assert refused.value.index == 2
+    check_rows(rows.slice(0, 2), rules, now_ms=0)
