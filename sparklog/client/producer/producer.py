@@ -209,10 +209,7 @@ class Producer(Shown):
         if size > metadata.max_counted_bytes:
             check_request_size(size - RECORD_OVERHEAD_BYTES, metadata.rules)
             refusal = topic_limit_error(size - RECORD_OVERHEAD_BYTES, key, value, stored, metadata.rules)
-        if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
-        else:
-            check_timestamp(timestamp_ms, metadata.rules, self._now_ms())
+        timestamp_ms = self._now_ms() if timestamp_ms is None else self._check_timestamp(timestamp_ms, metadata)
         if partition is not None:
             queue = metadata.queue_of_partition(partition)
         elif self._config.choose_partition is not None:
@@ -225,6 +222,10 @@ class Producer(Shown):
         if refusal is not None:
             return self._fail_record(queue, refusal)
         return accumulator.append(queue, value, key, stored, timestamp_ms, size)
+
+    def _check_timestamp(self, timestamp_ms: int, metadata: TopicMetadata) -> int:
+        check_timestamp(timestamp_ms, metadata.rules, self._now_ms())
+        return timestamp_ms
 
     def _fail_record(self, queue: PartitionQueue, error: KafkaError) -> FutureRecordMetadata:
         """Return the failed future of a record that its topic refuses. Its transaction, if any, can only be aborted."""
