@@ -6,10 +6,11 @@ wrote. Publication and planning are measured on as many files as the targets nam
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -41,7 +42,7 @@ from sparklog.testing.faulty_store import FaultyStore
 PARTITIONS = 8
 START_US = 1_700_000_000_000_000
 STEP_US = 250
-LATER_MS = START_US // 1000 + 86_400_000
+LATER_MS = START_US // 1000 + 2 * 86_400_000
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 NEW_FILES = 1000
@@ -53,7 +54,7 @@ COUNTED_PER_SECOND = 20_000_000
 def run(settings: Settings) -> list[Figure]:
     with scratch("history") as folder, spark_session.spark_session(folder) as spark:
         figures = [*_rolls(spark, folder, settings), *_queries(spark, folder, settings), *_readers(folder, settings)]
-        figures += [_planning(spark)]
+        figures += [*_typed(spark, folder, settings), _planning(spark)]
     with scratch("publication") as folder:
         figures.append(_publication(folder))
     return figures
@@ -73,34 +74,44 @@ def _rolls(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
     """Close and roll both topics; the target is the rate of the roll to Arrow."""
     rows = _rows(spark, settings.rows)
     rows.write.parquet(str(folder / "parquet"))
-    seconds: dict[str, float] = {}
-    bytes_out: dict[str, int] = {}
-    for history_format in ("arrow", "delta"):
-        root = str(folder / history_format)
-        configs = {"history.format": history_format, "segment.bytes": str(SEGMENT_BYTES), "segment.ms": "86400000"}
-        configs["compression.type"] = "uncompressed"
-        coordinator = create_cluster(root)
-        coordinator.create_topic("bench", PARTITIONS, configs={**configs, "retention.ms": "-1"})
-        sparklog.write(rows, root, topic="bench")
-        with sparklog.Producer(bootstrap_servers=root) as producer:
-            for number in range(PARTITIONS):
-                producer.send("bench", b"last", partition=number, timestamp_ms=LATER_MS + 86_400_000)
-        coordinator.submit(partial(alter_configs, topic="bench", changes={"compression.type": "zstd"}))
-        counts: list[Any] = []
-        seconds[history_format] = timed(lambda: counts.append(roll(coordinator, InProcess())))  # noqa: B023
-        bytes_out[history_format] = counts[0].bytes_out
-    ratio, size = seconds["arrow"] / seconds["delta"], bytes_out["delta"] / bytes_out["arrow"]
+    written = {name: _roll(str(folder / name), rows, {"history.format": name}) for name in ("arrow", "delta")}
+    ratio = written["arrow"].seconds / written["delta"].seconds
+    size = written["delta"].bytes_out / written["arrow"].bytes_out
     return [
         Figure(
             "roll to history",
-            rate(settings.rows, seconds["delta"]),
-            f"Arrow {rate(settings.rows, seconds['arrow'])}",
+            rate(settings.rows, written["delta"].seconds),
+            f"Arrow {rate(settings.rows, written['arrow'].seconds)}",
             ratio,
             ">= 0.5",
             ratio >= 0.5,
         ),
-        Figure("bytes of history", f"{bytes_out['delta'] / 1e6:.0f} MB", "zstd Arrow", size, "<= 1.3", size <= 1.3),
+        Figure(
+            "bytes of history", f"{written['delta'].bytes_out / 1e6:.0f} MB", "zstd Arrow", size, "<= 1.3", size <= 1.3
+        ),
     ]
+
+
+class _Rolled(NamedTuple):
+    """What a roll wrote, and how long it took."""
+
+    bytes_out: int
+    seconds: float
+
+
+def _roll(root: str, rows: DataFrame, configs: dict[str, str]) -> _Rolled:
+    """Write rows uncompressed, and roll all of them into closed segments with zstd."""
+    settings = {"segment.bytes": str(SEGMENT_BYTES), "segment.ms": "86400000", "retention.ms": "-1"}
+    coordinator = create_cluster(root)
+    coordinator.create_topic("bench", PARTITIONS, configs={**settings, "compression.type": "uncompressed", **configs})
+    sparklog.write(rows, root, topic="bench")
+    with sparklog.Producer(bootstrap_servers=root) as producer:
+        for number in range(PARTITIONS):
+            producer.send("bench", b"{}", partition=number, timestamp_ms=LATER_MS)
+    coordinator.submit(partial(alter_configs, topic="bench", changes={"compression.type": "zstd"}))
+    began = time.perf_counter()
+    counts = roll(coordinator, InProcess())
+    return _Rolled(counts.bytes_out, time.perf_counter() - began)
 
 
 def _queries(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
@@ -158,6 +169,63 @@ def _readers(folder: Path, settings: Settings) -> list[Figure]:
 
     samples = interleaved(settings.runs, {"history": lambda: read("delta"), "Arrow": lambda: read("arrow")})
     return [throughput("scan of history", settings.rows, samples, ("history", "Arrow"), 0.5)]
+
+
+def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
+    """JSON orders of 20 fields, some 200 bytes: a sum of one field by another, and the bytes of history."""
+    numbers = [f"CAST(hash(id, {number}) % 1000 AS INT) f{number}" for number in range(17)]
+    fields = ["concat('c', id % 5000) customer", "round(rand(1) * 100, 2) amount", f"CAST({START_US} + id AS BIGINT) n"]
+    orders = spark.range(0, settings.rows, 1, PARTITIONS).selectExpr(
+        f"CAST(id % {PARTITIONS} AS INT) partition",
+        f"timestamp_micros({START_US} + id * {STEP_US}) timestamp",
+        *fields,
+        *numbers,
+    )
+    names = ["customer", "amount", "n", *(f"f{number}" for number in range(17))]
+    values = orders.selectExpr("partition", "timestamp", f"to_json(struct({', '.join(names)})) value")
+    types = {"customer": "string", "amount": "double", "n": "bigint"}
+    schema = ", ".join(f"{name} {types.get(name, 'int')}" for name in names)
+    typed = {"value.format": "json", "value.schema": schema}
+    written = {
+        name: _roll(str(folder / f"json-{name}"), values, {"history.format": kind, **configs})
+        for name, kind, configs in (("arrow", "arrow", {}), ("typed", "delta", typed))
+    }
+    size = written["typed"].bytes_out / written["arrow"].bytes_out
+    table = sparklog.table(spark, str(folder / "json-typed"), "bench")
+    source = sparklog.read(spark, str(folder / "json-typed"), "bench", columns=["value"])
+    parsed = source.selectExpr(f"from_json(CAST(value AS STRING), '{schema}') order").select("order.*")
+    sides: dict[str, Callable[[], object]] = {
+        "typed": table.groupBy("customer").sum("amount").collect,
+        "from_json": parsed.groupBy("customer").sum("amount").collect,
+    }
+    samples = interleaved(settings.runs, sides)
+    ratio, rolled = speed_ratio(samples, "typed", "from_json"), written["arrow"].seconds / written["typed"].seconds
+    return [
+        Figure(
+            "bytes of typed history",
+            f"{written['typed'].bytes_out / 1e6:.0f} MB",
+            "zstd Arrow",
+            size,
+            "<= 1.3",
+            size <= 1.3,
+        ),
+        Figure(
+            "roll to typed history",
+            rate(settings.rows, written["typed"].seconds),
+            "Arrow",
+            rolled,
+            ">= 0.5",
+            rolled >= 0.5,
+        ),
+        Figure(
+            "sum of a typed field by another",
+            milliseconds(median(samples["typed"])),
+            f"from_json {milliseconds(median(samples['from_json']))}",
+            ratio,
+            ">= 10",
+            ratio >= 10,
+        ),
+    ]
 
 
 def _planning(spark: SparkSession) -> Figure:
