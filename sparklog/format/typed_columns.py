@@ -44,6 +44,17 @@ def typed_fields(schema: Sequence[SchemaField]) -> tuple[pa.Field, ...]:
     return (*(pa.field(field.name, arrow_type(field.type)) for field in schema), pa.field(UNFIT, pa.bool_()))
 
 
+def bytes_per_record(schema: Sequence[SchemaField]) -> int:
+    """Return how many bytes the typed columns take for each record at most, besides texts and lists."""
+    return sum(_width(arrow_type(field.type)) for field in schema) + 1 if schema else 0
+
+
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_struct(kind):
+        return sum(_width(kind.field(number).type) for number in range(kind.num_fields))
+    return 16 if pa.types.is_decimal(kind) else 8
+
+
 def arrow_type(kind: SchemaType) -> pa.DataType:
     if kind.name == "decimal":
         return pa.decimal128(kind.precision, kind.scale)

@@ -5,7 +5,8 @@
 A JSON value fits a schema if it is an object whose fields have the schema's types; absent fields are null, unless they
 are required, and other fields are ignored. Numbers are not read from strings, nor integers from numbers with a point;
 decimals, dates (``2026-11-01``), timestamps (RFC 3339; UTC without a zone) and binary (Base64) are. A value that does
-not fit has null in all typed columns, and ``_unfit``. A null value (a tombstone) has null everywhere and fits.
+not fit has null in all typed columns, and ``_unfit``; so has one of over ``MAX_VALUE_BYTES``, which is not read. A null
+value (a tombstone) has null everywhere and fits.
 
 Rules: pure; values are untrusted. Not for: the raw bytes, which are kept beside the columns.
 """
@@ -45,6 +46,12 @@ _PYTHON: dict[str, Any] = {
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
 _INEXACT = (pa.ArrowException, UnicodeEncodeError, ValueError, OverflowError, TypeError)
 
+MAX_VALUE_BYTES = 16 * 1024 * 1024
+"""Size in bytes up to which a value is read: as Python objects it takes up to some twenty times as much memory."""
+
+_READ_BYTES = 4 * 1024 * 1024
+"""Bytes of values that are held as Python objects at a time, about."""
+
 Plain = Callable[[Any], Any]
 """Returns a decoded value as Arrow takes it."""
 
@@ -63,6 +70,8 @@ class ValueReader:
         """Return why a value does not fit the schema, empty if it does."""
         if value is None:
             return ""
+        if len(value) > MAX_VALUE_BYTES:
+            return f"it has {len(value):,} bytes, and typed values at most {MAX_VALUE_BYTES:,}"
         try:
             self._arrays([self._decode(value)])
         except (*_UNREADABLE, *_INEXACT) as error:
@@ -71,9 +80,12 @@ class ValueReader:
 
     def columns(self, values: pa.Array) -> dict[str, pa.Array]:
         """Return the typed columns of records with these values, by name."""
-        arrays, unfit = self._columns(values.to_pylist())
-        named = {field.name: array for field, array in zip(self._schema, arrays, strict=True)}
-        return {**named, UNFIT: pa.array(unfit, pa.bool_())}
+        rows = max(1, len(values) * _READ_BYTES // max(values.nbytes, _READ_BYTES))
+        slices = [values.slice(first, rows) for first in range(0, len(values), rows)] or [values]
+        parts = [self._columns(part.to_pylist()) for part in slices]
+        arrays = [pa.concat_arrays(column) for column in zip(*(arrays for arrays, _ in parts), strict=True)]
+        unfit = pa.array([is_unfit for _, part in parts for is_unfit in part], pa.bool_())
+        return {**{field.name: array for field, array in zip(self._schema, arrays, strict=True)}, UNFIT: unfit}
 
     def _columns(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], list[bool]]:
         rows = self._read(values)
@@ -89,6 +101,7 @@ class ValueReader:
     def _read(self, values: Sequence[bytes | None]) -> list[Any]:
         """Return each value decoded, None for one that is null or does not fit."""
         decode = self._decode
+        values = [value if value is None or len(value) <= MAX_VALUE_BYTES else b"" for value in values]
         try:
             return [None if value is None else decode(value) for value in values]
         except _UNREADABLE:

@@ -29,7 +29,7 @@ from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index,
 from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
-from sparklog.format.typed_columns import typed_fields
+from sparklog.format.typed_columns import bytes_per_record, typed_fields
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
@@ -267,10 +267,11 @@ class SegmentOutput:
         self._output = ReplicatedFile(key, targets, least=len(targets))
         self._writer = _open_writer(self._output, layout, base_offset)
         self._values = ValueReader(layout.schema) if layout.schema else None
+        self._typed_width = bytes_per_record(layout.schema)
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
-        size = batch.nbytes
+        size = self._size_of(batch)
         if size > limits.MAX_BATCH_BYTES // 2 and batch.num_rows > 1:
             self._add_halves(batch, producer)
             return
@@ -282,6 +283,14 @@ class SegmentOutput:
         self._waiting_rows += batch.num_rows
         if self._waiting_bytes >= self._target:
             self._flush()
+
+    def _size_of(self, batch: pa.RecordBatch) -> int:
+        """Return how many bytes the records take in this file before they are encoded. Texts and lists of typed columns
+        can take more than in JSON: a list of numbers of one digit four times as much."""
+        size = batch.nbytes
+        if self._values is not None:
+            size += batch.num_rows * self._typed_width + 4 * batch.column(schema.VALUE).nbytes
+        return size
 
     def _add_halves(self, batch: pa.RecordBatch, producer: BatchProducer) -> None:
         """Append a batch that may be over the limit with the columns that this file adds."""

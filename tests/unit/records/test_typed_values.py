@@ -15,6 +15,7 @@ from sparklog.config.ddl import parse_ddl
 from sparklog.errors import InvalidRecordError
 from sparklog.format.schema import record_schema
 from sparklog.format.typed_columns import UNFIT, typed_fields
+from sparklog.records import typed_values
 from sparklog.records.record_checks import check_value
 from sparklog.records.row_checks import check_rows
 from sparklog.records.topic_rules import TopicRules
@@ -118,6 +119,21 @@ def test_nested_types_are_read() -> None:
             UNFIT: False,
         }
     ]
+
+
+def test_a_large_value_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_values, "MAX_VALUE_BYTES", 20)
+    small, large = b'{"text":"aaaa"}', b'{"text":"aaaaaaaaaaaaa"}'
+    assert [row["text"] for row in read([small, large, small])] == ["aaaa", None, "aaaa"]
+    assert [row[UNFIT] for row in read([small, large])] == [False, True]
+    assert "24 bytes" in value_reader(parse_ddl(DDL)).find_misfit(large)
+
+
+def test_many_values_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_values, "_READ_BYTES", 50)
+    values = [b'{"whole":%d}' % number for number in range(100)]
+    assert [row["whole"] for row in read([*values, b"no"])] == [*range(100), None]
+    assert read([]) == []
 
 
 TIMES = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.just(timezone(timedelta(hours=2))))
