@@ -98,8 +98,8 @@ def read(
         "assign": None if assign is None else json.dumps({topic: list(numbers) for topic, numbers in assign.items()}),
         "startingOffsets": _offsets(starting_offsets),
         "endingOffsets": _offsets(ending_offsets),
-        "startingTimestamp": _milliseconds(starting_timestamp),
-        "endingTimestamp": _milliseconds(ending_timestamp),
+        "startingTimestamp": milliseconds(starting_timestamp),
+        "endingTimestamp": milliseconds(ending_timestamp),
         "startingOffsetsByTimestamp": _timestamps(starting_offsets_by_timestamp),
         "endingOffsetsByTimestamp": _timestamps(ending_offsets_by_timestamp),
         "startingOffsetsByTimestampStrategy": "latest" if latest_if_no_match else None,
@@ -192,13 +192,14 @@ def _timestamps(timestamps: Mapping[str, Mapping[int, Timestamp]] | None) -> str
         return None
     return json.dumps(
         {
-            topic: {str(number): _milliseconds(time) for number, time in times.items()}
+            topic: {str(number): milliseconds(time) for number, time in times.items()}
             for topic, times in timestamps.items()
         }
     )
 
 
-def _milliseconds(time: Timestamp | None) -> int | None:
+def milliseconds(time: Timestamp | None) -> int | None:
+    """Return a time in ms since the epoch. Raises InvalidOptionError for a datetime without a time zone."""
     if not isinstance(time, datetime):
         return time
     if time.tzinfo is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparklog
 from sparklog import TopicPartition
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.errors import InvalidOptionError, UnknownTopicOrPartitionError
+from sparklog.errors import InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
@@ -183,3 +184,37 @@ def test_typed_columns_are_the_same_in_history_and_after_it(
     assert [row["_unfit"] for row in rows[:5]] == [False, False, False, True, True]
     assert table(spark, log, "typed").where("customer = 'a' AND amount > 1").count() == 2
     assert table(spark, log, "typed").agg({"amount": "sum"}).collect() == [(4.0,)]
+
+
+@pytest.mark.parametrize("local_bytes", [0, 4 * 1024 * 1024])
+def test_an_older_version_ends_where_the_topic_ended_then(
+    spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch, local_bytes: int
+) -> None:
+    monkeypatch.setattr(implementation, "MAX_LOCAL_BYTES", local_bytes)
+    log.create_topic("grows", 2, configs={"history.format": "delta", "segment.ms": "180000"})
+    states = [log.refresh()]
+    for minute in range(0, 12, 2):
+        append(log, "grows", [Written(b"k", b"%d" % minute, minute)])
+        append(log, "grows", [Written(b"k", b"%d" % minute, minute)] * 2, partition=minute % 4 // 2)
+        states.append(log.refresh())
+    roll(log, InProcess())
+    everything = read(spark, log, "grows").collect()
+    for number, state in enumerate(states):
+        rows = sparklog.table(spark, log.store.root, "grows", version=state.version).collect()
+        assert sorted(map(repr, rows)) == sorted(
+            repr(row) for row in everything if int(row["value"] or b"0") < 2 * number
+        )
+        then = sparklog.table(spark, log.store.root, "grows", as_of=state.timestamp_ms)
+        assert then.count() == 3 * number
+
+
+def test_versions_that_are_not_known_are_refused(spark: SparkSession, log: Coordinator) -> None:
+    newest = log.refresh().version
+    with pytest.raises(InvalidRequestError, match=f"version {newest + 1} does not exist"):
+        sparklog.table(spark, log.store.root, "orders", version=newest + 1)
+    with pytest.raises(UnknownTopicOrPartitionError, match="did not exist at version 0"):
+        sparklog.table(spark, log.store.root, "orders", version=0)
+    with pytest.raises(InvalidRequestError, match="not both"):
+        sparklog.table(spark, log.store.root, "orders", version=1, as_of=0)
+    with pytest.raises(InvalidOptionError, match="time zone"):
+        sparklog.table(spark, log.store.root, "orders", as_of=datetime(2026, 1, 1))

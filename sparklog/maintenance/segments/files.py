@@ -287,7 +287,7 @@ class SegmentOutput:
     def _size_of(self, batch: pa.RecordBatch) -> int:
         """Return how many bytes the records take in this file before they are encoded. Texts and lists of typed columns
         can take more than in JSON: a list of numbers of one digit four times as much."""
-        size = batch.nbytes
+        size = int(batch.nbytes)
         if self._values is not None:
             size += batch.num_rows * self._typed_width + 4 * batch.column(schema.VALUE).nbytes
         return size

@@ -5,7 +5,7 @@ Rules: pure, no Spark. Not for: the files of the rest of the log, which ``format
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sparklog.log.records.read_order import replicas_in_sync
@@ -33,12 +33,12 @@ class HistoryFile(NamedTuple):
 
 class PartitionCut(NamedTuple):
     """A partition at one version: its records from ``start`` on are history up to ``history_end``, and in other
-    segments, of ``tail_bytes``, up to ``end``. ``has_deleted``: a file of the history has records below ``start``."""
+    segments, of ``tail_bytes``, up to ``end``. ``is_cut``: files of the history also have other records."""
 
     start: int
     history_end: int
     end: int
-    has_deleted: bool
+    is_cut: bool
     tail_bytes: int
 
 
@@ -50,22 +50,32 @@ class TopicHistory(NamedTuple):
 
 
 def find_history(
-    state: State, topic: str, segments: TopicSegments, address_of: Callable[[int, str], str]
+    state: State,
+    topic: str,
+    segments: TopicSegments,
+    address_of: Callable[[int, str], str],
+    ends: Mapping[int, int] | None = None,
 ) -> TopicHistory:
-    """Return a topic's history. ``address_of`` returns the address of a path at a broker."""
+    """Return a topic's history. ``address_of`` returns the address of a path at a broker; ``ends`` are the end offsets
+    of an older version."""
     files: list[HistoryFile] = []
     cuts: list[PartitionCut] = []
     for number, partition in enumerate(state.topic(topic).partitions):
-        start, end = partition.log_start_offset, partition.high_watermark
-        history_end, has_deleted = start, False
+        start = partition.log_start_offset
+        end = partition.high_watermark if ends is None else ends.get(number, start)
+        history_end, is_cut = start, False
         for segment in history_of(segments.partition(number), start):
+            if segment.base_offset >= end:
+                break
             brokers = replicas_in_sync(partition) or (segment.broker,)
             files.append(_file(segment, address_of(brokers[0], segment.path)))
-            has_deleted = has_deleted or files[-1].first_offset < start
+            is_cut = is_cut or files[-1].first_offset < start or files[-1].last_offset >= end
             history_end = segment.end_offset
+        end = max(start, end)
+        history_end = min(history_end, end)
         rest = segments.partition(number).between(history_end, end)
         tail_bytes = sum(segment.size_bytes for segment in rest)
-        cuts.append(PartitionCut(start, history_end, max(end, history_end), has_deleted, tail_bytes))
+        cuts.append(PartitionCut(start, history_end, end, is_cut, tail_bytes))
     return TopicHistory(files, cuts)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial, reduce
 from typing import Any
 
@@ -21,7 +22,9 @@ from sparklog.config.ddl import SchemaField
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.api import FRESH_COLUMN, prefixed
+from sparklog.log.past_offsets import find_past_ends, find_version
+from sparklog.protocol.state import State
+from sparklog.spark.api import FRESH_COLUMN, milliseconds, prefixed
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history, hadoop_address
 from sparklog.spark.history.typed import add_typed_columns, typed_struct
@@ -49,20 +52,33 @@ FILE_SCHEMA = StructType(
 )
 
 
-def table(spark: SparkSession, root: str, topic: str, *, storage_options: Mapping[str, Any] | None = None) -> DataFrame:
-    """Return all records of a topic at its newest version, which every query of the DataFrame then reads.
+def table(
+    spark: SparkSession,
+    root: str,
+    topic: str,
+    *,
+    version: int | None = None,
+    as_of: datetime | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Return all records of a topic at one version of the cluster, by default the newest, which every query of the
+    DataFrame then reads.
 
     The columns are ``partition``, ``offset``, ``timestamp``, ``key``, ``value`` and ``headers``. What is history
     (closed segments of a topic with ``history.format=delta``) is read by Spark's own Parquet reader: only the columns,
     files and row groups that a query needs. The records after it are read as by ``sparklog.read``. Call it again for
     newer records; files that leave the log are kept for ``history.delete.delay.ms``.
 
+    ``version`` is a version of the cluster, ``as_of`` a datetime with a time zone or ms since the epoch: the topic as
+    it was then, up to the offsets at which its partitions ended, without records that were removed since. It goes
+    back as far as commits are kept (``metadata.max.retention.ms``).
+
         >>> sparklog.write(spark.createDataFrame([("k", "v")], "key string, value string"), root, topic="orders")
         >>> sparklog.table(spark, root, "orders").select("partition", "offset", "key").collect()
         [Row(partition=0, offset=0, key=bytearray(b'k'))]
 
-    Raises UnknownTopicOrPartitionError, StorageError, InvalidOptionError for an invalid address, InvalidRequestError
-    for a session of Spark Connect.
+    Raises UnknownTopicOrPartitionError, StorageError, InvalidOptionError for an invalid address or time,
+    InvalidRequestError for a version that is not known, or a session of Spark Connect.
     """
     if getattr(spark, "_jsparkSession", None) is None:
         raise InvalidRequestError("sparklog.table needs a Spark session of its own, not one of Spark Connect")
@@ -71,20 +87,32 @@ def table(spark: SparkSession, root: str, topic: str, *, storage_options: Mappin
     state = coordinator.refresh()
     segments = coordinator.segments(topic, state)
     typed = TopicConfig.resolve(state.topic(topic).configs, state.configs).typed_schema
-    history = find_history(state, topic, segments, lambda broker, path: _address(coordinator, broker, path))
+    ends = _find_ends(coordinator, state, topic, version, milliseconds(as_of))
+    history = find_history(state, topic, segments, lambda broker, path: _address(coordinator, broker, path), ends)
     parts = [_history(spark, topic, history, typed)] if history.files else []
     if not history.files or any(cut.history_end < cut.end for cut in history.cuts):
         parts.append(_tail(spark, root, topic, history.cuts, storage_options, typed))
     return reduce(DataFrame.unionByName, parts)
 
 
+def _find_ends(
+    coordinator: Coordinator, state: State, topic: str, version: int | None, time_ms: int | None
+) -> Mapping[int, int] | None:
+    """Return the end offsets at an older version or time; None for the newest."""
+    if version is not None and time_ms is not None:
+        raise InvalidRequestError("give version or as_of, not both")
+    if time_ms is not None:
+        version = find_version(coordinator.log, state, time_ms)
+    return None if version is None else find_past_ends(coordinator.log, state, topic, version)
+
+
 def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: Sequence[SchemaField]) -> DataFrame:
     columns = typed_struct(typed)
     rows = scan_files(spark, topic, history.files, StructType([*FILE_SCHEMA.fields, *columns.fields]))
     deleted = [
-        (F.col("partition") != number) | (F.col("offset") >= cut.start)
+        (F.col("partition") != number) | F.col("offset").between(cut.start, cut.end - 1)
         for number, cut in enumerate(history.cuts)
-        if cut.has_deleted
+        if cut.is_cut
     ]
     return reduce(DataFrame.where, deleted, rows).select(*COLUMNS, *columns.names)
 
