@@ -12,12 +12,11 @@ by Delta (``delta.logRetentionDuration``); nothing else depends on them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 
-from sparklog import limits
 from sparklog.delta import actions
 from sparklog.delta.actions import Line, Snapshot
 from sparklog.delta.checkpoint import decode_checkpoint, encode_checkpoint
@@ -53,6 +52,7 @@ class TableLog:
         self._folder = log_folder(topic)
         self._snapshot = Snapshot()
         self._newest: ObjectInfo | None = None
+        self._own = b""
         self._checkpoint = -1
         self._listed: dict[int, list[ObjectInfo]] = {}
 
@@ -60,8 +60,7 @@ class TableLog:
         """Return the table now; version -1 if there is none. Raises CorruptMetadataError, StorageError."""
         commits, checkpoints = self._list()
         newest = max(commits, default=-1)
-        present = commits.get(self._snapshot.version)
-        if present is None or present != (self._newest or present):
+        if not self._has_last(commits):
             self._snapshot = Snapshot()  # the root was restored, or the folder deleted
         self._checkpoint = max(checkpoints, default=-1)
         if self._checkpoint > self._snapshot.version:
@@ -75,8 +74,16 @@ class TableLog:
             )
         for version, lines in zip(versions, map_parallel(self._read_commit, versions), strict=True):
             self._snapshot = actions.apply(self._snapshot, version, lines)
-        self._newest = commits.get(newest)
+        self._newest, self._own = commits.get(newest), b""
         return self._snapshot
+
+    def _has_last(self, commits: Mapping[int, ObjectInfo]) -> bool:
+        """Return whether the last commit that was read or created is still there. One that was created has not been
+        listed, so its bytes are compared."""
+        present = commits.get(self._snapshot.version)
+        if present is None or not self._own:
+            return present is not None and present == self._newest
+        return self._store.get(present.key, MAX_TABLE_FILE_BYTES) == self._own
 
     def commit(self, lines: Sequence[Line]) -> bool:
         """Create the next version; return whether this writer won it. Its bytes have to be unique.
@@ -85,16 +92,16 @@ class TableLog:
         """
         data = actions.encode_commit(lines)
         version = self._snapshot.version + 1
-        if len(data) > limits.MAX_COMMIT_BYTES:
+        if len(data) > MAX_TABLE_FILE_BYTES:
             raise RecordListTooLargeError(
                 f"a commit of {self._store.root}/{self._folder} would have {len(data)} bytes, over the limit of "
-                f"{limits.MAX_COMMIT_BYTES}",
+                f"{MAX_TABLE_FILE_BYTES}",
                 path=f"{self._store.root}/{self._folder}",
             )
         if create_object(self._store, self._key(version), data, MAX_TABLE_FILE_BYTES) != data:
             return False
         self._snapshot = actions.apply(self._snapshot, version, lines)
-        self._newest = None
+        self._newest, self._own = None, data
         return True
 
     def write_checkpoint(self) -> bool:

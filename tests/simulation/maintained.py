@@ -88,7 +88,11 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
 }
 """RENEWED is repeatedly deleted and created."""
 
-COMMON = {"segment.ms": str(SEGMENT_SECONDS * 1000), "file.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000)}
+COMMON = {
+    "segment.ms": str(SEGMENT_SECONDS * 1000),
+    "file.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000),
+    "history.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000),
+}
 CLUSTER_CONFIGS = {"metadata.max.retention.ms": "60000"}
 KEYS = [b"a", b"b", b"c", b"d"]
 

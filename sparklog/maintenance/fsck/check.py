@@ -36,6 +36,7 @@ from sparklog.maintenance.fsck.list_checks import check_lists
 from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
 from sparklog.maintenance.fsck.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
+from sparklog.maintenance.fsck.table_checks import check_tables
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.file_names import log_path_of
@@ -188,7 +189,8 @@ def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[F
     orphans = _find_orphans(check, lists) if check.scope.is_all else []
     _run_tasks(check, list(plan_copies(metadata.state, lists, check.stores, check.scope.holds)), runner, progress)
     of_copies = _try_rebuilds(check, list(check.copies.findings()))
-    findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans]
+    tables = check_tables(check.store, check.stores, metadata.state, lists, check.scope.topics)
+    findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans, *tables]
     if not findings:
         return []
     return _drop_outdated(check, findings)

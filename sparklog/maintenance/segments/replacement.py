@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError
-from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
+from sparklog.log.commits.retired_files import delete_delay_ms, delete_unnamed, files_of, write_removed
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
@@ -180,7 +180,7 @@ class SegmentReplacement:
         self._committed_at = self._clock.monotonic()
         by_delay: dict[int, list[PreparedReplacement]] = {}
         for replacement in _join_adjacent(pending):
-            by_delay.setdefault(self._delay_ms(replacement.change.topic), []).append(replacement)
+            by_delay.setdefault(self._delay_ms(replacement), []).append(replacement)
         for delay_ms, replacements in by_delay.items():
             self._commit(replacements, delay_ms)
 
@@ -229,8 +229,9 @@ class SegmentReplacement:
     def _partition(self, change: Replacement) -> PartitionState:
         return self._state.partition(change.topic, change.partition)
 
-    def _delay_ms(self, topic: str) -> int:
-        return TopicConfig.resolve(self._state.topic(topic).configs, self._state.configs).file_delete_delay_ms
+    def _delay_ms(self, replacement: PreparedReplacement) -> int:
+        config = TopicConfig.resolve(self._state.topic(replacement.change.topic).configs, self._state.configs)
+        return delete_delay_ms(config, replacement.old)
 
 
 def _join_adjacent(replacements: Sequence[PreparedReplacement]) -> list[PreparedReplacement]:
