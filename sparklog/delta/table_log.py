@@ -66,11 +66,12 @@ class TableLog:
         if self._checkpoint > self._snapshot.version:
             self._snapshot = self._read_checkpoint(self._checkpoint)
         versions = sorted(version for version in commits if version > self._snapshot.version)
-        missing = sorted({*range(self._snapshot.version + 1, newest + 1)}.difference(versions))
-        if missing:
+        expected = range(self._snapshot.version + 1, newest + 1)
+        missing = next((version for version in expected if version not in commits), None)
+        if missing is not None:
             raise CorruptMetadataError(
-                f"{self._store.root}/{self._folder} lacks the commit of version {missing[0]}; delete the folder, and "
-                "the table is published again",
+                f"{self._store.root}/{self._folder} lacks the commit of version {missing}; delete the folder, and the "
+                "table is published again",
                 path=f"{self._store.root}/{self._folder}",
             )
         for version, lines in zip(versions, map_parallel(self._read_commit, versions), strict=True):
