@@ -60,7 +60,7 @@ class TableWatch:
             self._find(DIFFERS, f"{key} shows {shown} after version {self._shown.get(topic, -1)}")
         for version in shown:
             self._shown[topic] = version
-            if self.history(topic, version) != listed:
+            if self.history(topic, version) != frozenset(listed):
                 self._find(DIFFERS, f"{key} lists {sorted(listed)}, not {self.history(topic, version)} of {version}")
 
     def deleted(self, key: str) -> None:
@@ -78,7 +78,7 @@ class TableWatch:
         """Check that the tables show the newest history of these topics."""
         for topic in topics:
             newest = self._histories.get(topic, [(-1, frozenset())])[-1][1]
-            if newest is not None and newest != self.listed.get(topic, set()):
+            if newest is not None and newest != frozenset(self.listed.get(topic, ())):
                 self._find(DIFFERS, f"the table of {topic} lists {sorted(self.listed.get(topic, ()))}, not {newest}")
 
 

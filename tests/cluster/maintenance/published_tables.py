@@ -67,7 +67,7 @@ def delete_records(coordinator: Coordinator, offset: int, topic: str = "t", part
     coordinator.submit(partial(decide_segments.delete_records, offsets={(topic, partition): offset}))
 
 
-def alter(coordinator: Coordinator, topic: str = "t", **configs: str | None) -> None:
+def alter(coordinator: Coordinator, topic: str = "t", **configs: str) -> None:
     changes = {name.replace("_", "."): value for name, value in configs.items()}
     coordinator.submit(partial(alter_configs, topic=topic, changes=changes))
 
