@@ -58,26 +58,33 @@ class TableLog:
 
     def read(self) -> Snapshot:
         """Return the table now; version -1 if there is none. Raises CorruptMetadataError, StorageError."""
-        commits, checkpoints = self._list()
-        newest = max(commits, default=-1)
-        if not self._has_last(commits):
-            self._snapshot = Snapshot()  # the root was restored, or the folder deleted
-        self._checkpoint = max(checkpoints, default=-1)
-        if self._checkpoint > self._snapshot.version:
-            self._snapshot = self._read_checkpoint(self._checkpoint)
-        versions = sorted(version for version in commits if version > self._snapshot.version)
-        expected = range(self._snapshot.version + 1, newest + 1)
-        missing = next((version for version in expected if version not in commits), None)
+        commits, missing = self._find_commits()
+        if missing is not None:  # a folder that others write to may be listed without its newest files but one
+            commits, missing = self._find_commits()
         if missing is not None:
             raise CorruptMetadataError(
                 f"{self._store.root}/{self._folder} lacks the commit of version {missing}; delete the folder, and the "
                 "table is published again",
                 path=f"{self._store.root}/{self._folder}",
             )
+        versions = range(self._snapshot.version + 1, max(commits, default=-1) + 1)
         for version, lines in zip(versions, map_parallel(self._read_commit, versions), strict=True):
             self._snapshot = actions.apply(self._snapshot, version, lines)
-        self._newest, self._own = commits.get(newest), b""
+        self._newest, self._own = commits.get(self._snapshot.version), b""
         return self._snapshot
+
+    def _find_commits(self) -> tuple[dict[int, ObjectInfo], int | None]:
+        """List the folder, and begin with its newest checkpoint if that is newer than the last snapshot. Return the
+        commits, and the first after it that is missing."""
+        commits, checkpoints = self._list()
+        if not self._has_last(commits):
+            self._snapshot = Snapshot()  # the root was restored, or the folder deleted
+        self._checkpoint = max(checkpoints, default=-1)
+        if self._checkpoint > self._snapshot.version:
+            self._snapshot = self._read_checkpoint(self._checkpoint)
+            self._newest, self._own = commits.get(self._checkpoint), b""
+        expected = range(self._snapshot.version + 1, max(commits, default=-1) + 1)
+        return commits, next((version for version in expected if version not in commits), None)
 
     def _has_last(self, commits: Mapping[int, ObjectInfo]) -> bool:
         """Return whether the last commit that was read or created is still there. One that was created has not been

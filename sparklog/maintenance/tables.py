@@ -82,6 +82,8 @@ class Tables:
             if name not in deleted and not _keeps_table(state, name):
                 continue
             publication = self.publish(name)
+            if name in deleted:
+                self._logs.pop(name, None)  # it is empty now, and stays so
             if publication is None:
                 result.waiting.append(f"{name}: a segment with deleted records has to be rewritten first")
             elif publication.changes:

@@ -21,6 +21,7 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.delta import table_log
 from sparklog.delta.publication import application_id
 from sparklog.errors import CorruptMetadataError
+from sparklog.log.commits.retired_files import files_of, write_removed
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import Finding
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
@@ -32,6 +33,7 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.maintenance.tables import Tables
+from sparklog.protocol.decide.decision import Decision
 from sparklog.store.open import open_store
 from tests.cluster.maintenance.logs import Written, append, live, records
 from tests.cluster.maintenance.published_tables import (
@@ -198,6 +200,22 @@ def test_a_sweep_keeps_files_that_a_table_has_to_list(cluster: Coordinator, tmp_
     assert not sweep(cluster).problems
     check(cluster, tmp_path)
     assert not (tmp_path / "tables/t" / files[0]).exists()
+
+
+def test_a_listing_that_names_a_file_too_early_does_not_delete_what_the_table_lists(
+    cluster: Coordinator, tmp_path: Path
+) -> None:
+    """A listing may name files of a change that was not made, and that leave the log much later."""
+    partition = cluster.refresh().partition("t", 0)
+    early = list(files_of(partition, live(cluster, "t")[:1]))
+    listing = write_removed(cluster.store, cluster.log.ids, cluster.state.version, early, 0)
+    cluster.submit(lambda state: Decision([listing], None))
+    publish(cluster)
+    delete_records(cluster, 1)
+    retain(cluster)
+    assert early[0].path in {f"tables/t/{path}" for path in listed_files(tmp_path)}
+    assert sweep(cluster).files
+    assert len(check(cluster, tmp_path)) == 2
 
 
 def test_a_deleted_topic_leaves_an_empty_table_and_a_new_one_fills_it_again(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapsh
 from sparklog.delta.checkpoint import decode_checkpoint, encode_checkpoint
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CorruptMetadataError, RecordListTooLargeError
+from sparklog.store.base import ObjectInfo
 from sparklog.store.memory import MemoryStore
 
 FOLDER = "tables/t/_delta_log/"
@@ -189,6 +191,26 @@ def test_a_missing_commit_is_an_error_that_says_which() -> None:
     store.delete(f"{FOLDER}{1:020d}.json")
     with pytest.raises(CorruptMetadataError, match="lacks the commit of version 1"):
         TableLog(store, "t").read()
+
+
+class OneIncompleteListing(MemoryStore):
+    """Its first listing lacks an object that was created while it was made."""
+
+    hidden = ""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        hidden, self.hidden = self.hidden, ""
+        return (info for info in super().list(prefix) if info.key != hidden)
+
+
+def test_a_listing_that_was_made_while_others_committed_is_repeated() -> None:
+    store = OneIncompleteListing(uuid.uuid4().hex)
+    log = TableLog(store, "t")
+    log.read()
+    for name in "abc":
+        assert log.commit([file(name)])
+    store.hidden = f"{FOLDER}{1:020d}.json"
+    assert [*TableLog(store, "t").read().files] == ["a", "b", "c"]
 
 
 def log_with_checkpoint() -> tuple[MemoryStore, TableLog]:
