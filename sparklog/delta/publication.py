@@ -86,7 +86,7 @@ def path_in_table(topic: str, path: str, location: str = "") -> str:
 def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
     """Return how the table has to change to show this version of the log.
 
-    It also returns to the lowest protocol: whatever others have switched on needs it no more without their files.
+    It also returns to the lowest protocol: features that others switched on are not needed without their files.
     """
     wanted = {file_key(path) for path in table.files}
     removed = [add for key, add in snapshot.files.items() if key not in wanted or add.deletion_vector is not None]

@@ -12,8 +12,8 @@ Rules:
   next: so a table never goes back to an older version of the log, however long a publisher was suspended.
 * A history segment is deleted only when its table shows a version of the log without it (``Tables.shows``): a
   publisher that has planned with the file can no longer win, and no table lists a file that is gone.
-* A publication that changes nothing still creates a version if the table has to show a later version of the log: that
-  is what a suspended publisher loses against.
+* A publication that changes no file still creates a version if the table has to show a later version of the log: to
+  this version a suspended publisher loses.
 
 Not for: writing the files (``segments``), and when this runs (``steps``).
 """
