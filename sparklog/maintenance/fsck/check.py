@@ -31,7 +31,16 @@ from sparklog.errors import (
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck.file_checks import FileCopy, check_files, plan_tasks
 from sparklog.maintenance.fsck.index_repair import Rebuilt, rebuild_from_log
-from sparklog.maintenance.fsck.kinds import MISSING_LOG, TIME_AHEAD, WARNING, Checked, Finding, Report, in_order
+from sparklog.maintenance.fsck.kinds import (
+    MISSING_LOG,
+    TABLE_DIFFERS,
+    TIME_AHEAD,
+    WARNING,
+    Checked,
+    Finding,
+    Report,
+    in_order,
+)
 from sparklog.maintenance.fsck.list_checks import check_lists
 from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
@@ -273,6 +282,7 @@ def _drop_outdated(check: Check, findings: list[Finding]) -> list[Finding]:
     return [
         finding
         for finding in findings
-        if still_unaccounted(finding, accounted)
+        if finding.kind != TABLE_DIFFERS  # from a log that has changed since
+        and still_unaccounted(finding, accounted)
         and (finding.start_offset < 0 or log_path_of(finding.path) in accounted.live)
     ]

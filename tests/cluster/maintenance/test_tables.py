@@ -491,6 +491,23 @@ def test_a_table_beyond_the_log_is_set_right_after_the_root_was_restored(cluster
     assert shown == restored.state.version
 
 
+def test_a_table_that_is_published_during_a_check_is_no_finding(
+    cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(cluster)
+
+    def read(self: table_log.TableLog) -> object:
+        monkeypatch.setattr(table_log.TableLog, "read", read_now)
+        produce(cluster, "t", 7, 9)
+        roll_all(cluster)
+        publish(cluster)
+        return read_now(self)
+
+    read_now = table_log.TableLog.read
+    monkeypatch.setattr(table_log.TableLog, "read", read)
+    assert not findings(cluster)
+
+
 # -- garbage collection
 
 
