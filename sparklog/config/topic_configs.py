@@ -235,6 +235,12 @@ _TABLE = (
         choices=(ARROW, DELTA), synonyms=_make_synonym("log.history.format", ARROW),
     ),
     ConfigDef(
+        "history.delete.delay.ms", "long", "86400000",
+        "Time in ms for which a history segment that left the log is kept, for queries of the Delta table that still "
+        "read it.",
+        minimum=0, synonyms=_make_synonym("log.history.delete.delay.ms", "86400000"),
+    ),
+    ConfigDef(
         "value.format", "string", UNTYPED,
         "How values are read into typed columns of the topic's table: none, or json.",
         choices=(UNTYPED, JSON), synonyms=_make_synonym("log.value.format", UNTYPED),
@@ -361,6 +367,8 @@ class TopicConfig(TypedConfigs):
     delete_retention_ms = Setting(int, "delete.retention.ms")
     file_delete_delay_ms = Setting(int, "file.delete.delay.ms")
     """How long retired files are kept."""
+    history_delete_delay_ms = Setting(int, "history.delete.delay.ms")
+    """How long retired history segments are kept, if that is longer."""
     index_interval_bytes = Setting(int, "index.interval.bytes")
     max_compaction_lag_ms = Setting(int, "max.compaction.lag.ms")
     message_timestamp_after_max_ms = Setting(int, "message.timestamp.after.max.ms")

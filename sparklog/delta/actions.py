@@ -14,6 +14,7 @@ a table has (a deletion vector).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
 
 import msgspec
 
@@ -22,8 +23,12 @@ WRITER_VERSION = 2
 
 
 class Protocol(msgspec.Struct, frozen=True, rename="camel"):
+    """Table features are those of versions 3 and 7, which others may have switched on."""
+
     min_reader_version: int = READER_VERSION
     min_writer_version: int = WRITER_VERSION
+    reader_features: list[str] | None = None
+    writer_features: list[str] | None = None
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -89,13 +94,18 @@ class Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A table at a version, -1 if it has none yet. ``files`` by path; ``transactions`` by application id."""
+    """A table at a version, -1 if it has none yet. ``files`` by ``file_key``; ``transactions`` by application id."""
 
     version: int = -1
     protocol: Protocol = Protocol(0, 0)
     metadata: Metadata | None = None
     transactions: Mapping[str, int] = {}
     files: Mapping[str, Add] = {}
+
+
+def file_key(path: str) -> str:
+    """Return what identifies the file of an action: writers escape different characters of a path."""
+    return unquote(path)
 
 
 _LINE = msgspec.json.Decoder(Line)
@@ -126,10 +136,10 @@ def apply(snapshot: Snapshot, version: int, lines: Iterable[Line]) -> Snapshot:
     transactions, files = dict(snapshot.transactions), dict(snapshot.files)
     for line in lines:
         if line.remove is not None:
-            files.pop(line.remove.path, None)
+            files.pop(file_key(line.remove.path), None)
     for line in lines:
         if line.add is not None:
-            files[line.add.path] = line.add
+            files[file_key(line.add.path)] = line.add
         protocol = line.protocol or protocol
         metadata = line.meta_data or metadata
         if line.txn is not None:

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparklog.delta.actions import Add, Line, Metadata, Protocol, Snapshot, Transaction
+from sparklog.delta.actions import Add, Line, Metadata, Protocol, Snapshot, Transaction, file_key
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _TXN = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
@@ -39,7 +39,14 @@ _METADATA = pa.struct(
         ("createdTime", pa.int64()),
     ]
 )
-_PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+_PROTOCOL = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", pa.list_(pa.string())),
+        ("writerFeatures", pa.list_(pa.string())),
+    ]
+)
 _SCHEMA = pa.schema(
     [("txn", _TXN), ("add", _ADD), ("remove", _REMOVE), ("metaData", _METADATA), ("protocol", _PROTOCOL)]
 )
@@ -72,7 +79,7 @@ def decode_checkpoint(version: int, data: bytes) -> Snapshot:
         for fields in column.filter(column.is_valid()).to_pylist():
             action = msgspec.convert(_plain(fields), _KINDS[name])
             if isinstance(action, Add):
-                files[action.path] = action
+                files[file_key(action.path)] = action
             elif isinstance(action, Transaction):
                 transactions[action.app_id] = action.version
             elif isinstance(action, Metadata):

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from sparklog.config.ddl import SchemaField
-from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot
+from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, file_key
 from sparklog.delta.actions import Transaction as Txn
 from sparklog.delta.table_schema import PARTITION, schema_string
 from sparklog.protocol.file_names import table_folder
@@ -86,19 +86,32 @@ def path_in_table(topic: str, path: str, location: str = "") -> str:
 
 
 def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
-    """Return how the table has to change to show this version of the log."""
-    removed = [
-        add for path, add in snapshot.files.items() if path not in table.files or add.deletion_vector is not None
-    ]
-    ends = _ends(removed)
-    adds = [
-        _add(path, segment, table.timestamp_ms, segment.base_offset >= ends.get(segment.partition, 0))
-        for path, segment in table.files.items()
-        if path not in snapshot.files or not _is_unchanged(snapshot.files[path], segment)
-    ]
+    """Return how the table has to change to show this version of the log.
+
+    It also returns to the lowest protocol: features that others switched on are not needed without their files.
+    """
+    wanted = {file_key(path) for path in table.files}
+    removed = [add for key, add in snapshot.files.items() if key not in wanted or add.deletion_vector is not None]
+    metadata = _changed_metadata(snapshot.metadata, table)
+    is_another_topic = metadata is not None and (snapshot.metadata is None or metadata.id != snapshot.metadata.id)
+    ends = {} if is_another_topic else _ends(snapshot.files.values())
+    adds: list[Add] = []
+    for path, segment in table.files.items():
+        listed = snapshot.files.get(file_key(path))
+        if listed is None:
+            adds.append(
+                _add(path, segment, table.timestamp_ms, _last_offset(segment) >= ends.get(segment.partition, 0))
+            )
+        elif not _is_unchanged(listed, segment):
+            adds.append(_add(listed.path, segment, table.timestamp_ms, False))
     removes = [_remove(add, table.timestamp_ms) for add in removed]
-    needs_protocol = not snapshot.protocol.min_reader_version
-    return Publication(_changed_metadata(snapshot.metadata, table), needs_protocol, removes, adds)
+    return Publication(metadata, snapshot.protocol != Protocol(), removes, adds)
+
+
+def _last_offset(segment: Segment) -> int:
+    """Return the largest offset in the file of a segment."""
+    offsets = offsets_in(segment.stats)
+    return segment.end_offset - 1 if offsets is None else offsets[1]
 
 
 class Part(NamedTuple):
@@ -170,10 +183,13 @@ def commit_lines(publication: Publication, table: TopicTable, write_id: str, is_
     yield from (Line(add=add) for add in publication.adds)
 
 
-def _ends(removed: Iterable[Add]) -> dict[int, int]:
-    """Return by partition the end of the offsets that the table loses: records below it are no new ones."""
+def _ends(files: Iterable[Add]) -> dict[int, int]:
+    """Return by partition the end of the offsets that the table has: a file with none beyond it has no new records.
+
+    One that has both old and new records counts as new: who follows the table gets some twice then, and misses none.
+    """
     ends: dict[int, int] = {}
-    for add in removed:
+    for add in files:
         offsets, number = offsets_in(add.stats), add.partition_values.get(PARTITION) or ""
         if offsets is not None and number.isdecimal():
             ends[int(number)] = max(ends.get(int(number), 0), offsets[1] + 1)

@@ -12,12 +12,11 @@ by Delta (``delta.logRetentionDuration``); nothing else depends on them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 
-from sparklog import limits
 from sparklog.delta import actions
 from sparklog.delta.actions import Line, Snapshot
 from sparklog.delta.checkpoint import decode_checkpoint, encode_checkpoint
@@ -53,30 +52,47 @@ class TableLog:
         self._folder = log_folder(topic)
         self._snapshot = Snapshot()
         self._newest: ObjectInfo | None = None
+        self._own = b""
         self._checkpoint = -1
         self._listed: dict[int, list[ObjectInfo]] = {}
 
     def read(self) -> Snapshot:
         """Return the table now; version -1 if there is none. Raises CorruptMetadataError, StorageError."""
+        commits, missing = self._find_commits()
+        if missing is not None:  # a folder that others write to may be listed without its newest files but one
+            commits, missing = self._find_commits()
+        if missing is not None:
+            raise CorruptMetadataError(
+                f"{self._store.root}/{self._folder} lacks the commit of version {missing}; delete the folder, and the "
+                "table is published again",
+                path=f"{self._store.root}/{self._folder}",
+            )
+        versions = range(self._snapshot.version + 1, max(commits, default=-1) + 1)
+        for version, lines in zip(versions, map_parallel(self._read_commit, versions), strict=True):
+            self._snapshot = actions.apply(self._snapshot, version, lines)
+        self._newest, self._own = commits.get(self._snapshot.version), b""
+        return self._snapshot
+
+    def _find_commits(self) -> tuple[dict[int, ObjectInfo], int | None]:
+        """List the folder, and begin with its newest checkpoint if that is newer than the last snapshot. Return the
+        commits, and the first after it that is missing."""
         commits, checkpoints = self._list()
-        newest = max(commits, default=-1)
-        present = commits.get(self._snapshot.version)
-        if present is None or present != (self._newest or present):
+        if not self._has_last(commits):
             self._snapshot = Snapshot()  # the root was restored, or the folder deleted
         self._checkpoint = max(checkpoints, default=-1)
         if self._checkpoint > self._snapshot.version:
             self._snapshot = self._read_checkpoint(self._checkpoint)
-        versions = sorted(version for version in commits if version > self._snapshot.version)
-        if versions != list(range(self._snapshot.version + 1, newest + 1)):
-            raise CorruptMetadataError(
-                f"{self._store.root}/{self._folder} lacks a commit after version {self._snapshot.version}; delete the "
-                "folder, and the table is published again",
-                path=f"{self._store.root}/{self._folder}",
-            )
-        for version, lines in zip(versions, map_parallel(self._read_commit, versions), strict=True):
-            self._snapshot = actions.apply(self._snapshot, version, lines)
-        self._newest = commits.get(newest)
-        return self._snapshot
+            self._newest, self._own = commits.get(self._checkpoint), b""
+        expected = range(self._snapshot.version + 1, max(commits, default=-1) + 1)
+        return commits, next((version for version in expected if version not in commits), None)
+
+    def _has_last(self, commits: Mapping[int, ObjectInfo]) -> bool:
+        """Return whether the last commit that was read or created is still there. One that was created has not been
+        listed, so its bytes are compared."""
+        present = commits.get(self._snapshot.version)
+        if present is None or not self._own:
+            return present is not None and present == self._newest
+        return self._store.get(present.key, MAX_TABLE_FILE_BYTES) == self._own
 
     def commit(self, lines: Sequence[Line]) -> bool:
         """Create the next version; return whether this writer won it. Its bytes have to be unique.
@@ -85,16 +101,16 @@ class TableLog:
         """
         data = actions.encode_commit(lines)
         version = self._snapshot.version + 1
-        if len(data) > limits.MAX_COMMIT_BYTES:
+        if len(data) > MAX_TABLE_FILE_BYTES:
             raise RecordListTooLargeError(
                 f"a commit of {self._store.root}/{self._folder} would have {len(data)} bytes, over the limit of "
-                f"{limits.MAX_COMMIT_BYTES}",
+                f"{MAX_TABLE_FILE_BYTES}",
                 path=f"{self._store.root}/{self._folder}",
             )
         if create_object(self._store, self._key(version), data, MAX_TABLE_FILE_BYTES) != data:
             return False
         self._snapshot = actions.apply(self._snapshot, version, lines)
-        self._newest = None
+        self._newest, self._own = None, data
         return True
 
     def write_checkpoint(self) -> bool:

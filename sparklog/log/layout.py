@@ -10,6 +10,7 @@
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
     tables/<topic>/_segments/partition=<n>/...        history segments (.parquet), each with its .parquet.index
+    tables/<topic>/_delta_log/...                     the topic's Delta table (see ``delta.table_log``)
 
 The number in a segment's name is the base offset its writer expected; the commit log has the real one.
 """

@@ -186,7 +186,7 @@ def _run_publication(context: MaintenanceContext, report: Report) -> None:
 
 
 def _run_deletion(context: MaintenanceContext, report: Report) -> None:
-    done = sweep(context.coordinator, context.check)
+    done = sweep(context.coordinator, context.check, context.tables)
     report.count(files_deleted=done.files, bytes_freed=done.size_bytes)
     if done.listings_held_by_readers:
         report.notes.append(

@@ -10,8 +10,10 @@ Rules:
 
 * The table is read first and the log afterwards, and the next version of the table is created only if it is still the
   next: so a table never goes back to an older version of the log, however long a publisher was suspended.
-* A retired history segment is deleted only when its table shows a version of the log without it (``Tables.shows``): a
+* A history segment is deleted only when its table shows a version of the log without it (``Tables.shows``): a
   publisher that has planned with the file can no longer win, and no table lists a file that is gone.
+* A publication that changes no file still creates a version if the table has to show a later version of the log: to
+  this version a suspended publisher loses.
 
 Not for: writing the files (``segments``), and when this runs (``steps``).
 """
@@ -19,7 +21,7 @@ Not for: writing the files (``segments``), and when this runs (``steps``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from sparklog import limits
@@ -38,10 +40,11 @@ from sparklog.delta.publication import (
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CommitConflictError, StorageError
 from sparklog.log.records.read_order import replicas_in_sync
-from sparklog.log.segments import PartitionSegments
+from sparklog.log.segments import TopicSegments
 from sparklog.protocol.file_names import is_history, topic_in
+from sparklog.protocol.history import history_of
 from sparklog.protocol.segments import Segment
-from sparklog.protocol.state import PartitionState, State
+from sparklog.protocol.state import PartitionState, State, TopicState
 
 logger = logging.getLogger(__name__)
 
@@ -68,17 +71,20 @@ class Tables:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._logs: dict[str, TableLog] = {}
-        self._published: dict[str, int] = {}
+        self._shown: dict[str, tuple[int, TopicState | None]] = {}
 
     def publish_all(self, topics: Collection[str]) -> PublicationResult:
-        """Publish the topics among these that keep their history as a table. Errors as ``publish``."""
+        """Publish the topics among these that keep their history as a table, and the tables of topics that were
+        deleted since they were published here. Errors as ``publish``."""
         result = PublicationResult()
         state = self._coordinator.refresh()
-        for name in topics:
-            topic = state.topics.get(name)
-            if topic is None or TopicConfig.resolve(topic.configs, state.configs).history_format != DELTA:
+        deleted = [name for name in self._logs if name not in state.topics]
+        for name in (*topics, *deleted):
+            if name not in deleted and not _keeps_table(state, name):
                 continue
             publication = self.publish(name)
+            if name in deleted:
+                self._logs.pop(name, None)  # it is empty now, and stays so
             if publication is None:
                 result.waiting.append(f"{name}: a segment with deleted records has to be rewritten first")
             elif publication.changes:
@@ -96,14 +102,26 @@ class Tables:
         """
         return self._publish(topic, -1)
 
-    def shows(self, topic: str, version: int) -> bool:
-        """Return whether a topic's table shows this version of the log or a later one; publish it if it does not.
-        Errors as ``publish``."""
-        if self._published.get(topic, -1) < version:
-            self._publish(topic, version)
-        return self._published.get(topic, -1) >= version
+    def begin_deletion(self) -> None:
+        """Forget what the tables show: others may have changed them since."""
+        self._shown.clear()
+
+    def shows(self, topic: str, state: State, copies_moved: bool = False) -> bool:
+        """Return whether a topic's table shows this state or a later one; publish it if it does not.
+
+        Then no table lists a history segment of the topic that is not live in ``state``. What was found since
+        ``begin_deletion`` holds for a later state too, if the topic's segments have not been replaced or deleted since;
+        but not for single copies of live files (``copies_moved``). Errors as ``publish``.
+        """
+        found = state.topics.get(topic)
+        if copies_moved or topic not in self._shown or not _has_same_segments(self._shown[topic], found):
+            if self._publish(topic, state.version) is None:
+                return False
+            self._shown[topic] = state.version, found
+        return True
 
     def _publish(self, topic: str, version: int) -> Publication | None:
+        """Publish a topic, so that the table shows this version of the log or a later one."""
         log = self._logs.setdefault(topic, TableLog(self._coordinator.store, topic))
         for _ in range(ATTEMPTS):
             snapshot = log.read()
@@ -111,21 +129,15 @@ class Tables:
             if table is None:
                 return None
             publication = plan_publication(snapshot, table)
-            if not publication.changes and published_version(snapshot, table.cluster_id, topic) >= version:
-                self._note(topic, snapshot, table)
+            shown = published_version(snapshot, table.cluster_id, topic)
+            if not publication.changes and version <= shown <= table.version:  # beyond: the root was restored
                 return publication
             if self._commit(log, table, publication):
-                self._published[topic] = table.version
                 _write_checkpoint(log, topic)
                 return publication
         raise CommitConflictError(
             f"other publishers changed the table of topic {topic} {ATTEMPTS} times in a row; run it again", topic=topic
         )
-
-    def _note(self, topic: str, snapshot: Snapshot, table: TopicTable) -> None:
-        """Remember which version a table shows. One beyond the log was published before the root was restored."""
-        shown = published_version(snapshot, table.cluster_id, topic)
-        self._published[topic] = shown if shown <= table.version else -1
 
     def _commit(self, log: TableLog, table: TopicTable, publication: Publication) -> bool:
         """Write the commits of a publication: one, unless it has more files than a commit may name."""
@@ -140,20 +152,27 @@ class Tables:
     def _find_table(self, topic: str, snapshot: Snapshot) -> TopicTable | None:
         """Return what a table has to show now, read after ``snapshot``."""
         state = self._coordinator.refresh()
-        files: dict[str, Segment] = {}
         found = state.topics.get(topic)
         schema = () if found is None else TopicConfig.resolve(found.configs, state.configs).typed_schema
-        if found is not None:
-            segments = self._coordinator.segments(topic, state)
-            for number, partition in enumerate(found.partitions):
-                for segment in history(segments.partition(number), partition):
-                    if segment.base_offset < partition.log_start_offset and segment.begins_before(
-                        partition.log_start_offset
-                    ):
-                        return None
-                    files[path_in_table(topic, segment.path, _location(state, partition, segment))] = segment
+        files = {} if found is None else find_history(state, topic, self._coordinator.segments(topic, state))
+        if files is None:
+            return None
         topic_id = "" if found is None else found.topic_id
         return TopicTable(state.cluster_id, topic, topic_id, state.version, state.timestamp_ms, files, schema)
+
+
+def _keeps_table(state: State, topic: str) -> bool:
+    found = state.topics.get(topic)
+    return found is not None and TopicConfig.resolve(found.configs, state.configs).history_format == DELTA
+
+
+def _has_same_segments(shown: tuple[int, TopicState | None], topic: TopicState | None) -> bool:
+    """Return whether a topic has lost no segments since its table was known to show a version."""
+    version, before = shown
+    if before is None or topic is None:
+        return before is topic
+    changes = (change for partition in topic.partitions for change in partition.changes)
+    return before.topic_id == topic.topic_id and all(change.version <= version for change in changes)
 
 
 def tables_of(paths: Iterable[str]) -> list[str]:
@@ -161,15 +180,17 @@ def tables_of(paths: Iterable[str]) -> list[str]:
     return sorted({topic_in(path) for path in paths if is_history(path)})
 
 
-def history(segments: PartitionSegments, partition: PartitionState) -> Iterator[Segment]:
-    """Yield the history of a partition: its history segments from the log start offset on, up to the first segment that
-    is none."""
-    for segment in segments:
-        if segment.end_offset <= partition.log_start_offset:
-            continue
-        if not segment.is_history:
-            return
-        yield segment
+def find_history(state: State, topic: str, listed: TopicSegments) -> dict[str, Segment] | None:
+    """Return the files that a topic's table has to list, by path in the table; None if one of them has records below
+    the log start offset."""
+    files: dict[str, Segment] = {}
+    for number, partition in enumerate(state.topic(topic).partitions):
+        start = partition.log_start_offset
+        for segment in history_of(listed.partition(number), start):
+            if segment.base_offset < start and segment.begins_before(start):
+                return None
+            files[path_in_table(topic, segment.path, _location(state, partition, segment))] = segment
+    return files
 
 
 def _location(state: State, partition: PartitionState, segment: Segment) -> str:

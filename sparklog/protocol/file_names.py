@@ -31,6 +31,7 @@ def _data_files(name: str) -> re.Pattern[str]:
 
 _IN_FOLDER = _data_files(r"[^/]+")
 _WRITTEN = _data_files(r"\d{20}-[A-Za-z0-9_-]{1,90}")
+_TABLE_LOG = re.compile(rf"{TABLES}[^/]+/_delta_log/")
 _ROOT = re.compile(rf"(?:(.*)/)?{_HISTORY_FOLDER}")
 
 
@@ -68,6 +69,11 @@ def root_of(folder: str) -> str:
 def is_in_data_folder(key: str) -> bool:
     """Whether a key is that of a ``.log``, ``.parquet`` or index in a partition's folder, whatever its name."""
     return _IN_FOLDER.fullmatch(key) is not None
+
+
+def is_table_log(key: str) -> bool:
+    """Whether a key is one of a Delta table's log, whoever wrote it."""
+    return _TABLE_LOG.match(key) is not None
 
 
 def is_data_file(key: str) -> bool:

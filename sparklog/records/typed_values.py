@@ -49,7 +49,7 @@ _INEXACT = (pa.ArrowException, UnicodeEncodeError, ValueError, OverflowError, Ty
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 """Size in bytes up to which a value is read: as Python objects it takes up to some twenty times as much memory."""
 
-_READ_BYTES = 4 * 1024 * 1024
+READ_BYTES = 4 * 1024 * 1024
 """Bytes of values that are held as Python objects at a time, about."""
 
 Plain = Callable[[Any], Any]
@@ -80,7 +80,7 @@ class ValueReader:
 
     def columns(self, values: pa.Array) -> dict[str, pa.Array]:
         """Return the typed columns of records with these values, by name."""
-        rows = max(1, len(values) * _READ_BYTES // max(values.nbytes, _READ_BYTES))
+        rows = max(1, len(values) * READ_BYTES // max(values.nbytes, READ_BYTES))
         slices = [values.slice(first, rows) for first in range(0, len(values), rows)] or [values]
         parts = [self._columns(part.to_pylist()) for part in slices]
         arrays = [pa.concat_arrays(column) for column in zip(*(arrays for arrays, _ in parts), strict=True)]

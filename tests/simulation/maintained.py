@@ -88,7 +88,11 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
 }
 """RENEWED is repeatedly deleted and created."""
 
-COMMON = {"segment.ms": str(SEGMENT_SECONDS * 1000), "file.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000)}
+COMMON = {
+    "segment.ms": str(SEGMENT_SECONDS * 1000),
+    "file.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000),
+    "history.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000),
+}
 CLUSTER_CONFIGS = {"metadata.max.retention.ms": "60000"}
 KEYS = [b"a", b"b", b"c", b"d"]
 
@@ -115,7 +119,8 @@ class World:
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=SETTINGS)
         cluster.submit(partial(alter_configs, topic="", changes=CLUSTER_CONFIGS))
         self.configs = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
-        if seed % 4 > 1:
+        self.has_tables = seed % 4 > 1
+        if self.has_tables:
             self.configs["history.format"] = "delta"
         for topic in TOPICS:
             self.create_topic(cluster, topic)

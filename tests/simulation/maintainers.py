@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.topic_deletion import delete_topic
@@ -22,6 +23,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide import segments as decide_segments
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from tests.simulation.maintained import DELETE_DELAY_SECONDS, PARTITIONS, RENEWED, SHORT, VACUUM_SECONDS, World
@@ -41,8 +43,21 @@ def retain_all(world: World, coordinator: Coordinator) -> None:
     retain(coordinator)
 
 
+_TABLES: WeakKeyDictionary[Coordinator, Tables] = WeakKeyDictionary()
+
+
+def tables_of(coordinator: Coordinator) -> Tables:
+    """Return the tables of a process, which keeps what it has read of them."""
+    return _TABLES.setdefault(coordinator, Tables(coordinator))
+
+
+def publish_all(world: World, coordinator: Coordinator) -> None:
+    done = tables_of(coordinator).publish_all(list(coordinator.refresh().topics))
+    world.counts["published"] += done.tables
+
+
 def sweep_all(world: World, coordinator: Coordinator) -> None:
-    sweep(coordinator)
+    sweep(coordinator, tables=tables_of(coordinator))
 
 
 def vacuum_all(world: World, coordinator: Coordinator) -> None:
@@ -85,11 +100,19 @@ JOBS: list[tuple[str, Job, float]] = [
 ]
 """Name, job, and the longest pause between two of its runs in seconds."""
 
+PUBLISHERS: list[tuple[str, Job, float]] = [("publisher-1", publish_all, 150), ("publisher-2", publish_all, 400)]
+"""In worlds whose topics have tables."""
+
 
 def collect_all_garbage(world: World) -> None:
-    """Sweep and vacuum once all actors have ended: afterwards there must be no orphans."""
+    """Sweep and vacuum once all actors have ended: afterwards there must be no orphans, and tables equal the log."""
+    if world.has_tables:
+        roll_all(world, world.later(0))  # history that has deleted records; its table waits, and garbage waits for it
+        publish_all(world, world.later(0))
     sweep(world.later(2 * DELETE_DELAY_SECONDS))
     vacuum(world.later(2 * VACUUM_SECONDS), 0, dry_run=False, force=True)
+    if world.has_tables:
+        world.truth.tables.check_end(world.truth.state.topics)
 
 
 class Maintainer:

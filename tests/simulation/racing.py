@@ -6,7 +6,7 @@ from contextlib import nullcontext, suppress
 
 from sparklog.errors import SparklogError
 from tests.simulation.maintained import NOTHING_FAILS, STOP_RATE, Holder, Seeker, Tail, World, Writer, all_partitions
-from tests.simulation.maintainers import JOBS, Maintainer, collect_all_garbage
+from tests.simulation.maintainers import JOBS, PUBLISHERS, Maintainer, collect_all_garbage
 from tests.simulation.truth import LISTED
 
 
@@ -18,7 +18,7 @@ def build(seed: int, stop_rate: float) -> World:
     world.spawn("tail-2", Tail(world, "tail-2", 8, NOTHING_FAILS).work)
     world.spawn("holder", Holder(world, "holder", 5, NOTHING_FAILS).work)
     world.spawn("seeker", Seeker(world, "seeker", 4, NOTHING_FAILS).work)
-    for name, job, pause in JOBS:
+    for name, job, pause in [*JOBS, *(PUBLISHERS if world.has_tables else [])]:
         world.spawn(name, Maintainer(world, name, job, pause).work, ends=False)
     return world
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.record_reader import RecordReader
+from sparklog.delta.actions import Snapshot
 from sparklog.errors import SparklogError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import TopicList
@@ -22,12 +23,13 @@ from sparklog.maintenance.live_files import LiveFiles
 from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
 from sparklog.maintenance.segments.latest_records import LatestRecords
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol import partition_fold
 from sparklog.protocol.commits import DeleteSegments
 from sparklog.protocol.decide import append as decide
 from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.decide.append import _Cursor
-from sparklog.protocol.file_names import file_name
+from sparklog.protocol.file_names import file_name, segment_folder
 from sparklog.protocol.plan import compaction, retention
 from sparklog.protocol.plan.compaction import CleaningRules, Pass
 from sparklog.protocol.segments import Segment, SegmentEvent
@@ -50,8 +52,9 @@ def conflicts_are_not_checked(patch: Patch) -> None:
 
 
 def jobs_use_the_same_file_names(patch: Patch) -> None:
-    def new_key(self: merge.Target, base_offset: int) -> str:
-        return f"{self.topic}-{self.partition}/{file_name(base_offset, self.version // 10 * 10, 'same')}"
+    def new_key(self: merge.Target, base_offset: int, history: bool = False) -> str:
+        name = file_name(base_offset, self.version // 10 * 10, "same", ".parquet" if history else ".log")
+        return f"{segment_folder(self.topic, self.partition, history)}/{name}"
 
     patch.setattr(merge.Target, "new_key", new_key)
 
@@ -112,6 +115,25 @@ def a_job_deletes_its_sources_immediately(patch: Patch) -> None:
         return real(store, ids, version, files, delay_ms)
 
     patch.setattr(replacing, "write_removed", delete_first)
+
+
+# -- tables
+
+
+def a_sweep_deletes_without_asking_the_table(patch: Patch) -> None:
+    patch.setattr(deletion, "_find_listed", lambda *_: "")
+
+
+def a_publisher_reads_the_log_before_the_table(patch: Patch) -> None:
+    real = Tables._find_table
+
+    def find_table(self: Tables, topic: str, snapshot: Snapshot) -> object:
+        before = self._coordinator.state
+        with patch.context() as patched:
+            patched.setattr(self._coordinator, "refresh", lambda: before)
+            return real(self, topic, snapshot)
+
+    patch.setattr(Tables, "_find_table", find_table)
 
 
 # -- lists, offsets and reading
@@ -264,6 +286,8 @@ BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
     (a_sweep_ignores_live_files, (truth.MISSING_FILE,), 0),
     (a_sweep_deletes_the_listing_first, (truth.LISTING,), 0),
     (a_job_deletes_its_sources_immediately, (truth.MISSING_FILE,), 0),
+    (a_sweep_deletes_without_asking_the_table, (truth.TABLE_GONE,), 2),
+    (a_publisher_reads_the_log_before_the_table, (truth.TABLE_DIFFERS,), 2),
     (a_checkpoint_ignores_replaced_segments, (truth.LISTED,), 0),
     (an_empty_log_restarts_at_offset_0, (truth.OFFSETS,), 0),
     (a_reader_does_not_look_up_replaced_segments, (truth.READER_ERROR,), 0),

@@ -34,13 +34,14 @@ from sparklog.protocol.commits import (
     ReplaceSegments,
     commit_key,
 )
-from sparklog.protocol.file_names import begun_at, index_path
+from sparklog.protocol.file_names import begun_at, index_path, is_table_log
 from sparklog.protocol.fold import fold
 from sparklog.protocol.segments import Segment, replacement_of, segment_of
 from sparklog.protocol.state import State
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition
+from tests.simulation.published import DIFFERS, GONE, TableWatch, history_of
 
 MISSING_FILE = "a file of the log is missing"
 OVERWRITTEN = "a file of the log was overwritten"
@@ -61,6 +62,7 @@ READER_ERROR = "a reader got an error"
 LISTED = "the listed segments differ from the live ones"
 LEAKED = "orphans remain"
 LISTING = "a listing was deleted before its files"
+TABLE_GONE, TABLE_DIFFERS = GONE, DIFFERS
 
 FINDINGS = (
     MISSING_FILE,
@@ -82,6 +84,8 @@ FINDINGS = (
     LISTED,
     LEAKED,
     LISTING,
+    TABLE_GONE,
+    TABLE_DIFFERS,
 )
 
 
@@ -125,6 +129,8 @@ class WatchedStore(MemoryStore):
         super().put_if_absent(key, data)
         if self.truth is not None and key.startswith(COMMITS):
             self.truth.follow()
+        if self.truth is not None and is_table_log(key):
+            self.truth.tables.committed(key, bytes(data))
 
     def put(self, key: str, data: BytesLike) -> None:
         super().put(key, data)
@@ -148,6 +154,7 @@ class Truth:
         self._fetcher = Fetcher(lambda broker: store)
         self._live: Counter[str] = Counter()
         self._where: dict[bytes, tuple[TopicPartition, int]] = {}
+        self.tables = TableWatch(self.find, self._exists)
         self.state = State(cluster_id=read_cluster_file(store).cluster_id)
         store.truth = self
         self.follow()
@@ -182,8 +189,26 @@ class Truth:
                 raise
             for action in commit.actions:
                 self._apply(before, commit, action)
+            self._follow_histories(before)
             if any(isinstance(action, ReplaceSegments | DeleteSegments) for action in commit.actions):
                 self._check_checksum()
+
+    def _follow_histories(self, before: State) -> None:
+        for name in {*before.topics, *self.state.topics}:
+            topic = self.state.topics.get(name)
+            histories = [
+                history_of(self.partition(name, number).segments, partition.log_start_offset)
+                for number, partition in enumerate(() if topic is None else topic.partitions)
+            ]
+            whole = None if None in histories else frozenset[str]().union(*(files for files in histories if files))
+            self.tables.log_changed(name, self.state.version, whole)
+
+    def _exists(self, key: str) -> bool:
+        try:
+            self._store.info(key)
+        except ObjectNotFoundError:
+            return False
+        return True
 
     def overwritten(self, key: str) -> None:
         if self._live[key] or self._live[_log_of(key)]:
@@ -192,6 +217,7 @@ class Truth:
     def deleted(self, key: str) -> None:
         if self._live[_log_of(key)]:
             self.find(MISSING_FILE, f"{key} was deleted although it is part of the log")
+        self.tables.deleted(key)
         if key in self.state.removed_files:
             self.find(LISTING, f"{key} was deleted although its files are still to be deleted")
 
@@ -292,7 +318,10 @@ class Truth:
             self._check_compacted(what, expected, dropped, config, commit.timestamp)
             if action.cleaned_offset >= 0:
                 self._check_clean(what, expected, action.cleaned_offset)
-        elif dropped:
+            return
+        deleted = {offset for offset in dropped if offset < expected.log_start}
+        expected.present -= deleted  # by DeleteRecords, and a history segment is rewritten without them
+        if dropped - deleted:
             self.find(
                 CONTENT, f"{what} was replaced by {[s.path for s in added]}, without the offsets {sorted(dropped)}"
             )
@@ -453,7 +482,7 @@ class Truth:
         keys = {info.key for info in self._store.list("")}
         named = {*allowed, *self._live, *map(index_path, self._live), *self.state.removed_files}
         others = ("cluster.json", "meta/boundary.json", CLOCK_KEY, COMMITS, CHECKPOINTS)
-        leaked = [key for key in keys if key not in named and not key.startswith(others)]
+        leaked = [key for key in keys if key not in named and not key.startswith(others) and not is_table_log(key)]
         if leaked or self.state.removed_files:
             self.find(LEAKED, f"{sorted(leaked)}, listings {sorted(self.state.removed_files)}")
 

@@ -50,10 +50,15 @@ CLOCKS_OFF_DAYS = (0, 0, 3, -3, 0, 8)
 
 IN, OUT, AUDIT, SHORT, LATEST = "in", "out", "audit", "short", "latest"
 TOPICS = {IN: 4, OUT: 2, AUDIT: 1, SHORT: 1, LATEST: 1}
-"""Number of partitions. All topics are rolled; "short" loses its oldest records, and "latest" is compacted.
-Closed segments of "in" and "latest" become history segments."""
+"""Number of partitions. All topics are rolled; "short" loses its oldest records, and "latest" is
+compacted. Closed segments of "in" and "latest" become history segments."""
 
-COMMON = {"segment.bytes": str(2**20), "segment.ms": "2000", "file.delete.delay.ms": "1000"}
+COMMON = {
+    "segment.bytes": str(2**20),
+    "segment.ms": "2000",
+    "file.delete.delay.ms": "1000",
+    "history.delete.delay.ms": "1000",
+}
 CONFIGS = {
     IN: {"history.format": "delta"},
     SHORT: {"retention.bytes": "20000"},

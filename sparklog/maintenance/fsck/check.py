@@ -31,11 +31,21 @@ from sparklog.errors import (
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck.file_checks import FileCopy, check_files, plan_tasks
 from sparklog.maintenance.fsck.index_repair import Rebuilt, rebuild_from_log
-from sparklog.maintenance.fsck.kinds import MISSING_LOG, TIME_AHEAD, WARNING, Checked, Finding, Report, in_order
+from sparklog.maintenance.fsck.kinds import (
+    MISSING_LOG,
+    TABLE_DIFFERS,
+    TIME_AHEAD,
+    WARNING,
+    Checked,
+    Finding,
+    Report,
+    in_order,
+)
 from sparklog.maintenance.fsck.list_checks import check_lists
 from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
 from sparklog.maintenance.fsck.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
+from sparklog.maintenance.fsck.table_checks import check_tables
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.file_names import log_path_of
@@ -188,7 +198,8 @@ def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[F
     orphans = _find_orphans(check, lists) if check.scope.is_all else []
     _run_tasks(check, list(plan_copies(metadata.state, lists, check.stores, check.scope.holds)), runner, progress)
     of_copies = _try_rebuilds(check, list(check.copies.findings()))
-    findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans]
+    tables = check_tables(check.store, check.stores, metadata.state, lists, check.scope.topics)
+    findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans, *tables]
     if not findings:
         return []
     return _drop_outdated(check, findings)
@@ -271,6 +282,7 @@ def _drop_outdated(check: Check, findings: list[Finding]) -> list[Finding]:
     return [
         finding
         for finding in findings
-        if still_unaccounted(finding, accounted)
+        if finding.kind != TABLE_DIFFERS  # from a log that has changed since
+        and still_unaccounted(finding, accounted)
         and (finding.start_offset < 0 or log_path_of(finding.path) in accounted.live)
     ]

@@ -28,6 +28,9 @@
     orphan-listing           a listing that nothing refers to        `sparklog vacuum`
     unknown-object           an object that is not sparklog's        -
     in-the-way               a file's name taken by another object   -
+    damaged-table            a topic's Delta table                   - (delete its log, and it is published again)
+    table-file-gone          a file that a Delta table lists         the next publication
+    table-differs            a Delta table that is behind the log    the next publication
     broker-offline           a location that was not checked         -
 
 Severities: an ``error`` means that records or history are lost unless they are restored from elsewhere; a ``warning``
@@ -78,6 +81,9 @@ KINDS = (
     (ORPHAN_LISTING := "orphan-listing"),
     (UNKNOWN_OBJECT := "unknown-object"),
     (IN_THE_WAY := "in-the-way"),
+    (DAMAGED_TABLE := "damaged-table"),
+    (TABLE_FILE_GONE := "table-file-gone"),
+    (TABLE_DIFFERS := "table-differs"),
     (BROKER_OFFLINE := "broker-offline"),
 )
 """In the order of a report."""

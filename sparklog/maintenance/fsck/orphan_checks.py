@@ -29,7 +29,7 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
 from sparklog.maintenance.live_files import LiveFiles, live_partitions
-from sparklog.protocol.file_names import NO_VERSION, begun_at, is_data_file, log_path_of
+from sparklog.protocol.file_names import NO_VERSION, begun_at, is_data_file, is_table_log, log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.conditional_write_probe import PROBED
@@ -74,7 +74,7 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Conta
     """Return a finding for every object at a broker to which nothing refers. Raises StorageError."""
     for info in store.list():
         key = info.key
-        if key in _KNOWN or (broker == 0 and key.startswith(_OTHER_CHECKS)):
+        if key in _KNOWN or (broker == 0 and (key.startswith(_OTHER_CHECKS) or is_table_log(key))):
             continue
         if broker == 0 and key.startswith(REMOVED):
             if key not in listings:

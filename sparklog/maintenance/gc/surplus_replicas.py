@@ -3,7 +3,8 @@
 While the job searches and deletes, the broker is cordoned, so that no replica can be assigned to it (again) and rely on
 a file that is about to be deleted. A reader that was about to read such a copy looks up the replicas and reads another.
 
-Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it. A broker that was
+Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it, and a history
+segment only when the topic's Delta table shows the log since. A broker that was
 cordoned before stays cordoned; if the job is killed, the broker stays cordoned until the next run, or
 ``brokers uncordon``.
 Not for: files without live segments (``sweep``, ``vacuum``).
@@ -15,14 +16,19 @@ from sparklog.coordinator.brokers import cordon_broker
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
+from sparklog.maintenance.gc.sweep import why_listed
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
+from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.decide.brokers import find_broker
 from sparklog.protocol.file_names import log_path_of
 from sparklog.store.base import ObjectInfo, Store
 
 
-def remove_surplus_replicas(coordinator: Coordinator, broker: int, dry_run: bool = False) -> list[ObjectInfo]:
-    """Delete the copies at a broker that no replica needs, unless it is a ``dry_run``; return them.
+def remove_surplus_replicas(
+    coordinator: Coordinator, broker: int, dry_run: bool = False, problems: list[str] | None = None
+) -> list[ObjectInfo]:
+    """Delete the copies at a broker that no replica needs, unless it is a ``dry_run``; return them. Those that a table
+    may list are kept, and ``problems`` gets the reasons.
 
     Raises BrokerIdNotRegisteredError, BrokerNotAvailableError if it is offline, StorageError.
     """
@@ -35,11 +41,24 @@ def remove_surplus_replicas(coordinator: Coordinator, broker: int, dry_run: bool
     cordoned = cordon_broker(coordinator, broker)
     try:
         surplus = _find_surplus(coordinator, store, broker)  # as of a state in which no replica can be added to it
+        surplus = _find_unlisted(coordinator, surplus, [] if problems is None else problems)
         map_parallel(store.delete, [info.key for info in surplus])
         return surplus
     finally:
         if cordoned:
             cordon_broker(coordinator, broker, False)
+
+
+def _find_unlisted(coordinator: Coordinator, surplus: list[ObjectInfo], problems: list[str]) -> list[ObjectInfo]:
+    """Return the copies that no table lists: one of a partition whose replicas have moved lists those at the old
+    broker until it is published again."""
+    tables, state, kept = Tables(coordinator), coordinator.state, set[str]()
+    for topic in tables_of(log_path_of(info.key) for info in surplus):
+        why = why_listed(tables, state, topic)
+        if why:
+            kept.add(topic)
+            problems.append(why)
+    return [info for info in surplus if not kept.intersection(tables_of([log_path_of(info.key)]))]
 
 
 def _find_surplus(coordinator: Coordinator, store: Store, broker: int) -> list[ObjectInfo]:

@@ -24,7 +24,6 @@ from itertools import islice
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
-    CommitConflictError,
     CorruptMetadataError,
     ObjectNotFoundError,
     SparklogError,
@@ -68,8 +67,11 @@ class SweepResult:
     problems: list[str] = field(default_factory=list)
 
 
-def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> SweepResult:
+def sweep(
+    coordinator: Coordinator, check: Callable[[], None] = lambda: None, tables: Tables | None = None
+) -> SweepResult:
     """Delete the files of listings that are due. ``check`` is called between listings and may raise to stop.
+    ``tables``: what is known of the topics' tables already.
 
     Raises StorageError if the root does not answer, IndeterminateCommitError, CommitConflictError. Another sweep
     continues where this one stopped.
@@ -79,14 +81,16 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     now_ms = coordinator.log.expiry_clock.now_ms()
     readers = read_reader_leases(coordinator.store, now_ms)
     result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
-    swept = _sweep_listings(coordinator, _find_due(state, readers, now_ms, result), check, result)
+    tables = tables or Tables(coordinator)
+    tables.begin_deletion()
+    swept = _sweep_listings(coordinator, tables, _find_due(state, readers, now_ms, result), check, result)
     while finished := list(islice(swept, LISTINGS_PER_COMMIT)):
         _finish_listings(coordinator, finished, result)
     return result
 
 
 def _sweep_listings(
-    coordinator: Coordinator, keys: Sequence[str], check: Callable[[], None], result: SweepResult
+    coordinator: Coordinator, tables: Tables, keys: Sequence[str], check: Callable[[], None], result: SweepResult
 ) -> Iterator[str]:
     """Delete what the listings name; return the listings of which no file is left.
 
@@ -94,7 +98,6 @@ def _sweep_listings(
     ``FAILURES_IN_A_ROW`` failures the storage is considered unavailable, and the error is raised.
     """
     failures = 0
-    tables = Tables(coordinator)
     for key in keys:
         check()
         try:
@@ -103,8 +106,9 @@ def _sweep_listings(
                 continue
             state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
             live = _find_live(coordinator, state, files)
-            listed = _find_listed(tables, state, key, files)
+            listed = _find_listed(tables, state, files, live)
             if listed:
+                failures = 0
                 result.problems.append(listed)
                 continue
         except StorageError as error:
@@ -120,16 +124,30 @@ def _sweep_listings(
             yield key
 
 
-def _find_listed(tables: Tables, state: State, key: str, files: Iterable[RemovedFile]) -> str:
+def _find_listed(tables: Tables, state: State, files: Iterable[RemovedFile], live: LiveFiles) -> str:
     """Return why files of a listing are kept: the table of their topic does not show the log without them yet."""
-    version = state.removed_files[key].version if key in state.removed_files else state.version
-    for topic in tables_of(file.path for file in files):
-        try:
-            if not tables.shows(topic, version):
-                return f"the table of topic {topic} still lists files to delete: run `sparklog maintain --once`"
-        except (CorruptMetadataError, CommitConflictError) as error:
-            return error.message
+    paths = [file.path for file in files if not live.may_need(file.path, file.broker)]
+    for topic in tables_of(paths):
+        why = why_listed(tables, state, topic, copies_moved=any(path in live for path in paths))
+        if why:
+            return why
     return ""
+
+
+def why_listed(tables: Tables, state: State, topic: str, copies_moved: bool = False) -> str:
+    """Return why the table of a topic may list history segments that are not live in a state; empty if it lists none.
+
+    Raises StorageError.
+    """
+    try:
+        shows = tables.shows(topic, state, copies_moved)
+    except StorageError:
+        raise
+    except SparklogError as error:
+        return f"the table of topic {topic} may list files to delete: {error.message}"
+    if shows:
+        return ""
+    return f"the table of topic {topic} may list files to delete: run `sparklog maintain --once`, which rewrites a file"
 
 
 def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:

@@ -14,7 +14,8 @@ A vacuum begins with a sweep, which deletes retired files whose delay has passed
 the copies that a reassignment left behind (``surplus_replicas``).
 
 Rules: a file with a live segment is kept at every broker that has a replica of its partition; a file that a listing
-names is kept until its delay has passed; files without a version in their name are reported and kept. A dry run changes
+names is kept until its delay has passed; a history segment is deleted only when the topic's Delta table shows the log
+without it; files without a version in their name are reported and kept. A dry run changes
 nothing, and reports what a real run would do.
 Not for: damage (``fsck``).
 """
@@ -35,8 +36,9 @@ from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.retired_files import REMOVED, read_removed
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
-from sparklog.maintenance.gc.sweep import SweepResult, due_files, remove_expired_reader_leases, sweep
+from sparklog.maintenance.gc.sweep import SweepResult, due_files, remove_expired_reader_leases, sweep, why_listed
 from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
+from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import NO_VERSION, begun_at, is_in_data_folder, log_path_of
@@ -125,10 +127,10 @@ def vacuum(
     result = OrphanReport(
         dry_run, fence, superseded=superseded, problems=swept.problems, reader_leases=swept.reader_leases
     )
-    needed = _NeededFiles(coordinator, state)
+    needed, tables = _NeededFiles(coordinator, state), Tables(coordinator)
     for broker in sorted(state.brokers):
         check()
-        _vacuum_broker(coordinator, state, broker, needed, before_ms, result)
+        _vacuum_broker(coordinator, state, broker, needed, tables, before_ms, result)
     _vacuum_root(coordinator, state, now_ms, older_than_ms, result)
     return result
 
@@ -172,7 +174,13 @@ def _read_paths(store: Store, key: str) -> list[str]:
 
 
 def _vacuum_broker(
-    coordinator: Coordinator, state: State, broker: int, needed: _NeededFiles, before_ms: int, result: OrphanReport
+    coordinator: Coordinator,
+    state: State,
+    broker: int,
+    needed: _NeededFiles,
+    tables: Tables,
+    before_ms: int,
+    result: OrphanReport,
 ) -> None:
     if not state.brokers[broker].online:
         result.problems.append(f"broker {broker} is offline and was skipped")
@@ -181,15 +189,27 @@ def _vacuum_broker(
         store = coordinator.store_of(broker)
         orphans = list(_find_orphans(store, broker, needed, result))
         if not result.dry_run:
+            orphans = _find_unlisted(tables, state, orphans, result)
             map_parallel(lambda orphan: store.delete(orphan.path), orphans)
             result.unfinished += store.remove_unfinished(before_ms)
         result.files += orphans
-        surplus = remove_surplus_replicas(coordinator, broker, result.dry_run)
+        surplus = remove_surplus_replicas(coordinator, broker, result.dry_run, result.problems)
         result.files += [GarbageFile(broker, info.key, info.size, NO_REPLICA) for info in surplus]
     except SparklogError as error:
         if broker == 0:
             raise
         result.problems.append(f"broker {broker}: {error}")
+
+
+def _find_unlisted(tables: Tables, state: State, orphans: list[GarbageFile], result: OrphanReport) -> list[GarbageFile]:
+    """Return the orphans that no table lists: one that was part of the log once, and whose listing was lost, might."""
+    kept: set[str] = set()
+    for topic in tables_of(log_path_of(orphan.path) for orphan in orphans):
+        why = why_listed(tables, state, topic)
+        if why:
+            kept.add(topic)
+            result.problems.append(why)
+    return [orphan for orphan in orphans if not kept.intersection(tables_of([log_path_of(orphan.path)]))]
 
 
 def _find_orphans(store: Store, broker: int, needed: _NeededFiles, result: OrphanReport) -> Iterator[GarbageFile]:

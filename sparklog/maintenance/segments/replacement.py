@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError
-from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
+from sparklog.log.commits.retired_files import delete_delay_ms, delete_unnamed, files_of, write_removed
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
@@ -178,11 +178,25 @@ class SegmentReplacement:
         pending, self._pending = self._pending, []
         self._pending_segments = self._pending_bytes = 0
         self._committed_at = self._clock.monotonic()
+        remaining = self._by_delay(_join_adjacent(pending))
+        try:
+            while remaining:
+                self._commit(*remaining.pop())
+        except SparklogError:
+            for replacements, _ in remaining:  # they were not committed
+                for replacement in replacements:
+                    _delete_new_files(replacement)
+            raise
+
+    def _by_delay(self, replacements: Sequence[PreparedReplacement]) -> list[tuple[list[PreparedReplacement], int]]:
+        """Group replacements by the time for which the files of their topic are kept."""
+        by_topic: dict[str, list[PreparedReplacement]] = {}
+        for replacement in replacements:
+            by_topic.setdefault(replacement.change.topic, []).append(replacement)
         by_delay: dict[int, list[PreparedReplacement]] = {}
-        for replacement in _join_adjacent(pending):
-            by_delay.setdefault(self._delay_ms(replacement.change.topic), []).append(replacement)
-        for delay_ms, replacements in by_delay.items():
-            self._commit(replacements, delay_ms)
+        for topic, of_topic in by_topic.items():
+            by_delay.setdefault(self._delay_ms(topic, of_topic), []).extend(of_topic)
+        return [(group, delay_ms) for delay_ms, group in by_delay.items()]
 
     def _is_late(self) -> bool:
         return self._clock.monotonic() - self._committed_at > COMMIT_AFTER_SECONDS
@@ -229,8 +243,9 @@ class SegmentReplacement:
     def _partition(self, change: Replacement) -> PartitionState:
         return self._state.partition(change.topic, change.partition)
 
-    def _delay_ms(self, topic: str) -> int:
-        return TopicConfig.resolve(self._state.topic(topic).configs, self._state.configs).file_delete_delay_ms
+    def _delay_ms(self, topic: str, replacements: Sequence[PreparedReplacement]) -> int:
+        config = TopicConfig.resolve(self._state.topic(topic).configs, self._state.configs)
+        return delete_delay_ms(config, (segment for replacement in replacements for segment in replacement.old))
 
 
 def _join_adjacent(replacements: Sequence[PreparedReplacement]) -> list[PreparedReplacement]:

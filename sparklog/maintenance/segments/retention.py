@@ -24,7 +24,7 @@ from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
-from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
+from sparklog.log.commits.retired_files import delete_delay_ms, delete_unnamed, files_of, write_removed
 from sparklog.maintenance.runner import raise_first
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.segments import (
@@ -137,7 +137,8 @@ def _commit(
         for deletion in deletions
         for file in files_of(topic.partitions[deletion.change.partition], deletion.deletable.segments)
     )
-    delay_ms = TopicConfig.resolve(topic.configs, state.configs).file_delete_delay_ms
+    config = TopicConfig.resolve(topic.configs, state.configs)
+    delay_ms = delete_delay_ms(config, (segment for each in deletions for segment in each.deletable.segments))
     listing = write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
     changes = [deletion.change for deletion in deletions]
     request = SegmentsRequest(version=state.version, changes=changes, files=listing)

@@ -160,7 +160,7 @@ def plan_roll(segments: Iterable[Segment], rules: RollRules, log_start_offset: i
 
     Files below the log start offset will soon be deleted and are ignored, as are groups of one file, except a complete
     one that is to become a history segment, and a history segment with records below the log start offset: readers of
-    the topic's Delta table do not know that offset.
+    the topic's Delta table do not know that offset, so that history has none of these.
     """
     merges: list[Merge] = []
     for group in groups(segments, rules):
@@ -173,17 +173,17 @@ def plan_roll(segments: Iterable[Segment], rules: RollRules, log_start_offset: i
         elif len(group.segments) < 2 and not becomes_history:
             continue
         elif group.complete:
-            merges += _plan_closing(group.segments)
+            merges += _plan_closing(group.segments, log_start_offset if rules.history else 0)
         else:
             merges += [Merge(run, closed=False) for run in _find_runs(group.segments)]
     return merges
 
 
-def _plan_closing(segments: Sequence[Segment]) -> list[Merge]:
+def _plan_closing(segments: Sequence[Segment], start_offset: int) -> list[Merge]:
     """Return the merge of a complete group; if it has too many files for one, merges of its parts, which stay open
     until the next roll."""
     if len(segments) <= MAX_FILES_PER_MERGE:
-        return [Merge(segments, closed=True)]
+        return [Merge(segments, closed=True, start_offset=start_offset)]
     return [Merge(piece, closed=False) for piece in _cut(segments)]
 
 

@@ -21,12 +21,13 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 class Written(NamedTuple):
-    """A record to append; ``minute`` is its timestamp."""
+    """A record to append; ``minute`` and ``microsecond`` are its timestamp."""
 
     key: bytes | None = None
     value: bytes | None = b"v"
     minute: int = 0
     headers: Headers | None = None
+    microsecond: int = 0
 
 
 class Read(NamedTuple):
@@ -44,7 +45,7 @@ def batch_of(records: Sequence[Written], columns: Sequence[str]) -> pa.RecordBat
     values: Mapping[str, list[object]] = {
         "key": [record.key for record in records],
         "value": [record.value for record in records],
-        "timestamp": [record.minute * MINUTE_US for record in records],
+        "timestamp": [record.minute * MINUTE_US + record.microsecond for record in records],
         "headers": [
             None if record.headers is None else [{"key": key, "value": value} for key, value in record.headers]
             for record in records

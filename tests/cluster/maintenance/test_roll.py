@@ -534,7 +534,7 @@ def test_tasks_may_run_in_other_processes(tmp_path: Path) -> None:
 some_bytes = st.one_of(st.none(), st.binary(max_size=6))
 some_headers = st.one_of(st.none(), st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2))
 some_records = st.lists(
-    st.builds(Written, some_bytes, some_bytes, st.integers(0, 300), some_headers), min_size=1, max_size=4
+    st.builds(Written, some_bytes, some_bytes, st.integers(0, 300), some_headers, st.just(0)), min_size=1, max_size=4
 )
 
 

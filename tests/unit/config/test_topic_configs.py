@@ -77,7 +77,10 @@ SYNONYMS = {
 }
 
 
-OWN = {"history.format": ("string", "arrow", (None, None))}
+OWN = {
+    "history.format": ("string", "arrow", (None, None)),
+    "history.delete.delay.ms": ("long", "86400000", (0, None)),
+}
 """What Kafka does not have."""
 
 
@@ -94,7 +97,7 @@ def test_cluster_level_names_are_in_the_order_of_kafka(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, one in TOPIC_CONFIGS.items() if one.kind in ("int", "long", "double")])
 def test_numbers_are_accepted_within_their_bounds_only(name: str) -> None:
-    kind, _, (minimum, maximum) = KAFKA[name]
+    kind, _, (minimum, maximum) = {**KAFKA, **OWN}[name]
     widest = {"int": (-INT_MAX - 1, INT_MAX), "long": (-LONG_MAX - 1, LONG_MAX), "double": (0, 1)}[kind]
     low, high = widest[0] if minimum is None else minimum, widest[1] if maximum is None else maximum
     definition = TOPIC_CONFIGS[name]

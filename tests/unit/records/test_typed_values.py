@@ -130,7 +130,7 @@ def test_a_large_value_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_values_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_values, "_READ_BYTES", 50)
+    monkeypatch.setattr(typed_values, "READ_BYTES", 50)
     values = [b'{"whole":%d}' % number for number in range(100)]
     assert [row["whole"] for row in read([*values, b"no"])] == [*range(100), None]
     assert read([]) == []

@@ -49,6 +49,7 @@ def parser() -> CommandParser:
         "  roll         merge small files into segments\n"
         "  retention    remove segments from the log by retention.ms and retention.bytes\n"
         "  compaction   keep the newest record of each key, in topics whose cleanup.policy contains compact\n"
+        "  publication  make the Delta tables of topics with history.format=delta equal to their history\n"
         "  deletion     delete files that were retired more than file.delete.delay.ms ago\n"
         "  cleanup      remove old commits and checkpoints, dead members of groups, and offsets of expired groups\n"
         "  expiry       forget transactional ids, producers and applications that have been idle for too long\n"

@@ -1,0 +1,149 @@
+"""For any history of appends, rolls, compaction, deletions, sweeps, publications and crashes, deltalake reads exactly
+the history of the log at the version that the table shows: nothing twice, nothing missing, no file that is gone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.errors import SparklogError
+from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.tables import Tables
+from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    ERROR,
+    LOST_ANSWER,
+    UNAVAILABLE,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+)
+from tests.cluster.maintenance.logs import Written, append
+from tests.cluster.maintenance.published_tables import (
+    DELTA,
+    Row,
+    cluster_in,
+    delete_records,
+    listed_files,
+    log_rows,
+    roll_all,
+    table_rows,
+)
+
+CONFIGS = {
+    **DELTA,
+    "cleanup.policy": "compact,delete",
+    "min.cleanable.dirty.ratio": "0.01",
+    "internal.segment.bytes": "1200",
+}
+PARTITIONS = 2
+FAULTS = (CRASH_BEFORE, CRASH_AFTER, ERROR, UNAVAILABLE, LOST_ANSWER)
+
+Step = tuple[object, ...]
+partitions = st.integers(0, PARTITIONS - 1)
+maintenance = st.sampled_from(["publish", "roll", "compact", "retain", "sweep", "vacuum"])
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.tuples(st.just("append"), partitions, st.integers(1, 6), st.integers(1, 4)),
+    st.tuples(st.just("append"), partitions, st.integers(1, 6), st.integers(1, 4)),
+    st.tuples(st.just("delete"), partitions, st.floats(0, 1)),
+    st.tuples(maintenance),
+    st.tuples(st.just("fail"), maintenance, st.integers(0, 25), st.sampled_from(FAULTS)),
+)
+
+
+class Model:
+    """A cluster on a disk, and the rows that its table had when it was last published."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster = cluster_in(folder)
+        self.cluster.create_topic("t", PARTITIONS, configs=CONFIGS)
+        self.shown: list[Row] | None = None
+        self.values = 0
+
+    def run(self, step: Step) -> None:
+        kind, *arguments = step
+        if kind == "append":
+            self.append(*arguments)  # type: ignore[arg-type]
+        elif kind == "delete":
+            self.delete(*arguments)  # type: ignore[arg-type]
+        elif kind == "fail":
+            self.fail(*arguments)  # type: ignore[arg-type]
+        else:
+            JOBS[str(kind)](self.cluster)
+        self.check(str(kind))
+
+    def append(self, partition: int, files: int, records: int) -> None:
+        for _ in range(files):
+            self.values += records
+            rows = [Written(b"k%d" % (number % 3), b"%d" % (self.values + number) * 100) for number in range(records)]
+            append(self.cluster, "t", rows, partition=partition)
+
+    def delete(self, partition: int, share: float) -> None:
+        state = self.cluster.refresh().partition("t", partition)
+        start, end = state.log_start_offset, state.log_end_offset
+        delete_records(self.cluster, start + int(share * (end - start)), partition=partition)
+
+    def fail(self, job: str, step: int, kind: str) -> None:
+        store = FaultyStore(open_store(str(self.folder)))
+        process = open_cluster(store)
+        store.reset_counts()
+        store.inject(Fault(step, kind))
+        with suppress(SimulatedCrash, SparklogError):
+            JOBS[job](process)
+        store.reopen()
+
+    def check(self, kind: str) -> None:
+        """The table is as it was shown before, or shows the log as it is now: no step changes both."""
+        if not list((self.folder / "tables/t/_delta_log").glob("*.json")):
+            return
+        missing = [path for path in listed_files(self.folder) if not (self.folder / "tables/t" / path).exists()]
+        assert not missing, f"{kind}: the table lists files that are gone"
+        rows, now = table_rows(self.folder), log_rows(self.cluster)
+        assert rows in (self.shown, now), kind
+        if kind == "publish" and not self.waits:
+            assert rows == now, kind
+        self.shown = rows
+
+    @property
+    def waits(self) -> bool:
+        """Whether the log cannot be shown, since a file has to be rewritten."""
+        return bool(Tables(self.cluster).publish_all(["t"]).waiting)
+
+
+def publish(coordinator: Coordinator) -> None:
+    Tables(coordinator).publish_all(["t"])
+
+
+JOBS: dict[str, Callable[[Coordinator], object]] = {
+    "publish": publish,
+    "roll": roll_all,
+    "compact": lambda coordinator: compact(coordinator, InProcess()),
+    "retain": retain,
+    "sweep": sweep,
+    "vacuum": lambda coordinator: vacuum(coordinator, 0, dry_run=False, force=True),
+}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(steps, min_size=5, max_size=25))
+def test_the_table_is_the_history_of_the_log_whatever_happens(chosen: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model = Model(Path(folder))
+        for step in chosen:
+            model.run(step)
+        for last in ("roll", "publish", "sweep", "vacuum", "publish"):
+            model.run((last,))
+        assert model.shown is None or model.shown == log_rows(model.cluster)
