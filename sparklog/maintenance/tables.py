@@ -152,13 +152,8 @@ class Tables:
     def _find_table(self, topic: str, snapshot: Snapshot) -> TopicTable | None:
         """Return what a table has to show now, read after ``snapshot``."""
         state = self._coordinator.refresh()
-        found = state.topics.get(topic)
-        schema = () if found is None else TopicConfig.resolve(found.configs, state.configs).typed_schema
-        files = {} if found is None else find_history(state, topic, self._coordinator.segments(topic, state))
-        if files is None:
-            return None
-        topic_id = "" if found is None else found.topic_id
-        return TopicTable(state.cluster_id, topic, topic_id, state.version, state.timestamp_ms, files, schema)
+        listed = self._coordinator.segments(topic, state) if topic in state.topics else None
+        return find_table(state, topic, listed)
 
 
 def _keeps_table(state: State, topic: str) -> bool:
@@ -178,6 +173,19 @@ def _has_same_segments(shown: tuple[int, TopicState | None], topic: TopicState |
 def tables_of(paths: Iterable[str]) -> list[str]:
     """Return the topics in whose tables these files may be."""
     return sorted({topic_in(path) for path in paths if is_history(path)})
+
+
+def find_table(state: State, topic: str, listed: TopicSegments | None) -> TopicTable | None:
+    """Return what a topic's table has to show; that of a topic without a list, which does not exist, is empty. None if
+    a file has records below the log start offset."""
+    if listed is None:
+        return TopicTable(state.cluster_id, topic, "", state.version, state.timestamp_ms, {})
+    files = find_history(state, topic, listed)
+    if files is None:
+        return None
+    found = state.topic(topic)
+    schema = TopicConfig.resolve(found.configs, state.configs).typed_schema
+    return TopicTable(state.cluster_id, topic, found.topic_id, state.version, state.timestamp_ms, files, schema)
 
 
 def find_history(state: State, topic: str, listed: TopicSegments) -> dict[str, Segment] | None:

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator, Mapping
 
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.delta.actions import Snapshot, file_key
-from sparklog.delta.publication import TopicTable, path_in_table, plan_publication, published_version
+from sparklog.delta.publication import path_in_table, plan_publication, published_version
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CorruptMetadataError, StorageError
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
-from sparklog.maintenance.tables import find_history
+from sparklog.maintenance.tables import find_table
 from sparklog.protocol.file_names import table_folder
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -88,11 +88,10 @@ def _find_gone(stores: Mapping[int, Store], state: State, topic: str, snapshot: 
 
 def _difference(state: State, topic: str, snapshot: Snapshot, listed: TopicSegments) -> str:
     """Return how the table differs from the log, empty if it does not."""
-    files = find_history(state, topic, listed)
+    table = find_table(state, topic, listed)
     shown = published_version(snapshot, state.cluster_id, topic)
-    if files is None:
+    if table is None:
         return f"the topic's Delta table shows version {shown}; a segment with deleted records is to be rewritten first"
-    table = TopicTable(state.cluster_id, topic, state.topics[topic].topic_id, state.version, state.timestamp_ms, files)
     publication = plan_publication(snapshot, table)
     if not publication.removes and (publication.metadata is None or snapshot.version < 0):
         return ""  # equal, or only behind

@@ -80,6 +80,9 @@ SYNONYMS = {
 OWN = {
     "history.format": ("string", "arrow", (None, None)),
     "history.delete.delay.ms": ("long", "86400000", (0, None)),
+    "value.format": ("string", "none", ANY),
+    "value.schema": ("string", "", ANY),
+    "value.schema.validation": ("boolean", "false", ANY),
 }
 """What Kafka does not have."""
 
@@ -353,6 +356,8 @@ def valid_values(definition: ConfigDef) -> st.SearchStrategy[object]:
         return st.booleans()
     if definition.kind == "list":
         return st.lists(st.sampled_from(definition.choices or ("a", "b")), unique=True)
+    if definition.ddl:
+        return st.sampled_from(["", "a int", "A STRING NOT NULL, `b` array<long>"])
     if definition.kind == "string":
         return st.sampled_from(definition.choices) if definition.choices else st.text()
     if definition.kind == "double":
