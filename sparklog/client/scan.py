@@ -207,11 +207,27 @@ class Scan(Shown):
 
         Errors as ``batches``; ModuleNotFoundError, before anything is read, if pandas is not installed.
         """
-        try:
-            importlib.import_module("pandas")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("to_pandas() needs pandas: pip install pandas", name="pandas") from error
+        _import("pandas")
         return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """Return all records as a ``polars.DataFrame``, in memory.
+
+            sparklog.scan("orders", "/data/log").to_polars().lazy()
+
+        Errors as ``batches``; ModuleNotFoundError, before anything is read, if polars is not installed.
+        """
+        return _import("polars").DataFrame(self)
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """Return the records as a relation of DuckDB, by default of its own connection. They are read as a stream when
+        the relation is used, which is possible once.
+
+            sparklog.scan("orders", "/data/log").to_duckdb().aggregate("partition, count(*)").fetchall()
+
+        Errors as ``batches``; ModuleNotFoundError, before anything is read, if duckdb is not installed.
+        """
+        return (connection or _import("duckdb")).from_arrow(self.to_reader())
 
     def __arrow_c_schema__(self) -> object:
         """Return the schema, by Arrow's PyCapsule interface."""
@@ -220,6 +236,13 @@ class Scan(Shown):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a stream of the records, by Arrow's PyCapsule interface; they are read on demand."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+def _import(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"to_{package}() needs {package}: pip install {package}", name=package) from error
 
 
 def _with_headers(records: Records) -> Records:

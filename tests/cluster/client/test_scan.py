@@ -329,6 +329,7 @@ def test_polars_reads_a_scan(orders: Cluster) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     append(orders, b"a", b"b")
     assert polars.DataFrame(scan(orders))["value"].to_list() == [b"a", b"b"]
+    assert scan(orders).to_polars()["value"].to_list() == [b"a", b"b"]
 
 
 def test_duckdb_reads_a_scan(orders: Cluster) -> None:
@@ -336,6 +337,7 @@ def test_duckdb_reads_a_scan(orders: Cluster) -> None:
     append(orders, b"a", b"b")
     log = scan(orders)
     assert duckdb.sql("select decode(value) from log order by 1").fetchall() == [("a",), ("b",)], log
+    assert scan(orders).to_duckdb().aggregate("count(*)").fetchall() == [(2,)]
 
 
 WITHOUT = """
@@ -386,3 +388,12 @@ def test_consumer_offsets_can_be_scanned(orders: Cluster) -> None:
         consumer.assign([sparklog.TopicPartition("orders", 0)])
         consumer.commit({sparklog.TopicPartition("orders", 0): sparklog.OffsetAndMetadata(1)})
     assert scan(orders, "__consumer_offsets").to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "duckdb"])
+def test_a_package_that_is_not_installed_is_named(
+    orders: Cluster, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"to_{package}\(\) needs {package}: pip install {package}"):
+        getattr(scan(orders), f"to_{package}")()
