@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparklog
 from sparklog import TopicPartition
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -80,7 +81,7 @@ def test_many_records_after_the_history_are_read_by_tasks(
     monkeypatch.setattr(implementation, "MAX_LOCAL_BYTES", 0)
     rows = table(spark, log)
     rows.explain()
-    assert "BatchScan sparklog" in capsys.readouterr().out
+    assert "MapInArrow" in capsys.readouterr().out
     assert_same_rows(rows, read(spark, log))
 
 
@@ -105,6 +106,13 @@ def test_a_table_stays_at_its_version_while_the_log_grows_and_is_rewritten(
         ("partition = 1 AND 3 > offset", 3),
         ("partition = 1 AND (offset = 0 OR value = 'v1')", 2),
         ("partition = 5", 0),
+        ("partition != 1", 42),
+        ("partition % 2 = 1 OR partition = 7", 28),
+        ("NOT (partition = 0)", 28),
+        ("partition IS NULL", 0),
+        ("partition NOT IN (0, 5)", 28),
+        ("partition IN (0, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)", 42),
+        ("partition <=> 1 AND CAST(partition AS STRING) = '1'", 28),
     ],
 )
 def test_a_query_opens_only_the_files_that_can_have_its_rows(
@@ -114,6 +122,11 @@ def test_a_query_opens_only_the_files_that_can_have_its_rows(
     rows = table(spark, log).where(condition)
     assert rows.count() == expected.count() == count
     assert_same_rows(rows, expected)
+
+
+def test_a_time_that_python_does_not_know_is_compared_by_spark(spark: SparkSession, log: Coordinator) -> None:
+    late = "timestamp < TIMESTAMP '9999-12-31 23:59:59 America/Los_Angeles'"
+    assert table(spark, log).where(late).count() == 5 * MINUTES
 
 
 @pytest.mark.parametrize("condition", ["partition = 0 AND offset < 9", "timestamp < timestamp_seconds(180)"])
@@ -218,3 +231,57 @@ def test_versions_that_are_not_known_are_refused(spark: SparkSession, log: Coord
         sparklog.table(spark, log.store.root, "orders", version=1, as_of=0)
     with pytest.raises(InvalidOptionError, match="time zone"):
         sparklog.table(spark, log.store.root, "orders", as_of=datetime(2026, 1, 1))
+
+
+def test_a_large_tail_stays_as_it_was_when_the_topic_is_compacted_or_created_again(
+    spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(implementation, "MAX_LOCAL_BYTES", 0)
+    log.create_topic("changing", 1, configs={"segment.ms": "180000", "min.cleanable.dirty.ratio": "0"})
+    for minute in range(6):
+        append(log, "changing", [Written(b"k%d" % (minute % 2), b"%d" % minute, minute)])
+    rows = table(spark, log, "changing")
+    before = sorted(map(repr, rows.collect()))
+    assert len(before) == 6
+    log.submit(partial(alter_configs, topic="changing", changes={"cleanup.policy": "compact"}))
+    append(log, "changing", [Written(b"k0", b"6", 60)])
+    roll(log, InProcess())
+    assert compact(log, InProcess()).records_removed
+    assert sorted(map(repr, rows.collect())) == before
+    delete_topic(log, "changing")
+    log.create_topic("changing", 1)
+    append(log, "changing", [Written(b"new", b"new", 1)] * 6)
+    assert sorted(map(repr, rows.collect())) == before
+
+
+def test_records_are_deleted_in_the_middle_of_a_batch(spark: SparkSession, log: Coordinator) -> None:
+    log.create_topic("cut", 1)
+    append(log, "cut", [Written(b"k", b"%d" % number, 0, [("h", b"x")] if number % 3 else None) for number in range(9)])
+    with sparklog.AdminClient(bootstrap_servers=log.store.root) as admin:
+        admin.delete_records({TopicPartition("cut", 0): 4})
+    log.refresh()
+    assert_same_rows(table(spark, log, "cut"), read(spark, log, "cut"))
+
+
+def test_records_that_are_few_bytes_in_storage_and_many_in_memory_are_read_by_tasks(
+    spark: SparkSession, log: Coordinator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.create_topic("dense", 1)
+    for _ in range(3):
+        append(log, "dense", [Written(None, b"x" * 2_000_000, 0)], codec="zstd")
+    rows = table(spark, log, "dense")
+    rows.explain()
+    assert "MapInArrow" in capsys.readouterr().out
+    assert rows.count() == 3
+
+
+def test_settings_of_the_session_hide_no_loss(spark: SparkSession, log: Coordinator) -> None:
+    history_files(log)[0].unlink()
+    for name in ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"):
+        spark.conf.set(name, "true")
+    try:
+        with pytest.raises(SPARK_ERRORS, match="parquet"):
+            table(spark, log).collect()
+    finally:
+        for name in ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"):
+            spark.conf.unset(name)

@@ -11,7 +11,7 @@ Not for: which files there are (``files``).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -24,8 +24,14 @@ from sparklog.spark.source.filters import EPOCH, prune
 
 PARTITION_SCHEMA = StructType([StructField("partition", IntegerType())])
 
-OPTIONS = {"parquet.page.verify-checksum.enabled": "true"}
-"""Settings of the read: the checksums of pages are verified, so that a flipped bit is an error."""
+OPTIONS = {
+    "parquet.page.verify-checksum.enabled": "true",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+}
+"""Settings of the read, whatever those of the session are: the checksums of pages are verified, damage and loss are
+errors, and dates are those that were written."""
 
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
 _MIRRORED = {
@@ -70,6 +76,20 @@ class _Java:
             values.append(item)
         return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(values)
 
+    def row(self, partition: int) -> Any:
+        """Return the values of the partition columns."""
+        return self.jvm.org.apache.spark.sql.catalyst.InternalRow.fromSeq(self.sequence([partition]))
+
+    def partition_test(self, filters: Any) -> Callable[[int], bool]:
+        """Return whether a partition passes all of these expressions on the column ``partition``."""
+        expressions = self.jvm.org.apache.spark.sql.catalyst.expressions
+        attributes = getattr(expressions, "package$AttributeSeq")
+        bind = getattr(expressions, "BindReferences$").__getattr__("MODULE$").bindReference
+        interpret = getattr(expressions, "Predicate$").__getattr__("MODULE$").createInterpreted
+        found = _items(filters)
+        tests = [interpret(bind(each, attributes(each.references().toSeq()), False)) for each in found]
+        return lambda partition: all(test.eval(self.row(partition)) for test in tests)
+
     def file_statuses(self, files: Sequence[HistoryFile]) -> Any:
         """Return an array of Hadoop's ``FileStatus``, made by one call however many files there are."""
         file_status = self.jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileStatus")
@@ -98,15 +118,18 @@ class _FileIndex:
         return self._no_roots
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
+        """Return the files of the partitions that pass: Spark does not evaluate filters on partitions again."""
         filters = [*_filters(partition_filters), *_filters(data_filters)]
         by_partition: dict[int, list[HistoryFile]] = {}
         for file in select_files(self._files, self._topic, prune(filters)):
             by_partition.setdefault(file.partition, []).append(file)
-        return self._java.sequence(self._directory(number, files) for number, files in by_partition.items())
+        passes = self._java.partition_test(partition_filters)
+        return self._java.sequence(
+            self._directory(number, files) for number, files in by_partition.items() if passes(number)
+        )
 
     def _directory(self, partition: int, files: Sequence[HistoryFile]) -> Any:
-        jvm = self._java.jvm
-        values = jvm.org.apache.spark.sql.catalyst.InternalRow.fromSeq(self._java.sequence([partition]))
+        values = self._java.row(partition)
         return self._java.datasources.PartitionDirectory.apply(values, self._java.file_statuses(files))
 
     def inputFiles(self) -> Any:
@@ -160,8 +183,7 @@ class _Literal(NamedTuple):
 
 def _filters(expressions: Any) -> list[_Filter]:
     """Return the filters of a query that are comparisons of one column with values; the others do not prune."""
-    found = (_filter(expressions.apply(number)) for number in range(expressions.size()))
-    return [each for each in found if each is not None]
+    return [found for found in map(_filter, _items(expressions)) if found is not None]
 
 
 def _filter(expression: Any) -> _Filter | None:
@@ -193,7 +215,10 @@ def _operand(expression: Any) -> str | _Literal | None:
         return None
     value = expression.value()
     if value is not None and expression.dataType().simpleString() == "timestamp":
-        return _Literal(EPOCH + timedelta(microseconds=value))
+        try:
+            return _Literal(EPOCH + timedelta(microseconds=value))
+        except OverflowError:  # outside of the years that Python knows
+            return None
     return _Literal(value)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
 
 from sparklog.config.ddl import SchemaField
@@ -24,12 +25,13 @@ from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidRequestError
 from sparklog.log.past_offsets import find_past_ends, find_version
 from sparklog.protocol.state import State
-from sparklog.spark.api import FRESH_COLUMN, milliseconds, prefixed
+from sparklog.spark.api import milliseconds, prefixed
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history, hadoop_address
-from sparklog.spark.history.typed import add_typed_columns, typed_struct
+from sparklog.spark.history.typed import add_typed_columns, read_partitions, typed_struct
 from sparklog.spark.options import Options, address
 from sparklog.spark.own_session import register_source
+from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import HEADERS_TYPE, read_schema
 from sparklog.spark.source.source import SparklogDataSource
 
@@ -39,7 +41,7 @@ COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 ROW_SCHEMA = read_schema(True, COLUMNS)
 
 MAX_LOCAL_BYTES = 4 * 1024 * 1024
-"""Stored bytes up to which the records after the history are read when the DataFrame is made."""
+"""Bytes up to which the records after the history are read when the DataFrame is made."""
 
 FILE_SCHEMA = StructType(
     [
@@ -125,7 +127,8 @@ def _tail(
     storage_options: Mapping[str, Any] | None,
     typed: Sequence[SchemaField],
 ) -> DataFrame:
-    """Return the records after the history. A few are read now, so that a query needs no Python process for them."""
+    """Return the records after the history. Few are read now, so that a query needs no Python process for them; of many
+    the segments are chosen now, and tasks read them."""
     schema = StructType([*ROW_SCHEMA.fields, *typed_struct(typed).fields])
     numbers = range(len(cuts))
     options = {
@@ -133,16 +136,30 @@ def _tail(
         "startingOffsets": json.dumps({topic: {number: cuts[number].history_end for number in numbers}}),
         "endingOffsets": json.dumps({topic: {number: cuts[number].end for number in numbers}}),
         **prefixed(storage_options),
+        "path": root,
     }
-    if sum(cut.tail_bytes for cut in cuts) > MAX_LOCAL_BYTES:
-        source = spark.read.format(SparklogDataSource.name()).schema(ROW_SCHEMA).options(**options)
-        rows = source.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
-        return rows.mapInArrow(partial(add_typed_columns, tuple(typed)), schema) if typed else rows
-    reader = SparklogDataSource({**options, "path": root, "readerLeaseMs": "0"}).reader(ROW_SCHEMA)
-    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    reader = SparklogDataSource(options).reader(ROW_SCHEMA)
+    partitions = reader.partitions()
+    batches = _read_few(reader, partitions) if sum(cut.tail_bytes for cut in cuts) <= MAX_LOCAL_BYTES else None
+    if batches is None:
+        read = partial(read_partitions, reader, partitions, tuple(typed))
+        return spark.range(0, len(partitions), 1, len(partitions)).mapInArrow(read, schema)
     if not batches:
         return spark.createDataFrame([], schema)
     return spark.createDataFrame(pa.Table.from_batches(list(add_typed_columns(typed, batches))), schema)
+
+
+def _read_few(reader: SparklogReader, partitions: Sequence[InputPartition]) -> list[pa.RecordBatch] | None:
+    """Return the records, None if they take more than ``MAX_LOCAL_BYTES``."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for partition in partitions:
+        for batch in reader.read(partition):
+            size += batch.nbytes
+            if size > MAX_LOCAL_BYTES:
+                return None
+            batches.append(batch.take(pa.array(range(batch.num_rows))))  # Spark cannot take a slice with null lists
+    return batches
 
 
 def _address(coordinator: Coordinator, broker: int, path: str) -> str:

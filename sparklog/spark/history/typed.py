@@ -9,16 +9,30 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.config.ddl import SchemaField
 from sparklog.format.typed_columns import delta_fields
 from sparklog.records.typed_values import ValueReader
+from sparklog.spark.source.reader import SparklogReader
 
 
 def typed_struct(schema: Sequence[SchemaField]) -> StructType:
     """Return the typed columns, none without a schema."""
     return StructType.fromJson(json.loads(json.dumps({"type": "struct", "fields": delta_fields(schema)})))
+
+
+def read_partitions(
+    reader: SparklogReader,
+    partitions: Sequence[InputPartition],
+    schema: Sequence[SchemaField],
+    numbers: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Read the partitions with these numbers in a task, with the typed columns."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from add_typed_columns(schema, reader.read(partitions[number]))
 
 
 def add_typed_columns(schema: Sequence[SchemaField], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
