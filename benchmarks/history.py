@@ -43,7 +43,7 @@ PARTITIONS = 8
 START_US = 1_700_000_000_000_000
 STEP_US = 250
 LATER_MS = START_US // 1000 + 2 * 86_400_000
-SEGMENT_BYTES = 8 * 1024 * 1024
+SEGMENT_BYTES = 32 * 1024 * 1024
 
 NEW_FILES = 1000
 PLANNED_FILES = 100_000
@@ -73,7 +73,6 @@ def _rows(spark: SparkSession, rows: int) -> DataFrame:
 def _rolls(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
     """Close and roll both topics; the target is the rate of the roll to Arrow."""
     rows = _rows(spark, settings.rows)
-    rows.write.parquet(str(folder / "parquet"))
     written = {name: _roll(str(folder / name), rows, {"history.format": name}) for name in ("arrow", "delta")}
     ratio = written["arrow"].seconds / written["delta"].seconds
     size = written["delta"].bytes_out / written["arrow"].bytes_out
@@ -116,6 +115,7 @@ def _roll(root: str, rows: DataFrame, configs: dict[str, str]) -> _Rolled:
 
 def _queries(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
     table = partial(sparklog.table, spark, str(folder / "delta"), "bench")
+    table().write.parquet(str(folder / "parquet"))
     parquet = spark.read.parquet(str(folder / "parquet"))
     sides = {"table": lambda: spark_session.drain(table()), "Parquet": lambda: spark_session.drain(parquet)}
     full = throughput(
@@ -194,9 +194,9 @@ def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
     table = sparklog.table(spark, str(folder / "json-typed"), "bench")
     source = sparklog.read(spark, str(folder / "json-typed"), "bench", columns=["value"])
     parsed = source.selectExpr(f"from_json(CAST(value AS STRING), '{schema}') order").select("order.*")
-    sides: dict[str, Callable[[], object]] = {
-        "typed": table.groupBy("customer").sum("amount").collect,
-        "from_json": parsed.groupBy("customer").sum("amount").collect,
+    sides: dict[str, Callable[[], object]] = {  # a DataFrame keeps the shuffled rows of its first run
+        "typed": lambda: table.groupBy("customer").sum("amount").collect(),
+        "from_json": lambda: parsed.groupBy("customer").sum("amount").collect(),
     }
     samples = interleaved(settings.runs, sides)
     ratio, rolled = speed_ratio(samples, "typed", "from_json"), written["arrow"].seconds / written["typed"].seconds
