@@ -327,7 +327,9 @@ class SegmentOutput:
         """
         try:
             self._flush()
-            self._output.finish(self._writer.finish())
+            index = self._writer.finish()
+            stats = "" if isinstance(self._writer, SegmentWriter) else self._writer.stats
+            self._output.finish(index)
         except BaseException:
             self.abort()
             for broker in self._replicas.write:  # some may have it already
@@ -338,7 +340,7 @@ class SegmentOutput:
         run = self._output.run(entries)
         if isinstance(self._writer, SegmentWriter):
             return Written(run, tombstones)
-        return Written(run, tombstones, self._writer.stats, self._writer.bytes_written)
+        return Written(run, tombstones, stats, self._writer.bytes_written)
 
     def abort(self) -> None:
         """Discard the files. Best effort: what remains is not part of the log."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError, InvalidRecordError
+from sparklog.format.parquet_writer import ParquetSegmentWriter
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -68,6 +72,44 @@ def test_values_are_in_the_typed_columns_and_all_bytes_are_kept(log: Coordinator
         (5, "b", None, False, VALUES[5]),
     ]
     assert not check_cluster(log.store).report.findings
+
+
+def test_a_file_whose_statistics_fail_is_discarded(log: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: ParquetSegmentWriter) -> str:
+        raise OverflowError
+
+    monkeypatch.setattr(ParquetSegmentWriter, "stats", property(fail))
+    with pytest.raises(OverflowError):
+        close_and_roll(log)
+    assert not [path for path in Path(log.store.root).rglob("*") if ".parquet" in path.name]
+
+
+FILTERS = [
+    ds.field("text") == "x" * 33,
+    ds.field("text") == "y" * 5000,
+    ds.field("sure") == pa.scalar(True),
+    ds.field("_unfit") == pa.scalar(False),
+    ds.field("money") == pa.scalar(Decimal("123456789012345678.05"), pa.decimal128(20, 2)),
+    ds.field("money").is_valid(),
+    ds.field("raw") == b"hi",
+    ds.field("empty").is_null(),
+    ds.field("whole") == 1,
+    ds.field("key") == b"k",
+]
+
+
+@pytest.mark.parametrize("chosen", FILTERS, ids=lambda chosen: str(chosen)[:30])
+def test_delta_rs_finds_the_rows_of_each_column(chosen: ds.Expression, tmp_path: Path) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    schema = "text string, sure boolean, money decimal(20,2), raw binary, empty string, whole int, list array<int>"
+    log.create_topic("orders", 1, configs={**CONFIGS, "value.schema": schema})
+    value = b'"sure":true,"money":"123456789012345678.05","raw":"aGk=","whole":1,"list":[1]}'
+    append(log, "orders", [Written(b"k", b'{"text":"%s",' % text + value) for text in (b"x" * 33, b"y" * 5000)])
+    close_and_roll(log)
+    assert Tables(log).publish("orders") is not None
+    table = DeltaTable(f"{log.store.root}/tables/orders")
+    expected = table.to_pyarrow_table().filter(chosen).num_rows
+    assert table.to_pyarrow_dataset().to_table(filter=chosen).num_rows == expected > 0
 
 
 def test_an_added_field_is_null_in_older_files_and_read_in_newer_ones(log: Coordinator) -> None:
