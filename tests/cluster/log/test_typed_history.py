@@ -12,9 +12,11 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
+from sparklog import limits
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError, InvalidRecordError
+from sparklog.format import parquet_writer
 from sparklog.format.parquet_writer import ParquetSegmentWriter
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.runner import InProcess
@@ -110,6 +112,36 @@ def test_delta_rs_finds_the_rows_of_each_column(chosen: ds.Expression, tmp_path:
     table = DeltaTable(f"{log.store.root}/tables/orders")
     expected = table.to_pyarrow_table().filter(chosen).num_rows
     assert table.to_pyarrow_dataset().to_table(filter=chosen).num_rows == expected > 0
+
+
+WIDE = ",".join(f"f{number}:decimal(38,2)" for number in range(50))
+
+
+@pytest.mark.parametrize(
+    ("schema", "values", "unfit"),
+    [
+        (WIDE.replace(":", " "), [b"{}"] * 1000, 0),
+        (f"list array<struct<{WIDE}>>", [b'{"list":[{},{},{},{},{}]}'] * 100, 0),
+        (f"list array<struct<{WIDE}>>", [b'{"list":[%s{}]}' % (b"{}," * count) for count in (1, 200, 2)], 1),
+    ],
+)
+def test_typed_columns_that_are_larger_than_a_batch_may_be_are_written_in_parts(
+    schema: str, values: list[bytes], unfit: int, log: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(parquet_writer, "MAX_BATCH_BYTES", 100_000)
+    log.create_topic("wide", 1, configs={**CONFIGS, "value.schema": schema})
+    append(log, "wide", [Written(b"k", value) for value in values])
+    before = records(log, "wide")
+    append(log, "wide", [Written(b"last", b"{}", 60)])
+    roll(log, InProcess())
+    assert records(log, "wide")[:-1] == before
+    assert live(log, "wide")[0].is_history
+    assert live(log, "wide")[0].batches > 1
+    assert Tables(log).publish("wide") is not None
+    rows = DeltaTable(f"{log.store.root}/tables/wide").to_pyarrow_table(columns=["value", "_unfit"]).to_pylist()
+    assert [row["value"] for row in rows if row["_unfit"]] == [max(values, key=len)][:unfit]
+    assert not check_cluster(log.store).report.findings
 
 
 def test_an_added_field_is_null_in_older_files_and_read_in_newer_ones(log: Coordinator) -> None:
