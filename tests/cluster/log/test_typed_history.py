@@ -184,6 +184,14 @@ def test_deleting_the_schema_is_refused_too(log: Coordinator) -> None:
         log.submit(partial(alter_configs, topic="orders", changes={}, deletions=deletions))
 
 
+def test_a_cluster_cannot_change_the_schema_of_its_topics(log: Coordinator) -> None:
+    with pytest.raises(InvalidConfigurationError, match=r"log\.value\.format"):
+        log.submit(partial(alter_configs, topic="", changes={"log.value.format": "none"}))
+    for changes in ({"value.format": "none"}, {"value.format": "none", "value.schema": ""}):
+        with pytest.raises(InvalidConfigurationError):
+            log.submit(partial(alter_configs, topic="orders", changes=changes))
+
+
 def test_a_producer_refuses_values_that_do_not_fit_if_the_topic_says_so(log: Coordinator) -> None:
     log.submit(partial(alter_configs, topic="orders", changes={"value.schema.validation": "true"}))
     with Producer(bootstrap_servers=log.store.root) as producer:
