@@ -243,7 +243,7 @@ _TABLE = (
     ConfigDef(
         "value.format", "string", UNTYPED,
         "How values are read into typed columns of the topic's table: none, or json.",
-        choices=(UNTYPED, JSON), synonyms=_make_synonym("log.value.format", UNTYPED),
+        choices=(UNTYPED, JSON),  # no synonym: a topic's schema is its own, and does not change with the cluster's
     ),
     ConfigDef(
         "value.schema", "string", "", "Typed columns of the topic's table, read from its values.", ddl=True,

@@ -3,24 +3,33 @@
     {"numRecords":3,"minValues":{"offset":0,"timestamp":"2026-11-01T09:30:00.000Z"},"maxValues":{…},
      "nullCount":{"offset":0,"timestamp":0,"key":1,"value":0}}
 
-Bounds are exact: engines answer a query for the smallest offset from them, without reading the file.
+Bounds are exact, except those of texts of more than ``MAX_TEXT`` characters: engines answer a query for the smallest
+offset from them, without reading the file.
+
+Every typed column that can have bounds has them, unless all its values are null: delta-rs takes a bound that is missing
+for one that no value fits, and skips the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from math import isfinite
 from typing import NamedTuple
 
 import msgspec
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.compute as pc
 
 MAX_COLUMNS = 32
-"""Typed columns of which statistics are kept, as by Delta."""
+"""Typed columns of which statistics are kept, as by Delta; lists, maps and structs have none."""
 
 MAX_TEXT = 32
-"""Characters up to which a text is kept as a bound, as by Delta; a longer one could not be exact."""
+"""Characters up to which a text is kept as a bound, as by Delta; a longer one is cut."""
+
+_LAST = "\U0010ffff"
+"""The last character: a text that is cut, with this appended, is larger than the text."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -53,42 +62,74 @@ def encode_stats(
     return msgspec.json.encode(stats).decode()
 
 
-def read_typed_stats(footer: pq.FileMetaData, names: Sequence[str]) -> TypedStats:
-    """Return the statistics of these columns from the footer of a file that was just written, of at most
-    ``MAX_COLUMNS`` that are neither lists nor structs."""
-    paths = footer.schema.names
-    smallest: dict[str, object] = {}
-    largest: dict[str, object] = {}
-    null_counts: dict[str, int] = {}
-    leaves = {footer.row_group(0).column(number).path_in_schema: number for number in range(len(paths))}
-    for name in [name for name in names if name in leaves][:MAX_COLUMNS]:
-        columns = [footer.row_group(group).column(leaves[name]) for group in range(footer.num_row_groups)]
-        found = [column.statistics for column in columns]
-        if any(stats is None or not stats.has_null_count for stats in found):
-            continue
-        null_counts[name] = sum(stats.null_count for stats in found)
-        bounded = [stats for stats in found if stats.num_values]
-        if not bounded or not all(stats.has_min_max for stats in bounded):
-            continue
-        least, most = _plain(min(stats.min for stats in bounded)), _plain(max(stats.max for stats in bounded))
-        if least is not None and most is not None:
-            smallest[name], largest[name] = least, most
-    return TypedStats(smallest, largest, null_counts)
+class TypedBounds:
+    """Gathers the statistics of the typed columns of a file, batch by batch. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[str, tuple[object, object]] = {}
+        self._null_counts: dict[str, int] = {}
+        self._unstated: set[str] = set()
+
+    def add(self, columns: Mapping[str, pa.Array]) -> None:
+        """Take the columns of a batch, in the order of the file."""
+        flat = [name for name, column in columns.items() if not pa.types.is_nested(column.type)]
+        for name in flat[:MAX_COLUMNS]:
+            column = columns[name]
+            self._null_counts[name] = self._null_counts.get(name, 0) + column.null_count
+            if column.null_count == len(column):
+                continue
+            bounds = _bounds(column)
+            if bounds is None:
+                self._unstated.add(name)
+                continue
+            known = self._bounds.get(name, bounds)
+            self._bounds[name] = min(known[0], bounds[0]), max(known[1], bounds[1])  # type: ignore[call-overload]
+
+    @property
+    def stats(self) -> TypedStats:
+        """The statistics of all batches."""
+        found = {
+            name: (_stated(bounds[0]), _stated(bounds[1]))
+            for name, bounds in self._bounds.items()
+            if name not in self._unstated
+        }
+        found = {name: bounds for name, bounds in found.items() if None not in bounds}
+        smallest, largest = ({name: bounds[at] for name, bounds in found.items()} for at in (0, 1))
+        return TypedStats(smallest, largest, dict(self._null_counts))
 
 
-def _plain(value: object) -> object:
-    """Return a bound as Delta states it; None for a type or a size that it does not state."""
-    if isinstance(value, bool):
+def _bounds(column: pa.Array) -> tuple[object, object] | None:
+    """Return bounds of a column's values, None if they cannot be stated. Never raises: they are not worth a file."""
+    try:
+        least, most = (bound.as_py() for bound in pc.min_max(column).values())
+    except (pa.ArrowException, ValueError, OverflowError):
         return None
+    if isinstance(least, str):
+        return least[:MAX_TEXT], _cut_above(most)
+    if isinstance(least, float):
+        return (least or -0.0, most or 0.0) if isfinite(least) and isfinite(most) else None
+    return least, most
+
+
+def _cut_above(text: str) -> str:
+    """Return a short text that is not smaller than a text."""
+    if len(text) <= MAX_TEXT:
+        return text
+    end = MAX_TEXT
+    while text[end : end + 1] == _LAST and end < 2 * MAX_TEXT:
+        end += 1
+    return text[:end] + _LAST
+
+
+def _stated(value: object) -> object:
+    """Return a bound as Delta states it; None for a type that it does not state."""
     if isinstance(value, datetime):
         return _time((value - _EPOCH) // timedelta(microseconds=1)).get("timestamp")
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, str):
-        return value if len(value) <= MAX_TEXT else None
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    return value if isinstance(value, int) else None
+    if isinstance(value, Decimal):
+        return msgspec.Raw(format(value, "f").encode())
+    return value if isinstance(value, (str, float, int)) else None
 
 
 def _time(time_us: int) -> dict[str, object]:

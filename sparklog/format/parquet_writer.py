@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from sparklog.errors import InvalidRequestError, RecordListTooLargeError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
-from sparklog.format.delta_stats import encode_stats, read_typed_stats
+from sparklog.format.delta_stats import TypedBounds, encode_stats
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
 from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet_schema import ENCODINGS, OFFSET_TYPE, decoded_length, parquet_schema
@@ -84,6 +84,7 @@ class ParquetSegmentWriter:
         self._typed = tuple(typed)
         self._sums = _SummingSink(sink)
         self._written: list[_Written] = []
+        self._bounds = TypedBounds()
         self._footers: list[pq.FileMetaData] = []
         self._entries: list[BatchEntry] = []
         with self._sums:
@@ -144,6 +145,7 @@ class ParquetSegmentWriter:
         table = pa.Table.from_arrays(columns, schema=self._schema)
         with self._writing():
             self._parquet.write_table(table, row_group_size=batch.num_rows)
+        self._bounds.add({field.name: column for field, column in zip(self._typed, values, strict=True)})
         earliest, latest = (bound.value for bound in pc.min_max(batch.column(schema.TIMESTAMP)).values())
         self._written.append(
             _Written(
@@ -173,7 +175,7 @@ class ParquetSegmentWriter:
             (self._base_offset + written[0].first_offset, written[-1].last_offset),
             (min(group.earliest_us for group in written), max(group.latest_us for group in written)),
             nulls,
-            read_typed_stats(self._footers[0], [field.name for field in self._typed]),
+            self._bounds.stats,
         )
 
     def finish(self) -> bytes:

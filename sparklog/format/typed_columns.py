@@ -46,12 +46,13 @@ def typed_fields(schema: Sequence[SchemaField]) -> tuple[pa.Field, ...]:
 
 def bytes_per_record(schema: Sequence[SchemaField]) -> int:
     """Return how many bytes the typed columns take for each record at most, besides texts and lists."""
-    return sum(_width(arrow_type(field.type)) for field in schema) + 1 if schema else 0
+    return sum(width(arrow_type(field.type)) for field in schema) + 1 if schema else 0
 
 
-def _width(kind: pa.DataType) -> int:
+def width(kind: pa.DataType) -> int:
+    """Return how many bytes a value of a type takes at most, besides texts and lists."""
     if pa.types.is_struct(kind):
-        return sum(_width(kind.field(number).type) for number in range(kind.num_fields))
+        return sum(width(kind.field(number).type) for number in range(kind.num_fields))
     return 16 if pa.types.is_decimal(kind) else 8
 
 

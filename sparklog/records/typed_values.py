@@ -5,27 +5,30 @@
 A JSON value fits a schema if it is an object whose fields have the schema's types; absent fields are null, unless they
 are required, and other fields are ignored. Numbers are not read from strings, nor integers from numbers with a point;
 decimals, dates (``2026-11-01``), timestamps (RFC 3339; UTC without a zone) and binary (Base64) are. A value that does
-not fit has null in all typed columns, and ``_unfit``; so has one of over ``MAX_VALUE_BYTES``, which is not read. A null
-value (a tombstone) has null everywhere and fits.
+not fit has null in all typed columns, and ``_unfit``; so has one of over ``MAX_VALUE_BYTES``, which is not read, or
+``MAX_ELEMENT_BYTES``. A null value (a tombstone) has null everywhere and fits.
 
-Rules: pure; values are untrusted. Not for: the raw bytes, which are kept beside the columns.
+Rules: pure; values are untrusted. What Arrow could not hold, or would crash on (a decimal of a large exponent), is
+refused before it gets there. Not for: the raw bytes, which are kept beside the columns.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from types import GenericAlias
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, ClassVar, Optional
 
 import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
 from sparklog.config.ddl import SchemaField, SchemaType
-from sparklog.format.typed_columns import UNFIT, arrow_type
+from sparklog.errors import RecordListTooLargeError
+from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record, width
 
 _FLOAT32_MAX = 3.4028234663852886e38
 _PYTHON: dict[str, Any] = {
@@ -34,13 +37,12 @@ _PYTHON: dict[str, Any] = {
     "tinyint": Annotated[int, Meta(ge=-(2**7), lt=2**7)],
     "smallint": Annotated[int, Meta(ge=-(2**15), lt=2**15)],
     "int": Annotated[int, Meta(ge=-(2**31), lt=2**31)],
-    "bigint": int,  # Arrow refuses larger ones
+    "bigint": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
     "float": Annotated[float, Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)],
     "double": float,
     "date": datetime.date,
     "timestamp": datetime.datetime,
     "binary": bytes,
-    "decimal": decimal.Decimal,
 }
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
@@ -49,11 +51,20 @@ _INEXACT = (pa.ArrowException, UnicodeEncodeError, ValueError, OverflowError, Ty
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 """Size in bytes up to which a value is read: as Python objects it takes up to some twenty times as much memory."""
 
+MAX_ELEMENT_BYTES = 64 * 1024 * 1024
+"""Size in bytes up to which the lists and maps of a value are read: ``{}`` has 3 bytes in a list, and a struct of 1,000
+fields takes 8,000 in a column."""
+
 READ_BYTES = 4 * 1024 * 1024
 """Bytes of values that are held as Python objects at a time, about."""
 
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
 Plain = Callable[[Any], Any]
-"""Returns a decoded value as Arrow takes it."""
+"""Returns a decoded value as Arrow takes it. Raises ValueError or OverflowError if Arrow cannot hold it."""
+
+Measure = Callable[[Any], int]
+"""Returns how many bytes the elements of a decoded value's lists and maps take in Arrow, besides texts."""
 
 
 class ValueReader:
@@ -64,71 +75,132 @@ class ValueReader:
         self._types = [arrow_type(field.type) for field in schema]
         self._plain = [_plain(field.type) for field in schema]
         self._names = [f"f{number}" for number in range(len(schema))]
-        self._decode = msgspec.json.Decoder(_struct("Value", schema)).decode
+        self._measure = _measure(SchemaType("struct", fields=self._schema))
+        self._object_bytes = max((_largest_object(field.type, False) for field in schema), default=0)
+        self._row_bytes = bytes_per_record(schema)
+        decoder = msgspec.json.Decoder(_struct("Value", schema), dec_hook=_read_custom, float_hook=str)
+        self._decode = decoder.decode
 
     def find_misfit(self, value: bytes | None) -> str:
         """Return why a value does not fit the schema, empty if it does."""
         if value is None:
             return ""
-        if len(value) > MAX_VALUE_BYTES:
-            return f"it has {len(value):,} bytes, and typed values at most {MAX_VALUE_BYTES:,}"
         try:
-            self._arrays([self._decode(value)])
+            self._arrays([self._decode_checked(value)[0]])
         except (*_UNREADABLE, *_INEXACT) as error:
             return str(error) or type(error).__name__
         return ""
 
-    def columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """Return the typed columns of records with these values, by name."""
+    def columns(self, values: pa.Array, max_bytes: int | None = None) -> dict[str, pa.Array]:
+        """Return the typed columns of records with these values, by name.
+
+        Raises RecordListTooLargeError if they take more than ``max_bytes``.
+        """
         rows = max(1, len(values) * READ_BYTES // max(values.nbytes, READ_BYTES))
+        rows = min(rows, max(1, MAX_ELEMENT_BYTES // max(self._row_bytes, 1)))
         slices = [values.slice(first, rows) for first in range(0, len(values), rows)] or [values]
-        parts = [self._columns(part.to_pylist()) for part in slices]
+        parts: list[tuple[list[pa.Array], list[bool]]] = []
+        size = 0
+        for chunk in (chunk for part in slices for chunk in self._chunks(part.to_pylist())):
+            parts.append(self._columns(chunk))
+            size += sum(array.nbytes for array in parts[-1][0]) + len(parts[-1][1])
+            if max_bytes is not None and size > max_bytes:
+                raise RecordListTooLargeError(
+                    f"the typed columns of {len(values)} records take over {max_bytes} bytes: read fewer at a time"
+                )
         arrays = [pa.concat_arrays(column) for column in zip(*(arrays for arrays, _ in parts), strict=True)]
         unfit = pa.array([is_unfit for _, part in parts for is_unfit in part], pa.bool_())
         return {**{field.name: array for field, array in zip(self._schema, arrays, strict=True)}, UNFIT: unfit}
 
-    def _columns(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], list[bool]]:
-        rows = self._read(values)
-        unfit = [row is None and value is not None for row, value in zip(rows, values, strict=True)]
-        try:
-            return self._arrays(rows), unfit
-        except _INEXACT:
-            for number, row in enumerate(rows):
-                if row is not None and not self._is_exact(row):
-                    rows[number], unfit[number] = None, True
-            return self._arrays(rows), unfit
+    def unfit_columns(self, rows: int) -> dict[str, pa.Array]:
+        """Return the typed columns of records that do not fit."""
+        nulls = {field.name: pa.nulls(rows, kind) for field, kind in zip(self._schema, self._types, strict=True)}
+        return {**nulls, UNFIT: pa.array([True] * rows, pa.bool_())}
 
-    def _read(self, values: Sequence[bytes | None]) -> list[Any]:
-        """Return each value decoded, None for one that is null or does not fit."""
+    def _chunks(self, values: Sequence[bytes | None]) -> Iterator[_Chunk]:
+        """Yield the values decoded, as many at a time as may be held."""
+        if self._measure is None:
+            yield self._read(values)
+            return
+        rows: list[Any] = []
+        unfit: list[bool] = []
+        size = 0
+        for value in values:
+            row, row_bytes = self._decode_or_none(value)
+            rows.append(row)
+            unfit.append(row is None and value is not None)
+            size += row_bytes
+            if size > MAX_ELEMENT_BYTES:
+                yield rows, unfit
+                rows, unfit, size = [], [], 0
+        yield rows, unfit
+
+    def _read(self, values: Sequence[bytes | None]) -> _Chunk:
         decode = self._decode
-        values = [value if value is None or len(value) <= MAX_VALUE_BYTES else b"" for value in values]
+        short = [value if value is None or len(value) <= MAX_VALUE_BYTES else b"" for value in values]
         try:
-            return [None if value is None else decode(value) for value in values]
+            rows = [None if value is None else decode(value) for value in short]
         except _UNREADABLE:
-            return [self._read_one(value) for value in values]
+            rows = [self._decode_or_none(value)[0] for value in short]
+        return rows, [row is None and value is not None for row, value in zip(rows, values, strict=True)]
 
-    def _read_one(self, value: bytes | None) -> Any:
+    def _decode_or_none(self, value: bytes | None) -> tuple[Any, int]:
         try:
-            return None if value is None else self._decode(value)
+            return (None, 0) if value is None else self._decode_checked(value)
         except _UNREADABLE:
-            return None
+            return None, 0
 
-    def _is_exact(self, row: Any) -> bool:
-        """Return whether Arrow can hold all fields of a row, such as a decimal with its digits."""
+    def _decode_checked(self, value: bytes) -> tuple[Any, int]:
+        """Return a value decoded, and the size of its lists and maps. Raises what ``_UNREADABLE`` names."""
+        if len(value) > MAX_VALUE_BYTES:
+            raise ValueError(f"it has {len(value):,} bytes, and typed values at most {MAX_VALUE_BYTES:,}")
+        if len(value) * self._object_bytes > 2 * MAX_ELEMENT_BYTES:
+            self._check_size(value.count(b"{") * self._object_bytes)
+        row = self._decode(value)
+        size = 0 if self._measure is None else self._measure(row)
+        self._check_size(size)
+        return row, size
+
+    def _check_size(self, size: int) -> None:
+        if size > MAX_ELEMENT_BYTES:
+            raise ValueError(f"its lists and maps take {size:,} bytes in columns, and may take {MAX_ELEMENT_BYTES:,}")
+
+    def _columns(self, chunk: _Chunk) -> tuple[list[pa.Array], list[bool]]:
+        rows, unfit = chunk
         try:
-            self._arrays([row])
+            return self._arrays(rows), unfit
         except _INEXACT:
-            return False
-        return True
+            for number in self._find_inexact(rows, range(len(rows))):
+                rows[number], unfit[number] = None, True
+            return self._arrays(rows), unfit
+
+    def _find_inexact(self, rows: Sequence[Any], numbers: range) -> Iterator[int]:
+        """Yield the numbers of the rows that Arrow cannot hold, by halving: a bad one costs twice the time."""
+        try:
+            self._arrays(rows[numbers.start : numbers.stop])
+        except _INEXACT:
+            if len(numbers) == 1:
+                yield numbers.start
+                return
+            middle = len(numbers) // 2
+            yield from self._find_inexact(rows, numbers[:middle])
+            yield from self._find_inexact(rows, numbers[middle:])
 
     def _arrays(self, rows: Iterable[Any]) -> list[pa.Array]:
         arrays = []
-        for name, plain, kind in zip(self._names, self._plain, self._types, strict=True):
+        for number, (name, plain, kind) in enumerate(zip(self._names, self._plain, self._types, strict=True)):
             fields = [None if row is None else getattr(row, name) for row in rows]
-            if plain is not None:
-                fields = [None if field is None else plain(field) for field in fields]
-            arrays.append(pa.array(fields, kind))
+            try:
+                if plain is not None:
+                    fields = [None if field is None else plain(field) for field in fields]
+                arrays.append(pa.array(fields, kind))
+            except _INEXACT as error:
+                raise ValueError(f"{error} - at `$.{self._schema[number].name}`") from error
         return arrays
+
+
+_Chunk = tuple[list[Any], list[bool]]
+"""Decoded values, None for one that is null or does not fit, and which do not fit."""
 
 
 @lru_cache(maxsize=64)
@@ -153,7 +225,78 @@ def _python(kind: SchemaType) -> Any:
     if kind.element is not None:
         element: Any = Optional[_python(kind.element)]  # noqa: UP045
         return GenericAlias(list, (element,)) if kind.name == "array" else GenericAlias(dict, (str, element))
-    return _PYTHON[kind.name]
+    return _decimal(kind.precision, kind.scale) if kind.name == "decimal" else _PYTHON[kind.name]
+
+
+class _Decimal(decimal.Decimal):
+    """A number with the digits of its type, which subclasses state; a type of its own, so that msgspec asks how to
+    read it."""
+
+    precision: ClassVar[int]
+    scale: ClassVar[int]
+    unit: ClassVar[decimal.Decimal]
+    context: ClassVar[decimal.Context]
+
+
+@lru_cache(maxsize=64)
+def _decimal(precision: int, scale: int) -> type[_Decimal]:
+    context = decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation])
+    unit = decimal.Decimal((0, (1,), -scale))
+    members = {"precision": precision, "scale": scale, "unit": unit, "context": context}
+    return type(f"decimal({precision},{scale})", (_Decimal,), members)
+
+
+def _read_custom(kind: type[_Decimal], value: object) -> _Decimal:
+    """Return a number or a text as a decimal. Raises ValueError if it is none, or has more digits than the type."""
+    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"Expected `{kind.__name__}`")
+    try:
+        number = decimal.Decimal(text)
+        if not number:
+            return kind(0)
+        # first: rounding a number of a large exponent would take its digits as memory
+        if -kind.scale <= number.adjusted() < kind.precision - kind.scale:
+            return kind(number.quantize(kind.unit, context=kind.context))
+    except decimal.DecimalException:
+        pass
+    raise ValueError(f"Expected `{kind.__name__}`, got more digits")
+
+
+def _measure(kind: SchemaType) -> Measure | None:
+    """Return what measures the lists and maps of a decoded value, None if it has none."""
+    if kind.name == "struct":
+        found = [(f"f{number}", _measure(field.type)) for number, field in enumerate(kind.fields)]
+        members = [(member, measure) for member, measure in found if measure is not None]
+
+        def measure_struct(row: Any) -> int:
+            fields = ((measure, getattr(row, member)) for member, measure in members)
+            return sum(measure(field) for measure, field in fields if field is not None)
+
+        return measure_struct if members else None
+    if kind.element is None:
+        return None
+    element_bytes = width(arrow_type(kind.element)) + (8 if kind.name == "map" else 0)
+    inner = _measure(kind.element)
+    if inner is None:
+        return lambda items: len(items) * element_bytes
+    entries: Callable[[Any], Iterable[Any]] = dict.values if kind.name == "map" else iter
+    return lambda items: len(items) * element_bytes + sum(inner(item) for item in entries(items) if item is not None)
+
+
+def _largest_object(kind: SchemaType, repeated: bool) -> int:
+    """Return how many bytes the largest struct inside a list or map takes as a Python object."""
+    if kind.element is not None:
+        return _largest_object(kind.element, True)
+    own = 16 + 8 * len(kind.fields) if repeated and kind.fields else 0
+    return max(own, *(_largest_object(field.type, repeated) for field in kind.fields)) if kind.fields else 0
+
+
+def _in_utc(time: datetime.datetime) -> datetime.datetime:
+    """Return a time in UTC. Raises OverflowError if it is outside of the years 1 to 9999 there."""
+    return (
+        time if time.tzinfo is None or time.tzinfo is datetime.timezone.utc else time.astimezone(datetime.timezone.utc)
+    )
 
 
 def _plain(kind: SchemaType) -> Plain | None:
@@ -162,7 +305,7 @@ def _plain(kind: SchemaType) -> Plain | None:
         members = [(f"f{number}", field.name, _plain(field.type)) for number, field in enumerate(kind.fields)]
         return lambda row: {name: _apply(plain, getattr(row, member)) for member, name, plain in members}
     if kind.element is None:
-        return None
+        return _in_utc if kind.name == "timestamp" else None
     plain = _plain(kind.element)
     if kind.name == "map":
         return lambda entries: [(key, _apply(plain, value)) for key, value in entries.items()]

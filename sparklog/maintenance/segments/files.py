@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.config.ddl import SchemaField
-from sparklog.errors import SparklogError
+from sparklog.errors import RecordListTooLargeError, SparklogError
 from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
 from sparklog.format.open_segment import open_segment
+from sparklog.format.parquet_schema import decoded_length
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
 from sparklog.format.typed_columns import bytes_per_record, typed_fields
@@ -294,12 +295,8 @@ class SegmentOutput:
 
     def _add_halves(self, batch: pa.RecordBatch, producer: BatchProducer) -> None:
         """Append a batch that may be over the limit with the columns that this file adds."""
-        middle = batch.num_rows // 2
-        later = producer
-        if producer.producer_id >= 0:
-            later = producer._replace(base_sequence=(producer.base_sequence + middle) % 2**31)
-        self.add(batch.slice(0, middle), producer)
-        self.add(batch.slice(middle), later)
+        for half, its_producer in _halves(batch, producer):
+            self.add(half, its_producer)
 
     def takes_as_stored(self, source: Source, entry: BatchEntry) -> bool:
         """Whether a batch is large enough already, and its stored bytes are valid in this file."""
@@ -327,7 +324,9 @@ class SegmentOutput:
         """
         try:
             self._flush()
-            self._output.finish(self._writer.finish())
+            index = self._writer.finish()
+            stats = "" if isinstance(self._writer, SegmentWriter) else self._writer.stats
+            self._output.finish(index)
         except BaseException:
             self.abort()
             for broker in self._replicas.write:  # some may have it already
@@ -338,7 +337,7 @@ class SegmentOutput:
         run = self._output.run(entries)
         if isinstance(self._writer, SegmentWriter):
             return Written(run, tombstones)
-        return Written(run, tombstones, self._writer.stats, self._writer.bytes_written)
+        return Written(run, tombstones, stats, self._writer.bytes_written)
 
     def abort(self) -> None:
         """Discard the files. Best effort: what remains is not part of the log."""
@@ -361,12 +360,27 @@ class SegmentOutput:
         before = self._writer.bytes_written
         if self._values is None:
             self._writer.write(batch, **producer._asdict())
+            self._written += 1
         else:
-            assert not isinstance(self._writer, SegmentWriter)
-            self._writer.write(batch, self._values.columns(batch.column(schema.VALUE)), **producer._asdict())
-        self._written += 1
+            self._write_typed(self._values, batch, producer)
         length = self._writer.bytes_written - before
         self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
+
+    def _write_typed(self, values: ValueReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
+        """Write a batch with its typed columns; in halves if they take more than was estimated, which can happen since
+        an element of a list may have two bytes in JSON. Those of a single record that is still too large stay null."""
+        assert not isinstance(self._writer, SegmentWriter)
+        texts = batch.column(schema.VALUE)
+        try:
+            columns = values.columns(texts, limits.MAX_BATCH_BYTES - decoded_length(batch))
+        except RecordListTooLargeError:
+            if batch.num_rows > 1:
+                for half, its_producer in _halves(batch, producer):
+                    self._write_typed(values, half, its_producer)
+                return
+            columns = values.unfit_columns(1)
+        self._writer.write(batch, columns, **producer._asdict())
+        self._written += 1
 
     def _least_bytes(self) -> int:
         """Return how many bytes are gathered at least: in a file of many row groups ever more, since their number is
@@ -375,6 +389,15 @@ class SegmentOutput:
             return limits.TARGET_BATCH_BYTES
         doublings = self._written // (limits.MAX_ROW_GROUPS_PER_FILE // 8)
         return min(limits.TARGET_ROW_GROUP_BYTES << doublings, limits.MAX_BATCH_BYTES // 4)
+
+
+def _halves(batch: pa.RecordBatch, producer: BatchProducer) -> list[tuple[pa.RecordBatch, BatchProducer]]:
+    """Return the halves of a batch of more than one record, each with its producer."""
+    middle = batch.num_rows // 2
+    later = producer
+    if producer.producer_id >= 0:
+        later = producer._replace(base_sequence=(producer.base_sequence + middle) % 2**31)
+    return [(batch.slice(0, middle), producer), (batch.slice(middle), later)]
 
 
 def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter | ParquetSegmentWriter:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
+from sparklog import limits
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError, InvalidRecordError
+from sparklog.format import parquet_writer
+from sparklog.format.parquet_writer import ParquetSegmentWriter
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -70,6 +76,74 @@ def test_values_are_in_the_typed_columns_and_all_bytes_are_kept(log: Coordinator
     assert not check_cluster(log.store).report.findings
 
 
+def test_a_file_whose_statistics_fail_is_discarded(log: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: ParquetSegmentWriter) -> str:
+        raise OverflowError
+
+    monkeypatch.setattr(ParquetSegmentWriter, "stats", property(fail))
+    with pytest.raises(OverflowError):
+        close_and_roll(log)
+    assert not [path for path in Path(log.store.root).rglob("*") if ".parquet" in path.name]
+
+
+FILTERS = [
+    ds.field("text") == "x" * 33,
+    ds.field("text") == "y" * 5000,
+    ds.field("sure") == pa.scalar(True),
+    ds.field("_unfit") == pa.scalar(False),
+    ds.field("money") == pa.scalar(Decimal("123456789012345678.05"), pa.decimal128(20, 2)),
+    ds.field("money").is_valid(),
+    ds.field("raw") == b"hi",
+    ds.field("empty").is_null(),
+    ds.field("whole") == 1,
+    ds.field("key") == b"k",
+]
+
+
+@pytest.mark.parametrize("chosen", FILTERS, ids=lambda chosen: str(chosen)[:30])
+def test_delta_rs_finds_the_rows_of_each_column(chosen: ds.Expression, tmp_path: Path) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    schema = "text string, sure boolean, money decimal(20,2), raw binary, empty string, whole int, list array<int>"
+    log.create_topic("orders", 1, configs={**CONFIGS, "value.schema": schema})
+    value = b'"sure":true,"money":"123456789012345678.05","raw":"aGk=","whole":1,"list":[1]}'
+    append(log, "orders", [Written(b"k", b'{"text":"%s",' % text + value) for text in (b"x" * 33, b"y" * 5000)])
+    close_and_roll(log)
+    assert Tables(log).publish("orders") is not None
+    table = DeltaTable(f"{log.store.root}/tables/orders")
+    expected = table.to_pyarrow_table().filter(chosen).num_rows
+    assert table.to_pyarrow_dataset().to_table(filter=chosen).num_rows == expected > 0
+
+
+WIDE = ",".join(f"f{number}:decimal(38,2)" for number in range(50))
+
+
+@pytest.mark.parametrize(
+    ("schema", "values", "unfit"),
+    [
+        (WIDE.replace(":", " "), [b"{}"] * 1000, 0),
+        (f"list array<struct<{WIDE}>>", [b'{"list":[{},{},{},{},{}]}'] * 100, 0),
+        (f"list array<struct<{WIDE}>>", [b'{"list":[%s{}]}' % (b"{}," * count) for count in (1, 200, 2)], 1),
+    ],
+)
+def test_typed_columns_that_are_larger_than_a_batch_may_be_are_written_in_parts(
+    schema: str, values: list[bytes], unfit: int, log: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(parquet_writer, "MAX_BATCH_BYTES", 100_000)
+    log.create_topic("wide", 1, configs={**CONFIGS, "value.schema": schema})
+    append(log, "wide", [Written(b"k", value) for value in values])
+    before = records(log, "wide")
+    append(log, "wide", [Written(b"last", b"{}", 60)])
+    roll(log, InProcess())
+    assert records(log, "wide")[:-1] == before
+    assert live(log, "wide")[0].is_history
+    assert live(log, "wide")[0].batches > 1
+    assert Tables(log).publish("wide") is not None
+    rows = DeltaTable(f"{log.store.root}/tables/wide").to_pyarrow_table(columns=["value", "_unfit"]).to_pylist()
+    assert [row["value"] for row in rows if row["_unfit"]] == [max(values, key=len)][:unfit]
+    assert not check_cluster(log.store).report.findings
+
+
 def test_an_added_field_is_null_in_older_files_and_read_in_newer_ones(log: Coordinator) -> None:
     close_and_roll(log)
     set_schema(log, f"{SCHEMA}, more int")
@@ -108,6 +182,14 @@ def test_deleting_the_schema_is_refused_too(log: Coordinator) -> None:
     deletions = ["value.schema", "value.format"]
     with pytest.raises(InvalidConfigurationError, match="break readers of its table"):
         log.submit(partial(alter_configs, topic="orders", changes={}, deletions=deletions))
+
+
+def test_a_cluster_cannot_change_the_schema_of_its_topics(log: Coordinator) -> None:
+    with pytest.raises(InvalidConfigurationError, match=r"log\.value\.format"):
+        log.submit(partial(alter_configs, topic="", changes={"log.value.format": "none"}))
+    for changes in ({"value.format": "none"}, {"value.format": "none", "value.schema": ""}):
+        with pytest.raises(InvalidConfigurationError):
+            log.submit(partial(alter_configs, topic="orders", changes=changes))
 
 
 def test_a_producer_refuses_values_that_do_not_fit_if_the_topic_says_so(log: Coordinator) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from datetime import date, datetime, timezone
+from decimal import Decimal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from sparklog.format.delta_stats import MAX_COLUMNS, encode_stats, read_typed_stats
+from sparklog.format.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, encode_stats
 
 
 def test_offsets_and_times_are_exact() -> None:
@@ -29,13 +28,14 @@ def test_times_that_delta_cannot_state_have_no_bounds(time_us: int) -> None:
     assert (stats["minValues"], stats["maxValues"]) == ({"offset": 0}, {"offset": 0})
 
 
-def footer_of(table: pa.Table, row_group_size: int = 2) -> pq.FileMetaData:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=row_group_size)
-    return pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata
+def stats_of(table: pa.Table, batch_rows: int = 2) -> TypedStats:
+    bounds = TypedBounds()
+    for batch in table.to_batches(batch_rows):
+        bounds.add(dict(zip(table.column_names, batch.columns, strict=True)))
+    return bounds.stats
 
 
-def test_typed_columns_have_the_bounds_of_all_row_groups() -> None:
+def test_typed_columns_have_the_bounds_of_all_batches() -> None:
     moment = datetime(2026, 11, 1, 9, 30, tzinfo=timezone.utc)
     table = pa.table(
         {
@@ -48,15 +48,18 @@ def test_typed_columns_have_the_bounds_of_all_row_groups() -> None:
             "list": [[1], [2], None, []],
             "empty": pa.nulls(4, pa.int64()),
             "long": ["x" * 33, "y", "z", None],
+            "raw": [b"x", None, None, None],
         }
     )
-    stats = read_typed_stats(footer_of(table), table.column_names)
+    stats = stats_of(table)
     assert stats.smallest == {
         "whole": 1,
         "number": 0.5,
         "text": "a",
         "day": "2025-01-01",
         "time": "2026-11-01T09:30:00.000Z",
+        "sure": False,
+        "long": "x" * 32,
     }
     assert stats.largest == {
         "whole": 7,
@@ -64,12 +67,56 @@ def test_typed_columns_have_the_bounds_of_all_row_groups() -> None:
         "text": "d",
         "day": "2026-01-02",
         "time": "2026-11-01T09:30:00.000Z",
+        "sure": True,
+        "long": "z",
     }
     assert stats.null_counts == {
-        "whole": 1, "number": 2, "text": 0, "day": 2, "time": 2, "sure": 2, "empty": 4, "long": 1,
+        "whole": 1, "number": 2, "text": 0, "day": 2, "time": 2, "sure": 2, "empty": 4, "long": 1, "raw": 3,
     }  # fmt: skip
+
+
+LAST = "\U0010ffff"
+
+
+@pytest.mark.parametrize(
+    ("text", "largest"),
+    [
+        ("x" * 32, "x" * 32),
+        ("x" * 33, "x" * 32 + LAST),
+        ("x" * 5000, "x" * 32 + LAST),
+        ("x" * 32 + LAST + "y", "x" * 32 + LAST * 2),
+        ("x" * 32 + LAST, "x" * 32 + LAST * 2),
+        (LAST * 33 + "a", LAST * 34),
+    ],
+)
+def test_bounds_of_long_texts_are_cut(text: str, largest: str) -> None:
+    stats = stats_of(pa.table({"a": [text]}))
+    assert (stats.smallest["a"], stats.largest["a"]) == (text[:32], largest)
+    assert text <= largest
+
+
+def test_bounds_of_decimals_are_numbers_with_all_digits() -> None:
+    digits = "123456789012345678.01234567890123456789"
+    table = pa.table({"a": pa.array([Decimal(digits), Decimal("1e-20"), None], pa.decimal128(38, 20))})
+    stats = encode_stats(3, (0, 2), (0, 0), {}, stats_of(table))
+    assert '"a":0.00000000000000000001}' in stats
+    assert f'"a":{digits}}}' in stats
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**62, 0], pa.timestamp("us", "UTC")),
+        pa.array([-(2**62), 0], pa.timestamp("us", "UTC")),
+        pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()),
+        pa.array([float("inf"), 1.0]),
+        pa.array([float("nan"), float("nan")]),
+    ],
+)
+def test_values_that_cannot_be_stated_have_no_bounds(column: pa.Array) -> None:
+    assert stats_of(pa.table({"a": column})) == TypedStats({}, {}, {"a": 0})
 
 
 def test_only_the_first_columns_have_statistics() -> None:
     table = pa.table({f"c{number}": [number] for number in range(MAX_COLUMNS + 5)})
-    assert len(read_typed_stats(footer_of(table), table.column_names).smallest) == MAX_COLUMNS
+    assert len(stats_of(table).smallest) == MAX_COLUMNS

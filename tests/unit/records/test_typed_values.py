@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.config.ddl import parse_ddl
-from sparklog.errors import InvalidRecordError
+from sparklog.errors import InvalidRecordError, RecordListTooLargeError
 from sparklog.format.schema import record_schema
 from sparklog.format.typed_columns import UNFIT, typed_fields
 from sparklog.records import typed_values
@@ -22,6 +24,7 @@ from sparklog.records.topic_rules import TopicRules
 from sparklog.records.typed_values import ValueReader, value_reader
 
 DDL = "text string, whole int, large bigint, number double, day date, time timestamp, sure boolean, money decimal(6,2)"
+NESTED = "nested array<struct<money: decimal(6,2), time: timestamp>>"
 
 
 def read(values: list[bytes | None], ddl: str = DDL) -> list[dict[str, object]]:
@@ -88,15 +91,107 @@ def test_absent_fields_nulls_and_tombstones_are_null_and_fit() -> None:
         b'{"sure":1}',
         b'{"money":1.255}',
         b'{"money":"123456789"}',
+        b'{"money":1e-9999999}',
+        b'{"money":1e9999999}',
+        b'{"money":"1e99999999999999999999"}',
+        b'{"money":"NaN"}',
+        b'{"money":"1_0"}',
+        b'{"money":" 1 "}',
+        '{"money":"\N{FULLWIDTH DIGIT ONE}"}'.encode(),
+        b'{"money":true}',
+        b'{"time":"9999-12-31T23:59:59-05:00"}',
+        b'{"time":"0001-01-01T00:00:00+05:00"}',
+        b'{"nested":[{"money":1e-9999999}]}',
+        b'{"nested":[{"time":"9999-12-31T23:59:59-05:00"}]}',
         b'{"text":"a"} trailing',
         b"[" * 100_000,
     ],
 )
 def test_a_value_that_does_not_fit_is_marked_and_leaves_its_neighbours_alone(value: bytes) -> None:
-    before, unfit, after = read([b'{"text":"before"}', value, b'{"text":"after"}'])
+    before, unfit, after = read([b'{"text":"before"}', value, b'{"text":"after"}'], f"{DDL}, {NESTED}")
     assert unfit == {**dict.fromkeys(unfit), UNFIT: True}
     assert (before["text"], before[UNFIT], after["text"], after[UNFIT]) == ("before", False, "after", False)
-    assert value_reader(parse_ddl(DDL)).find_misfit(value)
+    assert value_reader(parse_ddl(f"{DDL}, {NESTED}")).find_misfit(value)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [("1e2", "100.00"), ('"1.50000"', "1.50"), ("0e10", "0.00"), ('"0e-999999"', "0.00"), ("-0.01", "-0.01")],
+)
+def test_a_decimal_fits_if_it_has_no_more_digits_than_its_type(number: str, expected: str) -> None:
+    value = b'{"money":%s}' % number.encode()
+    assert [str(row["money"]) for row in read([value])] == [expected]
+    assert not value_reader(parse_ddl(DDL)).find_misfit(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (b'{"time":"9999-12-31T23:59:59-05:00"}', "$.time"),
+        (b'{"money":1e-9999999}', "$.money"),
+        (b'{"large":9223372036854775808}', "$.large"),
+        (b'{"nested":[{},{"money":true}]}', "$.nested[1].money"),
+    ],
+)
+def test_a_misfit_names_the_field(value: bytes, field: str) -> None:
+    assert f"at `{field}`" in value_reader(parse_ddl(f"{DDL}, {NESTED}")).find_misfit(value)
+
+
+def test_a_value_that_arrow_refuses_does_not_make_all_others_be_read_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = [b'{"time":"2026-11-01T10:00:00Z"}'] * 1000
+    values[77] = b'{"time":"9999-12-31T23:59:59-05:00"}'
+    sizes: list[int] = []
+    array = pa.array
+
+    def count(items: Sequence[object], kind: pa.DataType) -> pa.Array:
+        sizes.append(len(items))
+        return array(items, kind)
+
+    monkeypatch.setattr(pa, "array", count)
+    assert [number for number, row in enumerate(read(list(values), "time timestamp")) if row[UNFIT]] == [77]
+    assert len(sizes) < 30
+
+
+LISTS = "l array<struct<a: bigint, b: bigint>>, m map<string, array<bigint>>"
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        (b'{"l":[{},{},{}]}', b'{"l":[{},{},{},{},{},{},{}]}'),
+        (b'{"m":{"a":[1,2,3,4]}}', b'{"m":{"a":[1,2,3,4],"b":[5,6,7,8],"c":[1,2,3,4,5,6,7]}}'),
+    ],
+)
+def test_a_value_whose_lists_take_too_much_is_not_read(
+    small: bytes, large: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typed_values, "MAX_ELEMENT_BYTES", 150)
+    rows = read([small, large, small], LISTS)
+    assert [row[UNFIT] for row in rows] == [False, True, False]
+    assert rows[0] == rows[2]
+    assert "may take 150" in value_reader(parse_ddl(LISTS)).find_misfit(large)
+
+
+def test_many_empty_objects_are_counted_before_they_take_memory() -> None:
+    fields = ", ".join(f"f{number}: bigint" for number in range(500))
+    reader = ValueReader(parse_ddl(f"l array<struct<{fields}>>"))
+    values = pa.array([b'{"l":[' + b",".join([b"{}"] * 20_000) + b"]}"])
+    tracemalloc.start()
+    assert reader.columns(values)[UNFIT].to_pylist() == [True]
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_columns_over_a_limit_are_not_made() -> None:
+    reader = value_reader(parse_ddl("l array<bigint>"))
+    values = pa.array([b'{"l":[1,2,3,4]}'] * 100)
+    with pytest.raises(RecordListTooLargeError, match="100 records take over 3000 bytes"):
+        reader.columns(values, 3000)
+    assert reader.columns(values, 5000)["l"].nbytes < 5000
+    unfit = reader.unfit_columns(3)
+    assert [unfit["l"].null_count, unfit[UNFIT].to_pylist()] == [3, [True] * 3]
 
 
 def test_a_required_field_has_to_be_there() -> None:
