@@ -30,9 +30,14 @@ from sparklog.protocol.segments import Segment, offsets_in
 ENGINE = "sparklog"
 """What names itself in the history of a table."""
 
-TABLE_PROPERTIES = {"delta.appendOnly": "true", "delta.deletedFileRetentionDuration": "interval 3650 days"}
+TABLE_PROPERTIES = {
+    "delta.appendOnly": "true",
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
 """Keep others from changing the table by mistake: Delta refuses ``DELETE``, ``UPDATE`` and ``MERGE``, and a ``VACUUM``
-deletes no files unless its check of the retention is switched off."""
+deletes no files unless its check of the retention is switched off; and old commits stay, whose numbers a suspended
+publisher could win."""
 
 
 class TopicTable(NamedTuple):
