@@ -61,16 +61,16 @@ def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
     actions += [Line(add=msgspec.structs.replace(add, data_change=False)) for add in snapshot.files.values()]
     table = pa.Table.from_pylist([msgspec.to_builtins(action) for action in actions], _SCHEMA)
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="snappy")
+    pq.write_table(table, sink, compression="snappy", write_page_checksum=True)
     return sink.getvalue(), len(actions)
 
 
 def decode_checkpoint(version: int, data: bytes) -> Snapshot:
-    """Return the table in a checkpoint. Raises ValueError, TypeError, KeyError, pa.ArrowException, msgspec.MsgspecError
-    if it is damaged."""
+    """Return the table in a checkpoint. Raises ValueError, TypeError, KeyError, OSError, pa.ArrowException,
+    msgspec.MsgspecError if it is damaged; its pages are verified if they have checksums, as those of sparklog have."""
     present = pq.read_schema(pa.BufferReader(data)).names
     columns = [name for name in _KINDS if name in present]
-    table = pq.read_table(pa.BufferReader(data), columns=columns)
+    table = pq.read_table(pa.BufferReader(data), columns=columns, page_checksum_verification=True)
     protocol, metadata = Protocol(0, 0), None
     transactions: dict[str, int] = {}
     files: dict[str, Add] = {}

@@ -24,15 +24,20 @@ from sparklog.config.ddl import SchemaField
 from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, file_key
 from sparklog.delta.actions import Transaction as Txn
 from sparklog.delta.table_schema import PARTITION, schema_string
-from sparklog.protocol.file_names import table_folder
+from sparklog.protocol.file_names import NO_VERSION, begun_at, table_folder
 from sparklog.protocol.segments import Segment, offsets_in
 
 ENGINE = "sparklog"
 """What names itself in the history of a table."""
 
-TABLE_PROPERTIES = {"delta.appendOnly": "true", "delta.deletedFileRetentionDuration": "interval 3650 days"}
+TABLE_PROPERTIES = {
+    "delta.appendOnly": "true",
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
 """Keep others from changing the table by mistake: Delta refuses ``DELETE``, ``UPDATE`` and ``MERGE``, and a ``VACUUM``
-deletes no files unless its check of the retention is switched off."""
+deletes no files unless its check of the retention is switched off; and old commits stay, whose numbers a suspended
+publisher could win."""
 
 
 class TopicTable(NamedTuple):
@@ -51,12 +56,16 @@ class TopicTable(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """The actions that bring a table to a version of the log; ``adds`` and ``removes`` are among them."""
+    """The actions that bring a table to a version of the log; ``adds`` and ``removes`` are among them.
+
+    ``is_another_topic``: the table showed a topic that was deleted since, or nothing.
+    """
 
     metadata: Metadata | None
     needs_protocol: bool
     removes: Sequence[Remove]
     adds: Sequence[Add]
+    is_another_topic: bool = False
 
     @property
     def changes(self) -> bool:
@@ -81,8 +90,9 @@ def path_in_table(topic: str, path: str, location: str = "") -> str:
     """
     if not location:
         return quote(path.removeprefix(f"{table_folder(topic)}/"), safe="/=")
-    address = location if "://" in location else f"file://{quote(location)}"
-    return f"{address}/{quote(path, safe='/=')}"
+    scheme, separator, rest = location.rpartition("://")
+    authority, slash, folder = rest.partition("/") if separator else ("", "", location)
+    return f"{scheme or 'file'}://{authority}{slash}{quote(folder, safe='/=')}/{quote(path, safe='/=')}"
 
 
 def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
@@ -94,24 +104,68 @@ def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
     removed = [add for key, add in snapshot.files.items() if key not in wanted or add.deletion_vector is not None]
     metadata = _changed_metadata(snapshot.metadata, table)
     is_another_topic = metadata is not None and (snapshot.metadata is None or metadata.id != snapshot.metadata.id)
-    ends = {} if is_another_topic else _ends(snapshot.files.values())
+    is_new = _NewRecords(snapshot, table)
     adds: list[Add] = []
     for path, segment in table.files.items():
         listed = snapshot.files.get(file_key(path))
         if listed is None:
-            adds.append(
-                _add(path, segment, table.timestamp_ms, _last_offset(segment) >= ends.get(segment.partition, 0))
-            )
+            adds.append(_add(path, segment, table.timestamp_ms, is_new(segment)))
         elif not _is_unchanged(listed, segment):
             adds.append(_add(listed.path, segment, table.timestamp_ms, False))
     removes = [_remove(add, table.timestamp_ms) for add in removed]
-    return Publication(metadata, snapshot.protocol != Protocol(), removes, adds)
+    return Publication(metadata, snapshot.protocol != Protocol(), removes, adds, is_another_topic)
 
 
-def _last_offset(segment: Segment) -> int:
-    """Return the largest offset in the file of a segment."""
+class Offsets(NamedTuple):
+    """The offsets that the files of a partition reach over, from ``first`` to before ``end``."""
+
+    first: int
+    end: int
+
+    def contain(self, other: Offsets) -> bool:
+        return self.first <= other.first and other.end <= self.end
+
+
+def offsets_of(segment: Segment) -> Offsets:
+    """Return the offsets in the file of a segment."""
     offsets = offsets_in(segment.stats)
-    return segment.end_offset - 1 if offsets is None else offsets[1]
+    return Offsets(segment.base_offset, segment.end_offset) if offsets is None else Offsets(offsets[0], offsets[1] + 1)
+
+
+def listed_offsets(snapshot: Snapshot, topic_id: str) -> dict[int, Offsets]:
+    """Return by partition the offsets that the table has in files that the log wrote for this topic."""
+    if snapshot.metadata is None or snapshot.metadata.id != topic_id:
+        return {}
+    return _join_offsets(add for key, add in snapshot.files.items() if begun_at(key) != NO_VERSION)
+
+
+def _join_offsets(files: Iterable[Add]) -> dict[int, Offsets]:
+    joined: dict[int, Offsets] = {}
+    for add in files:
+        offsets, number = offsets_in(add.stats), add.partition_values.get(PARTITION) or ""
+        if offsets is not None and number.isdecimal():
+            before = joined.get(int(number), Offsets(offsets[0], 0))
+            joined[int(number)] = Offsets(min(before.first, offsets[0]), max(before.end, offsets[1] + 1))
+    return joined
+
+
+class _NewRecords:
+    """Whether a segment has records that the table did not show yet: ``dataChange`` of its file. Immutable.
+
+    One that has both old and new records counts as new: who follows the table gets some twice then, and misses none.
+    What files of others state is taken only for segments that were live at the version that the table shows, so that an
+    ``OPTIMIZE`` is undone without new data, and a row with a large offset hides no later ones.
+    """
+
+    def __init__(self, snapshot: Snapshot, table: TopicTable) -> None:
+        self._own = listed_offsets(snapshot, table.topic_id)
+        self._all = _join_offsets(snapshot.files.values())
+        is_same_topic = snapshot.metadata is not None and snapshot.metadata.id == table.topic_id
+        self._shown = published_version(snapshot, table.cluster_id, table.topic) if is_same_topic else -1
+
+    def __call__(self, segment: Segment) -> bool:
+        present = (self._all if segment.version <= self._shown else self._own).get(segment.partition)
+        return present is None or not present.contain(offsets_of(segment))
 
 
 class Part(NamedTuple):
@@ -125,7 +179,8 @@ def split(publication: Publication, max_bytes: int) -> Iterator[Part]:
     """Yield the parts of a publication in the order in which they are committed, each of about ``max_bytes`` or less.
 
     What a partition loses and gains stays in one part, unless it loses nothing; then it gains its files in the order of
-    their offsets. So no part shows a record twice or hides one that the table showed.
+    their offsets. So no part shows a record twice or hides one that the table showed. The files of a topic that was
+    deleted all leave in the first part, so that none is taken for one of the new topic later.
     """
     first = publication._replace(removes=[], adds=[])
     part, size = first, 0
@@ -141,6 +196,9 @@ def split(publication: Publication, max_bytes: int) -> Iterator[Part]:
 
 def _units(publication: Publication) -> Iterator[tuple[Sequence[Remove], Sequence[Add]]]:
     """Yield what has to be in one commit."""
+    if publication.is_another_topic:
+        yield publication.removes, ()
+        publication = publication._replace(removes=[])
     removes: dict[str, list[Remove]] = {}
     adds: dict[str, list[Add]] = {}
     for remove in publication.removes:
@@ -181,19 +239,6 @@ def commit_lines(publication: Publication, table: TopicTable, write_id: str, is_
         yield Line(txn=Txn(application_id(table.cluster_id, table.topic), table.version, table.timestamp_ms))
     yield from (Line(remove=remove) for remove in publication.removes)
     yield from (Line(add=add) for add in publication.adds)
-
-
-def _ends(files: Iterable[Add]) -> dict[int, int]:
-    """Return by partition the end of the offsets that the table has: a file with none beyond it has no new records.
-
-    One that has both old and new records counts as new: who follows the table gets some twice then, and misses none.
-    """
-    ends: dict[int, int] = {}
-    for add in files:
-        offsets, number = offsets_in(add.stats), add.partition_values.get(PARTITION) or ""
-        if offsets is not None and number.isdecimal():
-            ends[int(number)] = max(ends.get(int(number), 0), offsets[1] + 1)
-    return ends
 
 
 def _changed_metadata(present: Metadata | None, table: TopicTable) -> Metadata | None:

@@ -5,8 +5,7 @@
     <root>/tables/<topic>/_delta_log/_last_checkpoint                          a hint for readers
 
 Rules: a commit is created with ``put_if_absent``, so of several writers one wins; its outcome is read back. Numbers are
-never used twice: the log is not deleted with its topic. Commits that a checkpoint of a month ago covers are deleted, as
-by Delta (``delta.logRetentionDuration``); nothing else depends on them.
+never used twice: no commit is ever deleted, not even with its topic, so a suspended writer cannot win an old one.
 """
 
 from __future__ import annotations
@@ -32,9 +31,6 @@ CHECKPOINT_INTERVAL = 10
 MAX_TABLE_FILE_BYTES = 1024**3
 """Size in bytes up to which a commit or a checkpoint of a table is read."""
 
-LOG_RETENTION_MS = 30 * 86_400_000
-"""Time in ms for which the commits of a table are kept at least, by the storage's clock."""
-
 _NAME = re.compile(r"/_delta_log/(\d{20})(?:\.json|\.checkpoint\.parquet)\Z")
 
 
@@ -54,7 +50,6 @@ class TableLog:
         self._newest: ObjectInfo | None = None
         self._own = b""
         self._checkpoint = -1
-        self._listed: dict[int, list[ObjectInfo]] = {}
 
     def read(self) -> Snapshot:
         """Return the table now; version -1 if there is none. Raises CorruptMetadataError, StorageError."""
@@ -120,36 +115,21 @@ class TableLog:
             return False
         data, count = encode_checkpoint(self._snapshot)
         self._store.put(f"{self._folder}{version:020d}.checkpoint.parquet", data)
-        hint = {"version": version, "size": count, "sizeInBytes": len(data), "numOfAddFiles": len(self._snapshot.files)}
-        self._store.put(f"{self._folder}_last_checkpoint", msgspec.json.encode(hint))
         self._checkpoint = version
-        self._remove_old(version)
+        hint = {"version": version, "size": count, "sizeInBytes": len(data), "numOfAddFiles": len(self._snapshot.files)}
+        if max(self._list()[0], default=-1) <= version:  # else a later writer may have written a later hint
+            self._store.put(f"{self._folder}_last_checkpoint", msgspec.json.encode(hint))
         return True
 
     def _list(self) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo]]:
         """Return the commits and the checkpoints in one file, by version."""
         commits: dict[int, ObjectInfo] = {}
         checkpoints: dict[int, ObjectInfo] = {}
-        self._listed = {}
         for info in self._store.list(self._folder):
             version = _version_of(info)
             if version >= 0:
                 (checkpoints if _is_checkpoint(info) else commits)[version] = info
-                self._listed.setdefault(version, []).append(info)
         return commits, checkpoints
-
-    def _remove_old(self, version: int) -> None:
-        """Delete what a checkpoint that is old enough covers. ``version`` was the newest when the folder was listed, or
-        was added since."""
-        files = [info for infos in self._listed.values() for info in infos]
-        before_ms = max((info.modified_ms for info in files), default=0) - LOG_RETENTION_MS
-        old = [
-            number
-            for number, infos in self._listed.items()
-            if number < version and any(_is_checkpoint(info) and info.modified_ms < before_ms for info in infos)
-        ]
-        unneeded = [info.key for info in files if _version_of(info) < max(old, default=-1)]
-        map_parallel(self._store.delete, unneeded)
 
     def _key(self, version: int) -> str:
         return f"{self._folder}{version:020d}.json"
@@ -167,7 +147,7 @@ class TableLog:
         data = self._store.get(key, MAX_TABLE_FILE_BYTES)
         try:
             return decode_checkpoint(version, data)
-        except (ValueError, TypeError, KeyError, pa.ArrowException, msgspec.MsgspecError) as error:
+        except (ValueError, TypeError, KeyError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
             raise self._damaged(key, error) from error
 
     def _damaged(self, key: str, error: Exception) -> CorruptMetadataError:

@@ -120,9 +120,14 @@ def _run_by_topic(context: MaintenanceContext, report: Report, work: Callable[[l
             try:
                 work([name])
             except Exception as topic_error:
-                message = describe_error(topic_error)
-                names_topic = getattr(topic_error, "topic", None) == name or f"{name}-" in message
-                report.problems.append(message if names_topic else f"{name}: {message}")
+                report.problems.append(_describe_topic_error(name, topic_error))
+
+
+def _describe_topic_error(topic: str, error: Exception) -> str:
+    """Return an error as one line that names the topic."""
+    message = describe_error(error)
+    names_topic = getattr(error, "topic", None) == topic or f"{topic}-" in message
+    return message if names_topic else f"{topic}: {message}"
 
 
 def _run_elections(context: MaintenanceContext, report: Report) -> None:
@@ -177,12 +182,10 @@ def _run_retention(context: MaintenanceContext, report: Report) -> None:
 
 
 def _run_publication(context: MaintenanceContext, report: Report) -> None:
-    def work(names: list[str]) -> None:
-        done = context.tables.publish_all(names)
-        report.count(tables_published=done.tables, files_added=done.added, files_removed=done.removed)
-        report.notes += done.waiting
-
-    _run_by_topic(context, report, work)
+    done = context.tables.publish_all(context.topics())
+    report.count(tables_published=done.tables, files_added=done.added, files_removed=done.removed)
+    report.notes += done.waiting
+    report.problems += [_describe_topic_error(name, error) for name, error in done.failed]
 
 
 def _run_deletion(context: MaintenanceContext, report: Report) -> None:

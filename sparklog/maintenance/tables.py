@@ -38,7 +38,7 @@ from sparklog.delta.publication import (
     split,
 )
 from sparklog.delta.table_log import TableLog
-from sparklog.errors import CommitConflictError, StorageError
+from sparklog.errors import CommitConflictError, SparklogError, StorageError
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol.file_names import is_history, topic_in
@@ -57,12 +57,13 @@ COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
 @dataclass
 class PublicationResult:
     """What a run published: tables that changed, and files that they gained and lost. ``waiting`` says which tables
-    cannot show the newest version yet."""
+    cannot show the newest version yet; ``failed`` are topics whose tables could not be published."""
 
     tables: int = 0
     added: int = 0
     removed: int = 0
     waiting: list[str] = field(default_factory=list)
+    failed: list[tuple[str, Exception]] = field(default_factory=list)
 
 
 class Tables:
@@ -72,17 +73,25 @@ class Tables:
         self._coordinator = coordinator
         self._logs: dict[str, TableLog] = {}
         self._shown: dict[str, tuple[int, TopicState | None]] = {}
+        self._failed: dict[str, SparklogError] = {}
 
     def publish_all(self, topics: Collection[str]) -> PublicationResult:
         """Publish the topics among these that keep their history as a table, and the tables of topics that were
-        deleted since they were published here. Errors as ``publish``."""
+        deleted since they were published here. What fails for one topic does not stop the others.
+
+        Raises StorageError if the root does not answer."""
         result = PublicationResult()
         state = self._coordinator.refresh()
         deleted = [name for name in self._logs if name not in state.topics]
         for name in (*topics, *deleted):
             if name not in deleted and not _keeps_table(state, name):
                 continue
-            publication = self.publish(name)
+            try:
+                publication = self.publish(name)
+            except Exception as error:
+                self._coordinator.refresh()  # raises if the storage is unavailable: then every topic would fail
+                result.failed.append((name, error))
+                continue
             if name in deleted:
                 self._logs.pop(name, None)  # it is empty now, and stays so
             if publication is None:
@@ -105,17 +114,26 @@ class Tables:
     def begin_deletion(self) -> None:
         """Forget what the tables show: others may have changed them since."""
         self._shown.clear()
+        self._failed.clear()
 
     def shows(self, topic: str, state: State, copies_moved: bool = False) -> bool:
         """Return whether a topic's table shows this state or a later one; publish it if it does not.
 
         Then no table lists a history segment of the topic that is not live in ``state``. What was found since
         ``begin_deletion`` holds for a later state too, if the topic's segments have not been replaced or deleted since;
-        but not for single copies of live files (``copies_moved``). Errors as ``publish``.
+        but not for single copies of live files (``copies_moved``). Errors as ``publish``; a table that failed since
+        ``begin_deletion`` is not tried again.
         """
+        if topic in self._failed:
+            raise self._failed[topic]
         found = state.topics.get(topic)
         if copies_moved or topic not in self._shown or not _has_same_segments(self._shown[topic], found):
-            if self._publish(topic, state.version) is None:
+            try:
+                shows = self._publish(topic, state.version) is not None
+            except SparklogError as error:
+                self._failed[topic] = error
+                raise
+            if not shows:
                 return False
             self._shown[topic] = state.version, found
         return True

@@ -190,7 +190,6 @@ def test_a_publication_that_fails_at_any_step_leaves_a_table_of_the_log(
     prepare: Callable[[Coordinator], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_log, "CHECKPOINT_INTERVAL", 1)
-    monkeypatch.setattr(table_log, "LOG_RETENTION_MS", -1)
     check_every_step(Scene(prepare, publish), no_more_changes)
 
 

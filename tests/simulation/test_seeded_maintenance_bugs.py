@@ -121,7 +121,7 @@ def a_job_deletes_its_sources_immediately(patch: Patch) -> None:
 
 
 def a_sweep_deletes_without_asking_the_table(patch: Patch) -> None:
-    patch.setattr(deletion, "_find_listed", lambda *_: "")
+    patch.setattr(deletion, "_find_listed", lambda *_: {})
 
 
 def a_publisher_reads_the_log_before_the_table(patch: Patch) -> None:

@@ -9,14 +9,15 @@ listing is done.
 
 Rules: a file is deleted at a broker only if it has no live segment there: a file may hold runs of several partitions,
 and a listing may name files of changes that were not made. A history segment is deleted only when the topic's Delta
-table shows the log without it. If a file cannot be deleted now, because its broker is
-offline or does not answer, its listing is kept and the next sweep retries it. Every step may be repeated.
+table shows the log without it. If a file cannot be deleted now, because its broker is offline or does not answer, or
+its table cannot be read, the others are deleted, its listing is kept and the next sweep retries it. Every step may be
+repeated.
 Not for: files that no listing names (``vacuum``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -35,7 +36,7 @@ from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.file_names import index_path
+from sparklog.protocol.file_names import index_path, is_history, topic_in
 from sparklog.protocol.state import State
 from sparklog.retry import retry_read
 from sparklog.store.base import Store
@@ -106,11 +107,6 @@ def _sweep_listings(
                 continue
             state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
             live = _find_live(coordinator, state, files)
-            listed = _find_listed(tables, state, files, live)
-            if listed:
-                failures = 0
-                result.problems.append(listed)
-                continue
         except StorageError as error:
             failures += 1
             if failures == FAILURES_IN_A_ROW:
@@ -118,31 +114,30 @@ def _sweep_listings(
             result.problems.append(f"listing {key} failed, the next sweep retries it: {error}")
             continue
         failures = 0
-        problems = _delete_files(coordinator, state, files, live, result)
-        result.problems += problems
-        if not problems:
+        kept = _find_listed(tables, state, files, live)
+        problems = _delete_files(coordinator, state, _without_topics(files, kept), live, result)
+        result.problems += [why for why in (*kept.values(), *problems) if why not in result.problems]
+        if not kept and not problems:
             yield key
 
 
-def _find_listed(tables: Tables, state: State, files: Iterable[RemovedFile], live: LiveFiles) -> str:
-    """Return why files of a listing are kept: the table of their topic does not show the log without them yet."""
+def _find_listed(tables: Tables, state: State, files: Iterable[RemovedFile], live: LiveFiles) -> dict[str, str]:
+    """Return why files of a listing are kept, by topic: its table may not show the log without them yet."""
     paths = [file.path for file in files if not live.may_need(file.path, file.broker)]
-    for topic in tables_of(paths):
-        why = why_listed(tables, state, topic, copies_moved=any(path in live for path in paths))
-        if why:
-            return why
-    return ""
+    moved = any(path in live for path in paths)
+    return {topic: why for topic in tables_of(paths) if (why := why_listed(tables, state, topic, moved))}
+
+
+def _without_topics(files: Iterable[RemovedFile], topics: Collection[str]) -> list[RemovedFile]:
+    """Return the files that are no history segments of these topics."""
+    return [file for file in files if not is_history(file.path) or topic_in(file.path) not in topics]
 
 
 def why_listed(tables: Tables, state: State, topic: str, copies_moved: bool = False) -> str:
     """Return why the table of a topic may list history segments that are not live in a state; empty if it lists none.
-
-    Raises StorageError.
-    """
+    A table that cannot be read or published is a problem of its topic alone, and is not tried again in this run."""
     try:
         shows = tables.shows(topic, state, copies_moved)
-    except StorageError:
-        raise
     except SparklogError as error:
         return f"the table of topic {topic} may list files to delete: {error.message}"
     if shows:

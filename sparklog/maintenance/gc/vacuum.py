@@ -208,7 +208,8 @@ def _find_unlisted(tables: Tables, state: State, orphans: list[GarbageFile], res
         why = why_listed(tables, state, topic)
         if why:
             kept.add(topic)
-            result.problems.append(why)
+            if why not in result.problems:
+                result.problems.append(why)
     return [orphan for orphan in orphans if not kept.intersection(tables_of([log_path_of(orphan.path)]))]
 
 

@@ -35,6 +35,7 @@ from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.decision import Decision
 from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import FaultyStore
 from tests.cluster.maintenance.logs import Written, append, live, records
 from tests.cluster.maintenance.published_tables import (
     DELTA,
@@ -339,10 +340,7 @@ def listed_files_in_log(root: Path) -> list[str]:
 # -- the log of a table
 
 
-def test_a_checkpoint_after_ten_publications_is_read_by_others(
-    cluster: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table_log, "LOG_RETENTION_MS", -1)
+def test_a_checkpoint_after_ten_publications_is_read_by_others(cluster: Coordinator, tmp_path: Path) -> None:
     tables = Tables(cluster)
     for minute in range(7, 60, 2):
         produce(cluster, "t", minute)
@@ -350,7 +348,7 @@ def test_a_checkpoint_after_ten_publications_is_read_by_others(
         tables.publish("t")
     folder = tmp_path / "tables/t/_delta_log"
     assert sorted(folder.glob("*.parquet"))
-    assert not (folder / f"{0:020d}.json").exists(), "old commits are deleted"
+    assert (folder / f"{0:020d}.json").exists(), "a suspended publisher could create it again"
     assert len(check(cluster, tmp_path)) == 30
     assert not publish(cluster).changes
 
@@ -532,6 +530,96 @@ def test_a_vacuum_keeps_files_whose_table_cannot_be_read(cluster: Coordinator, t
     report = vacuum(cluster, older_than_ms=0, dry_run=False, force=True)
     assert not [file.path for file in report.files if ".parquet" in file.path]
     assert any("cannot be read" in problem for problem in report.problems)
+
+
+# -- damage of one table and the other topics
+
+
+def damaged_beside_others(folder: Path) -> Coordinator:
+    """Topics t1 to t5; the table of t1 has a commit that is a folder, that of t2 a damaged one. A segment of each has
+    expired, and one listing names those of all."""
+    coordinator = cluster_in(folder)
+    names = [f"t{number}" for number in range(1, 6)]
+    for name in names:
+        coordinator.create_topic(name, 1, configs=DELTA)
+        produce(coordinator, name, 1, 3, 5)
+    roll_all(coordinator)
+    assert Tables(coordinator).publish_all(names).tables == 5
+    (folder / f"tables/t1/_delta_log/{1:020d}.json").mkdir()
+    (folder / f"tables/t2/_delta_log/{0:020d}.json").write_text('{"add":')
+    for name in names:
+        delete_records(coordinator, 1, topic=name)
+    return coordinator
+
+
+def test_a_sweep_deletes_the_files_of_other_topics_in_the_listing_of_a_damaged_table(tmp_path: Path) -> None:
+    coordinator = damaged_beside_others(tmp_path)
+    retain(coordinator)
+    result = sweep(coordinator)
+    kept = ["t1", "t2"]
+    assert [sum(f"table of topic {name} " in problem for problem in result.problems) for name in kept] == [1, 1]
+    assert len(result.problems) == 2
+    for name in ("t1", "t2", "t3", "t4", "t5"):
+        assert len(list((tmp_path / "tables" / name).rglob("*.parquet"))) == (2 if name in kept else 1), name
+    assert coordinator.refresh().removed_files, "the next sweep retries the listing"
+    for name in kept:
+        shutil.rmtree(tmp_path / f"tables/{name}/_delta_log")
+    assert sweep(coordinator).files == 2
+    assert not coordinator.refresh().removed_files
+
+
+def test_many_listings_of_damaged_tables_do_not_stop_a_sweep(tmp_path: Path) -> None:
+    coordinator = damaged_beside_others(tmp_path)
+    for offset in (1, 2):
+        for name in ("t1", "t2", "t3", "t4", "t5"):
+            delete_records(coordinator, offset, topic=name)
+            retain(coordinator, [name])
+    assert len(coordinator.refresh().removed_files) >= 10
+    asked: list[str] = []
+    store = FaultyStore(coordinator.store, before=lambda step, call: asked.append(f"{call.operation} {call.key}"))
+    result = sweep(open_cluster(store))
+    assert len(result.problems) == 2
+    assert len(coordinator.refresh().removed_files) == 4
+    assert [asked.count(f"list tables/{name}/_delta_log/") for name in ("t1", "t2")] == [1, 1]
+
+
+def test_a_vacuum_deletes_the_orphans_of_other_topics_beside_a_damaged_table(tmp_path: Path) -> None:
+    coordinator = damaged_beside_others(tmp_path)
+    orphans = {
+        name: tmp_path / f"tables/{name}/_segments/partition=0/{0:020d}-v1-orphan.parquet" for name in ("t1", "t3")
+    }
+    for orphan in orphans.values():
+        orphan.write_bytes(b"x")
+    report = vacuum(coordinator, older_than_ms=0, dry_run=False, force=True)
+    assert {name for name, orphan in orphans.items() if orphan.exists()} == {"t1"}
+    assert sum("table of topic t1 " in problem for problem in report.problems) == 1
+
+
+def test_a_publication_reports_damaged_tables_under_their_names_and_publishes_the_others(tmp_path: Path) -> None:
+    coordinator = damaged_beside_others(tmp_path)
+    context = MaintenanceContext(coordinator, lambda _: InProcess())
+    context.tables.publish_all(context.topics())
+    delete_topic(coordinator, "t1")
+    for name in ("t3", "t4", "t5"):
+        produce(coordinator, name, 7, 9)
+    roll_all(coordinator)
+    for tables in (3, 0):
+        (report,) = Loop(steps(context, ["publication"]), coordinator.log.clock).once()
+        assert report.counts["tables_published"] == tables
+        assert [problem.startswith(name) for problem, name in zip(report.problems, ("t2: ", "t1: "), strict=True)] == [
+            True,
+            True,
+        ]
+    context.close()
+
+
+@pytest.mark.parametrize("damage", [b"PAR1", b"PAR1" + b"\0" * 400 + b"PAR1", b"x" * 99])
+def test_a_damaged_checkpoint_is_reported_and_stops_no_other_table(damage: bytes, tmp_path: Path) -> None:
+    coordinator = damaged_beside_others(tmp_path)
+    (tmp_path / f"tables/t3/_delta_log/{20:020d}.checkpoint.parquet").write_bytes(damage)
+    assert {each.topic for each in findings(coordinator) if each.kind == "damaged-table"} == {"t2", "t3"}
+    result = Tables(coordinator).publish_all(["t3", "t4"])
+    assert ([name for name, _ in result.failed], result.tables) == (["t3"], 1)
 
 
 # -- the maintenance

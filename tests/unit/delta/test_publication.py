@@ -170,6 +170,37 @@ def test_records_that_others_appended_are_removed() -> None:
     assert [remove.path for remove in publication.removes] == ["partition=0/part-1.parquet"]
 
 
+def later(segment: Segment, version: int = 8) -> Segment:
+    return msgspec.structs.replace(segment, version=version)
+
+
+def test_a_row_with_a_large_offset_that_others_appended_does_not_make_later_records_old() -> None:
+    before = published(segment(0, 5))
+    appended = change(before, [Line(add=foreign("partition=0/part-1.parquet", 10**6, 10**6 + 1))])
+    _, publication = publish(appended, table(segment(0, 5), later(segment(5, 9)), version=8))
+    assert [add.data_change for add in publication.adds] == [True]
+
+
+def test_records_before_those_that_the_table_has_are_new() -> None:
+    _, publication = publish(published(segment(5, 9)), table(segment(0, 5), segment(5, 9), version=8))
+    assert [add.data_change for add in publication.adds] == [True]
+
+
+@pytest.mark.parametrize("killed_after", [1, 2, 3])
+def test_records_of_a_topic_that_was_created_again_are_new_also_after_a_publication_in_parts_was_killed(
+    killed_after: int,
+) -> None:
+    before = published(*(segment(0, 100, number) for number in range(3)))
+    again = table(*(segment(0, 10, number, "new") for number in range(3)), version=9, topic_id="id-2")
+    commits = split_lines(plan_publication(before, again), again, 1)
+    assert len(commits) == 4
+    snapshot = before
+    for lines in commits[:killed_after]:
+        snapshot = change(snapshot, lines)
+    rest = plan_publication(snapshot, again).adds
+    assert [add.data_change for add in rest] == [True] * (4 - killed_after)
+
+
 def test_a_deletion_vector_is_undone() -> None:
     before = published(segment(0, 5))
     (add,) = before.files.values()
@@ -221,6 +252,10 @@ def test_files_at_another_location_have_its_address_escaped() -> None:
     assert path_in_table(TOPIC, path, "s3://bucket/a") == f"s3://bucket/a/{path}"
     assert path_in_table(TOPIC, path, "/data/my disk#1?") == f"file:///data/my%20disk%231%3F/{path}"
     assert path_in_table(TOPIC, path) == path.removeprefix("tables/orders/")
+    assert path_in_table(TOPIC, path, "s3://bucket/my data/50%") == f"s3://bucket/my%20data/50%25/{path}"
+    assert path_in_table(TOPIC, path, "abfss://box@a.dfs.x.net/ä") == f"abfss://box@a.dfs.x.net/%C3%A4/{path}"
+    assert path_in_table(TOPIC, path, "hdfs://host:8020/a") == f"hdfs://host:8020/a/{path}"
+    assert path_in_table(TOPIC, path, "gs://bucket") == f"gs://bucket/{path}"
 
 
 def test_a_move_to_another_location_is_no_change_of_data() -> None:

@@ -262,20 +262,43 @@ def test_a_commit_larger_than_readers_take_is_refused(monkeypatch: pytest.Monkey
         log.commit([file("a" * 100)])
 
 
-def test_commits_are_deleted_a_month_after_a_checkpoint_covers_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, log = log_with_checkpoint()
-    for number in range(10):
-        log.read()
-        assert log.commit([file(f"g{number}")])
-    log.read()
-    assert log.write_checkpoint()
-    assert len(list(store.list(FOLDER))) == 24
-    monkeypatch.setattr(table_log, "LOG_RETENTION_MS", -1)
-    for number in range(10):
-        assert log.commit([file(f"h{number}")])
-    log.read()
-    assert log.write_checkpoint()
-    names = sorted(info.key.removeprefix(FOLDER) for info in store.list(FOLDER))
-    assert names[:2] == [f"{20:020d}.checkpoint.parquet", f"{20:020d}.json"]
-    snapshot = TableLog(store, "t").read()
-    assert (snapshot.version, len(snapshot.files)) == (30, 30)
+def test_a_writer_that_was_suspended_for_long_cannot_win_an_old_number() -> None:
+    store, suspended = log_of([file("a")])
+    other = TableLog(store, "t")
+    for number in range(40):
+        other.read()
+        assert other.commit([file(f"g{number}")])
+        other.write_checkpoint()
+    assert len([info for info in store.list(FOLDER) if info.key.endswith(".json")]) == 41
+    assert not suspended.commit([file("gone")])
+
+
+def test_a_checkpoint_that_is_late_does_not_lower_the_hint() -> None:
+    store, late = log_of(
+        [Line(meta_data=Metadata("id", "{}"), protocol=Protocol())], *[[file(f"f{n}")] for n in range(10)]
+    )
+    other = TableLog(store, "t")
+    other.read()
+    for number in range(5):
+        assert other.commit([file(f"g{number}")])
+    assert other.write_checkpoint()
+    assert late.write_checkpoint()
+    assert json.loads(store.get(f"{FOLDER}_last_checkpoint"))["version"] == 15
+    assert TableLog(store, "t").read().version == 15
+
+
+def test_a_checkpoint_with_a_changed_byte_is_an_error_or_says_the_same() -> None:
+    store, _ = log_with_checkpoint()
+    written = TableLog(store, "t").read()
+    key = f"{FOLDER}{10:020d}.checkpoint.parquet"
+    sound, noticed = bytes(store.get(key)), 0
+    end_of_pages = len(sound) - 8 - int.from_bytes(sound[-8:-4], "little")
+    for at in range(4, end_of_pages, 7):
+        store.put(key, sound[:at] + bytes([sound[at] ^ 0x10]) + sound[at + 1 :])
+        try:
+            read = TableLog(store, "t").read()
+        except CorruptMetadataError:
+            noticed += 1
+        else:
+            assert read == written
+    assert noticed > end_of_pages // 14
