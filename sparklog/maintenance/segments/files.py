@@ -53,6 +53,10 @@ MAX_GATHERED_BYTES = 64 * limits.TARGET_BATCH_BYTES
 """Size in bytes up to which batches are gathered, however large ``index.interval.bytes`` is."""
 
 
+MAX_TYPED_BYTES = 64 * 1024 * 1024
+"""Size in bytes that gathered records with typed columns can have at most, however little the bytes of their values."""
+
+
 class ReplicaStores(NamedTuple):
     """The stores that a task reads and writes. Picklable if the stores are.
 
@@ -258,7 +262,7 @@ class SegmentOutput:
         self.key = key
         self._replicas = replicas
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = self._waiting_rows = 0
+        self._waiting_bytes = self._waiting_most = self._waiting_rows = 0
         self._producer: BatchProducer | None = None
         self._layout = layout
         self._interval = 0 if layout.history else index_interval_bytes  # as stored
@@ -269,25 +273,27 @@ class SegmentOutput:
         self._writer = _open_writer(self._output, layout, base_offset)
         self._values = ValueReader(layout.schema) if layout.schema else None
         self._typed_width = bytes_per_record(layout.schema)
+        self._most_bytes = MAX_TYPED_BYTES if layout.schema else limits.MAX_BATCH_BYTES // 2
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
         size = self._size_of(batch)
-        if size > limits.MAX_BATCH_BYTES // 2 and batch.num_rows > 1:
+        if size > self._most_bytes and batch.num_rows > 1:
             self._add_halves(batch, producer)
             return
-        if self._waiting and self._waiting_bytes + size > limits.MAX_BATCH_BYTES // 2:
+        if self._waiting and self._waiting_most + size > self._most_bytes:
             self._flush()
         self._producer = producer if not self._waiting else self._common_producer(producer)
         self._waiting.append(batch)
-        self._waiting_bytes += size
+        self._waiting_bytes += batch.nbytes
+        self._waiting_most += size
         self._waiting_rows += batch.num_rows
         if self._waiting_bytes >= self._target:
             self._flush()
 
     def _size_of(self, batch: pa.RecordBatch) -> int:
-        """Return how many bytes the records take in this file before they are encoded. Texts and lists of typed columns
-        can take more than in JSON: a list of numbers of one digit four times as much."""
+        """Return how many bytes the records take in this file at most before they are encoded. Texts and lists of typed
+        columns can take more than in JSON: a list of numbers of one digit four times as much."""
         size = int(batch.nbytes)
         if self._values is not None:
             size += batch.num_rows * self._typed_width + 4 * batch.column(schema.VALUE).nbytes
@@ -356,7 +362,7 @@ class SegmentOutput:
             return
         batch = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
         size, producer = self._waiting_bytes, self._producer or NO_PRODUCER
-        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+        self._waiting, self._waiting_bytes, self._waiting_most, self._waiting_rows = [], 0, 0, 0
         before = self._writer.bytes_written
         if self._values is None:
             self._writer.write(batch, **producer._asdict())
