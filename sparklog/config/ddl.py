@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 PRIMITIVES = {
@@ -110,16 +110,23 @@ def format_ddl(fields: Sequence[SchemaField]) -> str:
 def find_breaking_change(before: Sequence[SchemaField], after: Sequence[SchemaField]) -> str:
     """Return why readers of files with the schema ``before`` could not read those with ``after``; empty if they can.
 
-    Fields may be added, and requirements dropped or added: a column is null where a file does not have it. A field can
-    neither be removed nor change its type, since a table has one type for all files of a column.
+    Fields may be added, and requirements dropped or added, also inside structs: a column is null where a file does not
+    have it. A field can neither be removed nor change its type, since a table has one type for all files of a column.
     """
     types = {field.name: field.type for field in after}
     for field in before:
         if field.name not in types:
             return f"it has no field {field.name!r} any more"
-        if types[field.name] != field.type:
+        if _without_requirements(types[field.name]) != _without_requirements(field.type):
             return f"the field {field.name!r} is {field.type} and would become {types[field.name]}"
     return ""
+
+
+def _without_requirements(kind: SchemaType) -> SchemaType:
+    """Return the type that values have in files, in which every field may be null."""
+    element = None if kind.element is None else _without_requirements(kind.element)
+    fields = tuple(SchemaField(field.name, _without_requirements(field.type)) for field in kind.fields)
+    return replace(kind, element=element, fields=fields)
 
 
 def _tokens(text: str) -> list[str]:

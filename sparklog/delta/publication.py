@@ -24,6 +24,8 @@ from sparklog.config.ddl import SchemaField
 from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, file_key
 from sparklog.delta.actions import Transaction as Txn
 from sparklog.delta.table_schema import PARTITION, schema_string
+from sparklog.format.delta_stats import complete_stats
+from sparklog.format.typed_columns import flat_columns
 from sparklog.protocol.file_names import NO_VERSION, begun_at, table_folder
 from sparklog.protocol.segments import Segment, offsets_in
 
@@ -106,7 +108,7 @@ def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
     is_another_topic = metadata is not None and (snapshot.metadata is None or metadata.id != snapshot.metadata.id)
     is_new = _NewRecords(snapshot, table)
     adds: list[Add] = []
-    for path, segment in table.files.items():
+    for path, segment in _complete(table).items():
         listed = snapshot.files.get(file_key(path))
         if listed is None:
             adds.append(_add(path, segment, table.timestamp_ms, is_new(segment)))
@@ -114,6 +116,17 @@ def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
             adds.append(_add(listed.path, segment, table.timestamp_ms, False))
     removes = [_remove(add, table.timestamp_ms) for add in removed]
     return Publication(metadata, snapshot.protocol != Protocol(), removes, adds, is_another_topic)
+
+
+def _complete(table: TopicTable) -> dict[str, Segment]:
+    """Return the files of a table, with statistics of all its typed columns."""
+    columns = flat_columns(table.schema)
+    if not columns:
+        return table.files
+    return {
+        path: msgspec.structs.replace(segment, stats=complete_stats(segment.stats, columns))
+        for path, segment in table.files.items()
+    }
 
 
 class Offsets(NamedTuple):

@@ -12,7 +12,7 @@ for one that no value fits, and skips the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from math import isfinite
@@ -60,6 +60,30 @@ def encode_stats(
         "nullCount": {"offset": 0, "timestamp": 0, **null_counts, **typed.null_counts},
     }
     return msgspec.json.encode(stats).decode()
+
+
+class _Stated(msgspec.Struct, rename="camel"):
+    num_records: int
+    null_count: dict[str, int]
+
+
+def complete_stats(stats: str, columns: Sequence[str]) -> str:
+    """Return the statistics of a file for a table that has these typed columns, without lists, maps and structs.
+
+    Those that the file does not have are null in all its records. If that is not stated, delta-rs skips the file when
+    it is asked for nulls. A file with statistics of ``MAX_COLUMNS`` may have more columns, and stays as it is.
+    """
+    try:
+        stated = msgspec.json.decode(stats, type=_Stated)
+        typed = stated.null_count.keys() - {"offset", "timestamp", "key", "value"}
+        absent = [name for name in columns[:MAX_COLUMNS] if name not in typed]
+        if not absent or len(typed) >= MAX_COLUMNS:
+            return stats
+        parts = msgspec.json.decode(stats, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError):
+        return stats
+    counts = {**stated.null_count, **dict.fromkeys(absent, stated.num_records)}
+    return msgspec.json.encode({**parts, "nullCount": counts}).decode()
 
 
 class TypedBounds:

@@ -44,6 +44,11 @@ def typed_fields(schema: Sequence[SchemaField]) -> tuple[pa.Field, ...]:
     return (*(pa.field(field.name, arrow_type(field.type)) for field in schema), pa.field(UNFIT, pa.bool_()))
 
 
+def flat_columns(schema: Sequence[SchemaField]) -> list[str]:
+    """Return the names of the typed columns of a file that are neither lists, maps nor structs."""
+    return [field.name for field in typed_fields(schema) if not pa.types.is_nested(field.type)]
+
+
 def bytes_per_record(schema: Sequence[SchemaField]) -> int:
     """Return how many bytes the typed columns take for each record at most, besides texts and lists."""
     return sum(width(arrow_type(field.type)) for field in schema) + 1 if schema else 0

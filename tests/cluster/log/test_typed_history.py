@@ -114,6 +114,24 @@ def test_delta_rs_finds_the_rows_of_each_column(chosen: ds.Expression, tmp_path:
     assert table.to_pyarrow_dataset().to_table(filter=chosen).num_rows == expected > 0
 
 
+@pytest.mark.parametrize("name", ["customer", "amount", "more", "_unfit"])
+def test_delta_rs_finds_nulls_in_files_of_before_a_field_was_added(name: str, tmp_path: Path) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    plain = {name: value for name, value in CONFIGS.items() if not name.startswith("value.")}
+    log.create_topic("orders", 1, configs=plain)
+    append(log, "orders", [Written(b"k", VALUES[0])])
+    close_and_roll(log)
+    for minute, schema in ((120, SCHEMA), (180, f"{SCHEMA}, more int")):
+        log.submit(partial(alter_configs, topic="orders", changes={"value.format": "json", "value.schema": schema}))
+        close_and_roll(log, minute)
+    assert Tables(log).publish("orders") is not None
+    table = DeltaTable(f"{log.store.root}/tables/orders")
+    for chosen in (ds.field(name).is_null(), ds.field(name).is_valid()):
+        expected = table.to_pyarrow_table().filter(chosen).column("offset").to_pylist()
+        found = table.to_pyarrow_dataset().to_table(filter=chosen).column("offset").to_pylist()
+        assert sorted(found) == sorted(expected)
+
+
 WIDE = ",".join(f"f{number}:decimal(38,2)" for number in range(50))
 
 

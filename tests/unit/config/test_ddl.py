@@ -111,6 +111,18 @@ def test_a_table_can_gain_fields_but_none_goes_or_changes(after: str, reason: st
     assert bool(reason) == bool(find_breaking_change(parse_ddl("a int, b string NOT NULL"), parse_ddl(after)))
 
 
+def test_requirements_inside_types_may_change_and_their_fields_may_not() -> None:
+    before = parse_ddl("s struct<a: int NOT NULL, b: array<map<string, struct<c: int>>>>")
+    for after in (
+        "s struct<a: int, b: array<map<string, struct<c: int>>>>",
+        "s struct<a: int NOT NULL, b: array<map<string, struct<c: int NOT NULL>>>>",
+    ):
+        assert not find_breaking_change(before, parse_ddl(after))
+        assert not find_breaking_change(parse_ddl(after), before)
+    for after in ("s struct<a: int>", "s struct<a: int, b: array<map<string, struct<c: bigint>>>>"):
+        assert "would become" in find_breaking_change(before, parse_ddl(after))
+
+
 def test_configs_keep_the_canonical_text_and_refuse_what_does_not_fit() -> None:
     configs = validate_topic_configs({"value.format": "json", "value.schema": "a INTEGER,b string"})
     assert configs["value.schema"] == "a int, b string"

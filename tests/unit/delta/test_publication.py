@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
+from sparklog.config.ddl import parse_ddl
 from sparklog.delta import actions
 from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, Transaction
 from sparklog.delta.publication import (
@@ -73,6 +74,15 @@ def test_the_first_publication_creates_the_table_with_all_files() -> None:
     assert after.metadata is not None
     assert (after.metadata.id, after.metadata.partition_columns) == ("id-1", ["partition"])
     assert after.metadata.configuration["delta.appendOnly"] == "true"
+
+
+def test_files_of_before_a_field_was_added_are_stated_to_have_nulls_in_it() -> None:
+    before = published(segment(0, 5), segment(5, 9))
+    wanted = table(segment(0, 5), segment(5, 9))._replace(schema=parse_ddl("a int, list array<int>"))
+    _, publication = publish(before, wanted)
+    assert [add.data_change for add in publication.adds] == [False, False]
+    counts = [json.loads(add.stats or "")["nullCount"] for add in publication.adds]
+    assert [(count["a"], count["_unfit"], "list" in count) for count in counts] == [(5, 5, False), (4, 4, False)]
 
 
 def test_a_topic_without_history_gets_an_empty_table() -> None:

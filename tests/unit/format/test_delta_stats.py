@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sparklog.format.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, encode_stats
+from sparklog.format.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, complete_stats, encode_stats
 
 
 def test_offsets_and_times_are_exact() -> None:
@@ -120,3 +120,25 @@ def test_values_that_cannot_be_stated_have_no_bounds(column: pa.Array) -> None:
 def test_only_the_first_columns_have_statistics() -> None:
     table = pa.table({f"c{number}": [number] for number in range(MAX_COLUMNS + 5)})
     assert len(stats_of(table).smallest) == MAX_COLUMNS
+
+
+def test_columns_that_a_file_does_not_have_are_stated_as_null() -> None:
+    typed = TypedStats({"a": Decimal("0.1")}, {"a": 2}, {"a": 1})
+    stats = encode_stats(3, (5, 9), (0, 0), {"key": 1, "value": 0}, typed)
+    assert complete_stats(stats, ["a"]) == stats
+    completed = complete_stats(stats, ["b", "a", "_unfit"])
+    assert json.loads(completed) == {
+        **json.loads(stats),
+        "nullCount": {**json.loads(stats)["nullCount"], "b": 3, "_unfit": 3},
+    }
+    assert complete_stats(completed, ["b", "a", "_unfit"]) == completed
+
+
+def test_columns_that_a_file_may_have_are_not_stated_as_null() -> None:
+    counts = {f"c{number}": 0 for number in range(MAX_COLUMNS)}
+    stats = encode_stats(3, (5, 9), (0, 0), {}, TypedStats({}, {}, counts))
+    assert complete_stats(stats, ["another", *counts]) == stats
+    few = encode_stats(3, (5, 9), (0, 0), {})
+    names = [*counts, "_unfit"]
+    assert json.loads(complete_stats(few, names))["nullCount"].keys() == {"offset", "timestamp", *counts}
+    assert complete_stats("no statistics", ["a"]) == "no statistics"
