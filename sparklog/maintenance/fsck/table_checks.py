@@ -88,10 +88,8 @@ def _find_gone(stores: Mapping[int, Store], state: State, topic: str, snapshot: 
 
 def _difference(state: State, topic: str, snapshot: Snapshot, listed: TopicSegments) -> str:
     """Return how the table differs from the log, empty if it does not."""
-    table = find_table(state, topic, listed)
+    table = find_table(state, topic, listed, snapshot)
     shown = published_version(snapshot, state.cluster_id, topic)
-    if table is None:
-        return f"the topic's Delta table shows version {shown}; a segment with deleted records is to be rewritten first"
     publication = plan_publication(snapshot, table)
     if not publication.removes and (publication.metadata is None or snapshot.version < 0):
         return ""  # equal, or only behind
