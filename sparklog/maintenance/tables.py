@@ -27,6 +27,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow.compute as pc
+
 from sparklog import limits
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
@@ -47,7 +49,7 @@ from sparklog.delta.table_log import TableLog
 from sparklog.errors import CommitConflictError, SparklogError, StorageError
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol.file_names import is_history, topic_in
+from sparklog.protocol.file_names import HISTORY_EXTENSION, is_history, topic_in
 from sparklog.protocol.history import history_of
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State, TopicState
@@ -82,17 +84,17 @@ class Tables:
         self._failed: dict[str, SparklogError] = {}
 
     def publish_all(self, topics: Collection[str]) -> PublicationResult:
-        """Publish the topics among these that keep their history as a table, and the tables of topics that were
-        deleted since they were published here. What fails for one topic does not stop the others.
+        """Publish the topics among these that have a table, and the tables of topics that were deleted since they were
+        published here. What fails for one topic does not stop the others.
 
         Raises StorageError if the root does not answer."""
         result = PublicationResult()
         state = self._coordinator.refresh()
         deleted = [name for name in self._logs if name not in state.topics]
-        for name in (*topics, *deleted):
-            if name not in deleted and not _keeps_table(state, name):
-                continue
+        for name in (*(topic for topic in topics if topic in state.topics), *deleted):
             try:
+                if name not in deleted and not has_table(state, name, self._coordinator.segments(name, state)):
+                    continue
                 publication = self.publish(name)
             except Exception as error:
                 self._coordinator.refresh()  # raises if the storage is unavailable: then every topic would fail
@@ -177,9 +179,13 @@ class Tables:
         return find_table(state, topic, listed, snapshot)
 
 
-def _keeps_table(state: State, topic: str) -> bool:
-    found = state.topics.get(topic)
-    return found is not None and TopicConfig.resolve(found.configs, state.configs).history_format == DELTA
+def has_table(state: State, topic: str, listed: TopicSegments) -> bool:
+    """Return whether a topic has a table to publish: by its ``history.format``, or since it has history from before."""
+    found = state.topic(topic)
+    if TopicConfig.resolve(found.configs, state.configs).history_format == DELTA:
+        return True
+    tables = (table for number in range(len(found.partitions)) for table in listed.partition(number).tables())
+    return any(pc.any(pc.ends_with(table.column("path"), HISTORY_EXTENSION)).as_py() for table in tables)
 
 
 def _has_same_segments(shown: tuple[int, TopicState | None], topic: TopicState | None) -> bool:

@@ -310,6 +310,28 @@ def test_a_topic_that_returns_to_arrow_keeps_its_table_until_its_history_expires
     assert len(check(cluster, tmp_path)) == 4
 
 
+def test_a_topic_that_returned_to_arrow_is_published_and_checked_as_long_as_it_has_history(tmp_path: Path) -> None:
+    coordinator = cluster_in(tmp_path)
+    coordinator.create_topic("t", 2, configs=DELTA)
+    append(coordinator, "t", [Written(b"k", b"%d" % number, 1) for number in range(4)])
+    produce(coordinator, "t", 3, 5, 7)
+    produce(coordinator, "t", 1, 3, 5, partition=1)
+    roll_all(coordinator)
+    publish(coordinator)
+    alter(coordinator, history_format="arrow")
+    delete_records(coordinator, 2)
+    delete_records(coordinator, 1, partition=1)
+    roll_all(coordinator)  # the first segment of partition 0 becomes Arrow
+    assert "table-differs" in {each.kind for each in findings(coordinator)}
+    assert Tables(coordinator).publish_all(["t"]).removed == 4
+    assert [row[:2] for row in check(coordinator, tmp_path)] == [(1, 1)]
+    assert not findings(coordinator)
+    alter(coordinator, history_format="delta")
+    roll_all(coordinator)
+    publish(coordinator)
+    assert [row[:2] for row in check(coordinator, tmp_path)] == [(0, 2), (0, 3), (0, 4), (0, 5), (1, 1)]
+
+
 def test_history_is_kept_for_queries_for_its_delete_delay(tmp_path: Path) -> None:
     coordinator = cluster_in(tmp_path)
     coordinator.create_topic("t", 1, configs={**DELTA, **COMPACTED, "history.delete.delay.ms": "86400000"})
