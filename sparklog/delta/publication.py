@@ -35,9 +35,9 @@ TABLE_PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 3650 days",
     "delta.enableExpiredLogCleanup": "false",
 }
-"""Keep others from changing the table by mistake: Delta refuses ``DELETE``, ``UPDATE`` and ``MERGE``, and a ``VACUUM``
-deletes no files unless its check of the retention is switched off; and old commits stay, whose numbers a suspended
-publisher could win."""
+"""Keep others from changing the table by mistake: Delta refuses ``DELETE``, ``UPDATE`` and ``MERGE``. A ``VACUUM``
+deletes no files unless its check of the retention is switched off; then ``VACUUM LITE`` may delete live ones. Old
+commits stay, whose numbers a suspended publisher could win."""
 
 
 class TopicTable(NamedTuple):
