@@ -145,3 +145,14 @@ def apply(snapshot: Snapshot, version: int, lines: Iterable[Line]) -> Snapshot:
         if line.txn is not None:
             transactions[line.txn.app_id] = line.txn.version
     return Snapshot(version, protocol, metadata, transactions, files)
+
+
+def join(snapshot: Snapshot, part: Snapshot) -> Snapshot:
+    """Return a table of two parts of a checkpoint."""
+    return Snapshot(
+        snapshot.version,
+        part.protocol if part.protocol.min_writer_version else snapshot.protocol,
+        part.metadata or snapshot.metadata,
+        {**snapshot.transactions, **part.transactions},
+        {**snapshot.files, **part.files},
+    )

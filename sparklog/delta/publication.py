@@ -37,15 +37,16 @@ TABLE_PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 3650 days",
     "delta.enableExpiredLogCleanup": "false",
 }
-"""Keep others from changing the table by mistake: Delta refuses ``DELETE``, ``UPDATE`` and ``MERGE``, and a ``VACUUM``
-deletes no files unless its check of the retention is switched off; and old commits stay, whose numbers a suspended
-publisher could win."""
+"""Keep others from changing the table by mistake: Delta refuses ``DELETE``, ``UPDATE`` and ``MERGE``. A ``VACUUM``
+deletes no files unless its check of the retention is switched off; then ``VACUUM LITE`` may delete live ones. Old
+commits stay, whose numbers a suspended publisher could win."""
 
 
 class TopicTable(NamedTuple):
     """What a topic's table is to show: a version of the log, its time in ms, and the files by path in the table.
 
-    ``topic_id`` is empty for a topic that was deleted. ``schema``: the typed columns.
+    ``topic_id`` is empty for a topic that was deleted. ``schema``: the typed columns. ``inexact``: the partitions of
+    which a file has deleted records; it is listed or left out by ``may_list``.
     """
 
     cluster_id: str
@@ -55,12 +56,13 @@ class TopicTable(NamedTuple):
     timestamp_ms: int
     files: dict[str, Segment]
     schema: tuple[SchemaField, ...] = ()
+    inexact: tuple[int, ...] = ()
 
 
 class Publication(NamedTuple):
     """The actions that bring a table to a version of the log; ``adds`` and ``removes`` are among them.
 
-    ``is_another_topic``: the table showed a topic that was deleted since, or nothing.
+    ``is_another_topic``: the table showed a topic that was deleted since, or nothing. ``inexact`` as in ``TopicTable``.
     """
 
     metadata: Metadata | None
@@ -68,6 +70,7 @@ class Publication(NamedTuple):
     removes: Sequence[Remove]
     adds: Sequence[Add]
     is_another_topic: bool = False
+    inexact: Sequence[int] = ()
 
     @property
     def changes(self) -> bool:
@@ -115,7 +118,7 @@ def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
         elif not _is_unchanged(listed, segment):
             adds.append(_add(listed.path, segment, table.timestamp_ms, False))
     removes = [_remove(add, table.timestamp_ms) for add in removed]
-    return Publication(metadata, snapshot.protocol != Protocol(), removes, adds, is_another_topic)
+    return Publication(metadata, snapshot.protocol != Protocol(), removes, adds, is_another_topic, table.inexact)
 
 
 def _complete(table: TopicTable) -> dict[str, Segment]:
@@ -160,6 +163,15 @@ def _join_offsets(files: Iterable[Add]) -> dict[int, Offsets]:
             before = joined.get(int(number), Offsets(offsets[0], 0))
             joined[int(number)] = Offsets(min(before.first, offsets[0]), max(before.end, offsets[1] + 1))
     return joined
+
+
+def may_list(segment: Segment, log_start_offset: int, listed: Offsets | None) -> bool:
+    """Return whether the table may list a file, of a partition of which it has these offsets: not if the file has
+    deleted records that the table does not show already."""
+    first = offsets_of(segment).first
+    if segment.base_offset >= log_start_offset or first >= log_start_offset:
+        return True
+    return listed is not None and listed.contain(Offsets(first, log_start_offset))
 
 
 class _NewRecords:

@@ -4,6 +4,8 @@
     <root>/tables/<topic>/_delta_log/00000000000000000040.checkpoint.parquet   the whole table at version 40
     <root>/tables/<topic>/_delta_log/_last_checkpoint                          a hint for readers
 
+Other writers may have left checkpoints in parts, ``….checkpoint.<part>.<parts>.parquet``: read if all are there.
+
 Rules: a commit is created with ``put_if_absent``, so of several writers one wins; its outcome is read back. Numbers are
 never used twice: no commit is ever deleted, not even with its topic, so a suspended writer cannot win an old one.
 """
@@ -31,7 +33,7 @@ CHECKPOINT_INTERVAL = 10
 MAX_TABLE_FILE_BYTES = 1024**3
 """Size in bytes up to which a commit or a checkpoint of a table is read."""
 
-_NAME = re.compile(r"/_delta_log/(\d{20})(?:\.json|\.checkpoint\.parquet)\Z")
+_NAME = re.compile(r"/_delta_log/(\d{20})\.(?:json|checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet)\Z")
 
 
 def log_folder(topic: str) -> str:
@@ -76,7 +78,7 @@ class TableLog:
             self._snapshot = Snapshot()  # the root was restored, or the folder deleted
         self._checkpoint = max(checkpoints, default=-1)
         if self._checkpoint > self._snapshot.version:
-            self._snapshot = self._read_checkpoint(self._checkpoint)
+            self._snapshot = self._read_checkpoint(self._checkpoint, checkpoints[self._checkpoint])
             self._newest, self._own = commits.get(self._checkpoint), b""
         expected = range(self._snapshot.version + 1, max(commits, default=-1) + 1)
         return commits, next((version for version in expected if version not in commits), None)
@@ -121,15 +123,18 @@ class TableLog:
             self._store.put(f"{self._folder}_last_checkpoint", msgspec.json.encode(hint))
         return True
 
-    def _list(self) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo]]:
-        """Return the commits and the checkpoints in one file, by version."""
+    def _list(self) -> tuple[dict[int, ObjectInfo], dict[int, list[str]]]:
+        """Return the commits, and the keys of the complete checkpoints, by version."""
         commits: dict[int, ObjectInfo] = {}
-        checkpoints: dict[int, ObjectInfo] = {}
+        found: dict[tuple[int, int], list[str]] = {}
         for info in self._store.list(self._folder):
-            version = _version_of(info)
-            if version >= 0:
-                (checkpoints if _is_checkpoint(info) else commits)[version] = info
-        return commits, checkpoints
+            match = _NAME.search(info.key)
+            if match and info.key.endswith(".json"):
+                commits[int(match.group(1))] = info
+            elif match:
+                found.setdefault((int(match.group(1)), int(match.group(3) or 1)), []).append(info.key)
+        complete = {version: sorted(keys) for (version, parts), keys in sorted(found.items()) if len(keys) >= parts}
+        return commits, complete
 
     def _key(self, version: int) -> str:
         return f"{self._folder}{version:020d}.json"
@@ -142,13 +147,15 @@ class TableLog:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise self._damaged(key, error) from error
 
-    def _read_checkpoint(self, version: int) -> Snapshot:
-        key = f"{self._folder}{version:020d}.checkpoint.parquet"
-        data = self._store.get(key, MAX_TABLE_FILE_BYTES)
-        try:
-            return decode_checkpoint(version, data)
-        except (ValueError, TypeError, KeyError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
-            raise self._damaged(key, error) from error
+    def _read_checkpoint(self, version: int, keys: Sequence[str]) -> Snapshot:
+        snapshot = Snapshot(version)
+        for key in keys:
+            data = self._store.get(key, MAX_TABLE_FILE_BYTES)
+            try:
+                snapshot = actions.join(snapshot, decode_checkpoint(version, data))
+            except (ValueError, TypeError, KeyError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
+                raise self._damaged(key, error) from error
+        return snapshot
 
     def _damaged(self, key: str, error: Exception) -> CorruptMetadataError:
         path = f"{self._store.root}/{key}"
@@ -157,13 +164,3 @@ class TableLog:
             "and the table is published again",
             path=path,
         )
-
-
-def _version_of(info: ObjectInfo) -> int:
-    """Return the version of a commit or a checkpoint in one file, -1 for other files."""
-    match = _NAME.search(info.key)
-    return int(match.group(1)) if match else -1
-
-
-def _is_checkpoint(info: ObjectInfo) -> bool:
-    return info.key.endswith(".parquet")

@@ -5,7 +5,7 @@
     roll          merges small files into segments
     retention     removes segments that are too old or exceed the size limit
     compaction    keeps the latest record of each key
-    publication   makes the Delta tables of topics with history.format=delta show the newest version of the log
+    publication   makes the Delta tables of topics with history segments show the newest version of the log
     deletion      deletes retired files after their delay
     cleanup       removes old commits and checkpoints, dead group members, and offsets of groups without members
     expiry        removes transactional ids, producers and applications that have been inactive for too long

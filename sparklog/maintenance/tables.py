@@ -10,8 +10,11 @@ Rules:
 
 * The table is read first and the log afterwards, and the next version of the table is created only if it is still the
   next: so a table never goes back to an older version of the log, however long a publisher was suspended.
-* A history segment is deleted only when its table shows a version of the log without it (``Tables.shows``): a
-  publisher that has planned with the file can no longer win, and no table lists a file that is gone.
+* A history segment is deleted only when its table shows a version of the log without it (``Tables.show``): a publisher
+  that has planned with the file can no longer win, and no table lists a file that is gone.
+* Of each partition the file around the log start offset, which has deleted records until the roll has rewritten it, is
+  listed only if the table shows these records already; else the partition begins after it. So a log start offset that
+  moves all the time holds up nothing, and no deleted record appears again.
 * A publication that changes no file still creates a version if the table has to show a later version of the log: to
   this version a suspended publisher loses.
 
@@ -21,17 +24,22 @@ Not for: writing the files (``segments``), and when this runs (``steps``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+
+import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.delta.actions import Line, Snapshot
 from sparklog.delta.publication import (
+    Offsets,
     Publication,
     TopicTable,
     commit_lines,
+    listed_offsets,
+    may_list,
     path_in_table,
     plan_publication,
     published_version,
@@ -41,7 +49,7 @@ from sparklog.delta.table_log import TableLog
 from sparklog.errors import CommitConflictError, SparklogError, StorageError
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol.file_names import is_history, topic_in
+from sparklog.protocol.file_names import HISTORY_EXTENSION, is_history, topic_in
 from sparklog.protocol.history import history_of
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State, TopicState
@@ -56,8 +64,8 @@ COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
 
 @dataclass
 class PublicationResult:
-    """What a run published: tables that changed, and files that they gained and lost. ``waiting`` says which tables
-    cannot show the newest version yet; ``failed`` are topics whose tables could not be published."""
+    """What a run published: tables that changed, and files that they gained and lost. ``waiting`` says which
+    partitions are not shown exactly yet; ``failed`` are topics whose tables could not be published."""
 
     tables: int = 0
     added: int = 0
@@ -76,17 +84,17 @@ class Tables:
         self._failed: dict[str, SparklogError] = {}
 
     def publish_all(self, topics: Collection[str]) -> PublicationResult:
-        """Publish the topics among these that keep their history as a table, and the tables of topics that were
-        deleted since they were published here. What fails for one topic does not stop the others.
+        """Publish the topics among these that have a table, and the tables of topics that were deleted since they were
+        published here. What fails for one topic does not stop the others.
 
         Raises StorageError if the root does not answer."""
         result = PublicationResult()
         state = self._coordinator.refresh()
         deleted = [name for name in self._logs if name not in state.topics]
-        for name in (*topics, *deleted):
-            if name not in deleted and not _keeps_table(state, name):
-                continue
+        for name in (*(topic for topic in topics if topic in state.topics), *deleted):
             try:
+                if name not in deleted and not has_table(state, name, self._coordinator.segments(name, state)):
+                    continue
                 publication = self.publish(name)
             except Exception as error:
                 self._coordinator.refresh()  # raises if the storage is unavailable: then every topic would fail
@@ -94,17 +102,19 @@ class Tables:
                 continue
             if name in deleted:
                 self._logs.pop(name, None)  # it is empty now, and stays so
-            if publication is None:
-                result.waiting.append(f"{name}: a segment with deleted records has to be rewritten first")
-            elif publication.changes:
+            result.waiting += [
+                f"{name}-{number}: the table is exact when a segment with deleted records has been rewritten"
+                for number in publication.inexact
+            ]
+            if publication.changes:
                 result.tables += 1
                 result.added += len(publication.adds)
                 result.removed += len(publication.removes)
         return result
 
-    def publish(self, topic: str) -> Publication | None:
+    def publish(self, topic: str) -> Publication:
         """Make a topic's table show the newest version of the log; return what had to change. That of a topic which
-        does not exist gets empty. None if the log cannot be shown, since a file has records that were deleted.
+        does not exist gets empty.
 
         Raises StorageError, CorruptMetadataError for a damaged table, CommitConflictError if other publishers were
         faster ``ATTEMPTS`` times.
@@ -116,8 +126,8 @@ class Tables:
         self._shown.clear()
         self._failed.clear()
 
-    def shows(self, topic: str, state: State, copies_moved: bool = False) -> bool:
-        """Return whether a topic's table shows this state or a later one; publish it if it does not.
+    def show(self, topic: str, state: State, copies_moved: bool = False) -> None:
+        """Publish a topic's table unless it shows this state or a later one.
 
         Then no table lists a history segment of the topic that is not live in ``state``. What was found since
         ``begin_deletion`` holds for a later state too, if the topic's segments have not been replaced or deleted since;
@@ -129,23 +139,18 @@ class Tables:
         found = state.topics.get(topic)
         if copies_moved or topic not in self._shown or not _has_same_segments(self._shown[topic], found):
             try:
-                shows = self._publish(topic, state.version) is not None
+                self._publish(topic, state.version)
             except SparklogError as error:
                 self._failed[topic] = error
                 raise
-            if not shows:
-                return False
             self._shown[topic] = state.version, found
-        return True
 
-    def _publish(self, topic: str, version: int) -> Publication | None:
+    def _publish(self, topic: str, version: int) -> Publication:
         """Publish a topic, so that the table shows this version of the log or a later one."""
         log = self._logs.setdefault(topic, TableLog(self._coordinator.store, topic))
         for _ in range(ATTEMPTS):
             snapshot = log.read()
             table = self._find_table(topic, snapshot)
-            if table is None:
-                return None
             publication = plan_publication(snapshot, table)
             shown = published_version(snapshot, table.cluster_id, topic)
             if not publication.changes and version <= shown <= table.version:  # beyond: the root was restored
@@ -167,16 +172,20 @@ class Tables:
                 return False
         return True
 
-    def _find_table(self, topic: str, snapshot: Snapshot) -> TopicTable | None:
+    def _find_table(self, topic: str, snapshot: Snapshot) -> TopicTable:
         """Return what a table has to show now, read after ``snapshot``."""
         state = self._coordinator.refresh()
         listed = self._coordinator.segments(topic, state) if topic in state.topics else None
-        return find_table(state, topic, listed)
+        return find_table(state, topic, listed, snapshot)
 
 
-def _keeps_table(state: State, topic: str) -> bool:
-    found = state.topics.get(topic)
-    return found is not None and TopicConfig.resolve(found.configs, state.configs).history_format == DELTA
+def has_table(state: State, topic: str, listed: TopicSegments) -> bool:
+    """Return whether a topic has a table to publish: by its ``history.format``, or since it has history from before."""
+    found = state.topic(topic)
+    if TopicConfig.resolve(found.configs, state.configs).history_format == DELTA:
+        return True
+    tables = (table for number in range(len(found.partitions)) for table in listed.partition(number).tables())
+    return any(pc.any(pc.ends_with(table.column("path"), HISTORY_EXTENSION)).as_py() for table in tables)
 
 
 def _has_same_segments(shown: tuple[int, TopicState | None], topic: TopicState | None) -> bool:
@@ -193,30 +202,34 @@ def tables_of(paths: Iterable[str]) -> list[str]:
     return sorted({topic_in(path) for path in paths if is_history(path)})
 
 
-def find_table(state: State, topic: str, listed: TopicSegments | None) -> TopicTable | None:
-    """Return what a topic's table has to show; that of a topic without a list, which does not exist, is empty. None if
-    a file has records below the log start offset."""
+def find_table(state: State, topic: str, listed: TopicSegments | None, snapshot: Snapshot) -> TopicTable:
+    """Return what a topic's table, which is ``snapshot`` now, has to show; that of a topic without a list, which does
+    not exist, is empty."""
     if listed is None:
         return TopicTable(state.cluster_id, topic, "", state.version, state.timestamp_ms, {})
-    files = find_history(state, topic, listed)
-    if files is None:
-        return None
     found = state.topic(topic)
+    files, inexact = find_history(state, topic, listed, listed_offsets(snapshot, found.topic_id))
     schema = TopicConfig.resolve(found.configs, state.configs).typed_schema
-    return TopicTable(state.cluster_id, topic, found.topic_id, state.version, state.timestamp_ms, files, schema)
+    return TopicTable(
+        state.cluster_id, topic, found.topic_id, state.version, state.timestamp_ms, files, schema, tuple(inexact)
+    )
 
 
-def find_history(state: State, topic: str, listed: TopicSegments) -> dict[str, Segment] | None:
-    """Return the files that a topic's table has to list, by path in the table; None if one of them has records below
-    the log start offset."""
+def find_history(
+    state: State, topic: str, listed: TopicSegments, shown: Mapping[int, Offsets]
+) -> tuple[dict[str, Segment], list[int]]:
+    """Return the files that a topic's table has to list, by path in the table, and the partitions of which one has
+    records below the log start offset. ``shown``: the offsets that the table has of each partition now."""
     files: dict[str, Segment] = {}
+    inexact: list[int] = []
     for number, partition in enumerate(state.topic(topic).partitions):
         start = partition.log_start_offset
         for segment in history_of(listed.partition(number), start):
             if segment.base_offset < start and segment.begins_before(start):
-                return None
-            files[path_in_table(topic, segment.path, _location(state, partition, segment))] = segment
-    return files
+                inexact.append(number)
+            if may_list(segment, start, shown.get(number)):
+                files[path_in_table(topic, segment.path, _location(state, partition, segment))] = segment
+    return files, inexact
 
 
 def _location(state: State, partition: PartitionState, segment: Segment) -> str:

@@ -20,6 +20,9 @@ NO_VERSION = -1
 TABLES = "tables/"
 """Folder of the Delta tables of all topics."""
 
+HISTORY_EXTENSION = ".parquet"
+"""By which history segments are told from others."""
+
 _NAME = re.compile(r"(?:^|/)\d{20}-v(\d{1,19})-[A-Za-z0-9_-]{1,64}\.(?:log|index|parquet|parquet\.index)\Z")
 _HISTORY_FOLDER = rf"{TABLES}[^/]+/_segments/partition=\d+"
 
@@ -94,7 +97,7 @@ def log_path_of(path: str) -> str:
 
 def is_history(path: str) -> bool:
     """Whether the path of a segment is that of a history segment."""
-    return path.endswith(".parquet")
+    return path.endswith(HISTORY_EXTENSION)
 
 
 def begun_at(path: str) -> int:

@@ -108,8 +108,8 @@ def history_of(store: MemoryStore) -> Files:
     coordinator = opened(store)
     if "t" not in coordinator.state.topics:
         return frozenset()
-    files = find_history(coordinator.state, "t", coordinator.segments("t"))
-    assert files is not None
+    files, inexact = find_history(coordinator.state, "t", coordinator.segments("t"), {})
+    assert not inexact
     return frozenset(files)
 
 
@@ -174,9 +174,7 @@ def check_every_step(scene: Scene, finished: Callable[[MemoryStore], object]) ->
 
 
 def no_more_changes(store: MemoryStore) -> object:
-    publication = Tables(opened(store)).publish("t")
-    assert publication is not None
-    return publication.changes
+    return Tables(opened(store)).publish("t").changes
 
 
 def data_files(store: MemoryStore) -> int:

@@ -107,7 +107,7 @@ PUBLISHERS: list[tuple[str, Job, float]] = [("publisher-1", publish_all, 150), (
 def collect_all_garbage(world: World) -> None:
     """Sweep and vacuum once all actors have ended: afterwards there must be no orphans, and tables equal the log."""
     if world.has_tables:
-        roll_all(world, world.later(0))  # history that has deleted records; its table waits, and garbage waits for it
+        roll_all(world, world.later(0))  # history that has deleted records, so that its table is exact
         publish_all(world, world.later(0))
     sweep(world.later(2 * DELETE_DELAY_SECONDS))
     vacuum(world.later(2 * VACUUM_SECONDS), 0, dry_run=False, force=True)

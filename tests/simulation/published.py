@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from sparklog.protocol.segments import Segment
@@ -17,8 +18,16 @@ from sparklog.protocol.segments import Segment
 GONE = "a table lists a file that is gone"
 DIFFERS = "a table differs from the log at the version that it shows"
 
-History = frozenset[str] | None
-"""The files of a topic's history; None if one of them has records below the log start offset."""
+
+class History(NamedTuple):
+    """The files of a topic's history that its table has to list, and those that it may: files with records below the
+    log start offset."""
+
+    files: frozenset[str] = frozenset()
+    inexact: frozenset[str] = frozenset()
+
+    def allows(self, listed: Collection[str]) -> bool:
+        return self.files <= {*listed} <= self.files | self.inexact
 
 
 class TableWatch:
@@ -34,7 +43,7 @@ class TableWatch:
 
     def log_changed(self, topic: str, version: int, history: History) -> None:
         """Remember the history of a topic from a version of the log on."""
-        known = self._histories.setdefault(topic, [(-1, frozenset())])
+        known = self._histories.setdefault(topic, [(-1, History())])
         if known[-1][1] != history:
             known.append((version, history))
 
@@ -60,7 +69,7 @@ class TableWatch:
             self._find(DIFFERS, f"{key} shows {shown} after version {self._shown.get(topic, -1)}")
         for version in shown:
             self._shown[topic] = version
-            if self.history(topic, version) != frozenset(listed):
+            if not self.history(topic, version).allows(listed):
                 self._find(DIFFERS, f"{key} lists {sorted(listed)}, not {self.history(topic, version)} of {version}")
 
     def deleted(self, key: str) -> None:
@@ -71,29 +80,31 @@ class TableWatch:
 
     def history(self, topic: str, version: int) -> History:
         """Return the history of a topic at a version of the log."""
-        known = self._histories.get(topic, [(-1, frozenset())])
+        known = self._histories.get(topic, [(-1, History())])
         return known[bisect_right(known, version, key=lambda each: each[0]) - 1][1]
 
     def check_end(self, topics: Collection[str]) -> None:
         """Check that the tables show the newest history of these topics."""
         for topic in topics:
-            newest = self._histories.get(topic, [(-1, frozenset())])[-1][1]
-            if newest is not None and newest != frozenset(self.listed.get(topic, ())):
+            newest = self._histories.get(topic, [(-1, History())])[-1][1]
+            if not newest.allows(self.listed.get(topic, ())):
                 self._find(DIFFERS, f"the table of {topic} lists {sorted(self.listed.get(topic, ()))}, not {newest}")
 
 
 def history_of(segments: Collection[Segment], log_start_offset: int) -> History:
     """Return the files of a partition's history at a version."""
     files: set[str] = set()
+    inexact: set[str] = set()
     for segment in sorted(segments, key=lambda each: each.base_offset):
         if segment.end_offset <= log_start_offset:
             continue
         if not segment.path.endswith(".parquet"):
             break
         if json.loads(segment.stats)["minValues"]["offset"] < log_start_offset:
-            return None
-        files.add(segment.path)
-    return frozenset(files)
+            inexact.add(segment.path)
+        else:
+            files.add(segment.path)
+    return History(frozenset(files), frozenset(inexact))
 
 
 def _key(topic: str, path: str) -> str:

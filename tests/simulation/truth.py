@@ -41,7 +41,7 @@ from sparklog.protocol.state import State
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition
-from tests.simulation.published import DIFFERS, GONE, TableWatch, history_of
+from tests.simulation.published import DIFFERS, GONE, History, TableWatch, history_of
 
 MISSING_FILE = "a file of the log is missing"
 OVERWRITTEN = "a file of the log was overwritten"
@@ -200,8 +200,8 @@ class Truth:
                 history_of(self.partition(name, number).segments, partition.log_start_offset)
                 for number, partition in enumerate(() if topic is None else topic.partitions)
             ]
-            whole = None if None in histories else frozenset[str]().union(*(files for files in histories if files))
-            self.tables.log_changed(name, self.state.version, whole)
+            files, inexact = (frozenset[str]().union(*(each[kind] for each in histories)) for kind in (0, 1))
+            self.tables.log_changed(name, self.state.version, History(files, inexact))
 
     def _exists(self, key: str) -> bool:
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.delta.actions import Snapshot, file_key
 from sparklog.delta.publication import path_in_table, plan_publication, published_version
 from sparklog.delta.table_log import TableLog
@@ -18,7 +17,7 @@ from sparklog.errors import CorruptMetadataError, StorageError
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
-from sparklog.maintenance.tables import find_table
+from sparklog.maintenance.tables import find_table, has_table
 from sparklog.protocol.file_names import table_folder
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -29,10 +28,9 @@ _MENDS = "the next publication mends it: run `sparklog maintain --once`"
 def check_tables(
     root: Store, stores: Mapping[int, Store], state: State, lists: Mapping[str, TopicSegments], topics: Collection[str]
 ) -> Iterator[Finding]:
-    """Check the tables of the topics with ``history.format=delta``, or of those among ``topics``."""
+    """Check the tables of the topics that have one, or of those among ``topics``."""
     for name, listed in sorted(lists.items()):
-        config = TopicConfig.resolve(state.topics[name].configs, state.configs)
-        if config.history_format != DELTA or (topics and name not in topics):
+        if (topics and name not in topics) or not has_table(state, name, listed):
             continue
         try:
             yield from _check_table(root, stores, state, name, listed)
@@ -88,10 +86,8 @@ def _find_gone(stores: Mapping[int, Store], state: State, topic: str, snapshot: 
 
 def _difference(state: State, topic: str, snapshot: Snapshot, listed: TopicSegments) -> str:
     """Return how the table differs from the log, empty if it does not."""
-    table = find_table(state, topic, listed)
+    table = find_table(state, topic, listed, snapshot)
     shown = published_version(snapshot, state.cluster_id, topic)
-    if table is None:
-        return f"the topic's Delta table shows version {shown}; a segment with deleted records is to be rewritten first"
     publication = plan_publication(snapshot, table)
     if not publication.removes and (publication.metadata is None or snapshot.version < 0):
         return ""  # equal, or only behind

@@ -37,8 +37,8 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
         topic = state.topic(name)
         config = TopicConfig.resolve(topic.configs, state.configs)
         for number, partition in enumerate(topic.partitions):
-            if partition.segments < 2 or partition.leader < 0:
-                continue
+            if partition.leader < 0 or partition.segments < (1 if partition.log_start_offset else 2):
+                continue  # the log start offset may lie inside a history segment, also if that is the only one
             live = coordinator.segments(name, state).partition(number)
             merges = plan_roll(live, rules_of(config, topic.topic_id, number), partition.log_start_offset)
             for merge in merges:

@@ -59,9 +59,7 @@ def roll_all(coordinator: Coordinator) -> None:
 
 
 def publish(coordinator: Coordinator, topic: str = "t") -> Publication:
-    publication = Tables(coordinator).publish(topic)
-    assert publication is not None
-    return publication
+    return Tables(coordinator).publish(topic)
 
 
 def delete_records(coordinator: Coordinator, offset: int, topic: str = "t", partition: int = 0) -> None:

@@ -34,6 +34,7 @@ from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, removed
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FaultyStore
 from tests.cluster.maintenance.logs import Written, append, live, records
@@ -167,7 +168,7 @@ def test_retention_and_deleted_records_leave_the_table(cluster: Coordinator, tmp
     assert not history_files(cluster)
 
 
-def test_records_deleted_within_a_file_wait_for_its_rewriting(tmp_path: Path) -> None:
+def test_records_deleted_within_a_file_stay_in_the_table_until_it_is_rewritten(tmp_path: Path) -> None:
     coordinator = cluster_in(tmp_path)
     coordinator.create_topic("t", 1, configs=DELTA)
     append(coordinator, "t", [Written(b"k", b"%d" % number, 1) for number in range(5)])
@@ -176,7 +177,7 @@ def test_records_deleted_within_a_file_wait_for_its_rewriting(tmp_path: Path) ->
     publish(coordinator)
     delete_records(coordinator, 3)
     result = Tables(coordinator).publish_all(["t"])
-    assert result.waiting == ["t: a segment with deleted records has to be rewritten first"]
+    assert result.waiting == ["t-0: the table is exact when a segment with deleted records has been rewritten"]
     assert len(table_rows(tmp_path)) == 5
     roll_all(coordinator)
     problems = sweep(coordinator).problems
@@ -184,23 +185,67 @@ def test_records_deleted_within_a_file_wait_for_its_rewriting(tmp_path: Path) ->
     assert [row.offset for row in check(coordinator, tmp_path)] == [3, 4]
 
 
-def test_a_sweep_keeps_files_that_a_table_has_to_list(cluster: Coordinator, tmp_path: Path) -> None:
-    append(cluster, "t", [Written(b"k", b"v", 6), Written(b"k", b"v", 6)])
-    produce(cluster, "t", 9)
-    roll_all(cluster)
-    publish(cluster)
-    files = listed_files(tmp_path)
-    delete_records(cluster, 1)
-    retain(cluster)
-    delete_records(cluster, 3)  # within the segment of two records
-    (problem,) = sweep(cluster).problems
-    assert "the table of topic t may list files to delete" in problem
-    assert listed_files(tmp_path) == files
-    assert all((tmp_path / "tables/t" / path).exists() for path in files)
-    roll_all(cluster)
-    assert not sweep(cluster).problems
-    check(cluster, tmp_path)
-    assert not (tmp_path / "tables/t" / files[0]).exists()
+def test_a_log_start_offset_that_moves_in_every_pass_holds_up_neither_publication_nor_sweep(tmp_path: Path) -> None:
+    coordinator = cluster_in(tmp_path)
+    coordinator.create_topic("t", 2, configs=DELTA)
+    append(coordinator, "t", [Written(b"k", b"%d" % number, 1) for number in range(100)])
+    produce(coordinator, "t", 3, 5)
+    produce(coordinator, "t", 1, 3, partition=1)
+    roll_all(coordinator)
+    tables = Tables(coordinator)
+    tables.publish("t")
+    for number in range(1, 6):
+        produce(coordinator, "t", 5 + 2 * number)
+        produce(coordinator, "t", 3 + 2 * number, partition=1)
+        delete_records(coordinator, 10 * number)
+        roll_all(coordinator)
+        delete_records(coordinator, 10 * number + 1)  # a client, between the steps of a pass
+        retain(coordinator)
+        assert tables.publish_all(["t"]).tables == 1
+        assert not sweep(coordinator, tables=tables).problems
+        assert not coordinator.refresh().removed_files
+        rows = table_rows(tmp_path)
+        assert [row.offset for row in rows if row.partition == 0] == [*range(10 * number, 101 + number)]
+        assert [row.offset for row in rows if row.partition == 1] == [*range(1 + number)]
+    roll_all(coordinator)
+    tables.publish("t")
+    check(coordinator, tmp_path)
+
+
+def test_a_file_with_deleted_records_that_the_table_never_showed_is_left_out_until_it_is_rewritten(
+    tmp_path: Path,
+) -> None:
+    coordinator = cluster_in(tmp_path)
+    coordinator.create_topic("t", 1, configs=DELTA)
+    append(coordinator, "t", [Written(b"k", b"%d" % number, 1) for number in range(5)])
+    produce(coordinator, "t", 3, 5)
+    roll_all(coordinator)
+    delete_records(coordinator, 3)
+    assert len(Tables(coordinator).publish_all(["t"]).waiting) == 1
+    assert [row.offset for row in table_rows(tmp_path)] == [5]
+    roll_all(coordinator)
+    assert [add.data_change for add in publish(coordinator).adds] == [True], "who follows the table misses nothing"
+    assert [row.offset for row in check(coordinator, tmp_path)] == [3, 4, 5]
+
+
+def test_the_only_segment_of_a_partition_is_rewritten_if_it_has_deleted_records(tmp_path: Path) -> None:
+    coordinator = cluster_in(tmp_path)
+    coordinator.create_topic("t", 1, configs=DELTA)
+    append(coordinator, "t", [Written(b"k", b"%d" % number, 1) for number in range(4)])
+    produce(coordinator, "t", 3)
+    roll_all(coordinator)
+    publish(coordinator)
+    topic_id, last = coordinator.state.topic("t").topic_id, live(coordinator, "t")[-1:]
+    lost = Replacement(  # as by an election of a leader that lacks the active segment
+        topic="t", topic_id=topic_id, partition=0, start_offset=last[0].base_offset, end_offset=last[0].end_offset,
+        removed=removed(topic_id, last),
+    )  # fmt: skip
+    request = SegmentsRequest(version=coordinator.state.version, changes=[lost])
+    assert not coordinator.submit(lambda state: change_segments(state, request)).left_out
+    delete_records(coordinator, 3)
+    roll_all(coordinator)
+    publish(coordinator)
+    assert [row.offset for row in check(coordinator, tmp_path)] == [3]
 
 
 def test_a_listing_that_names_a_file_too_early_does_not_delete_what_the_table_lists(
@@ -263,6 +308,28 @@ def test_a_topic_that_returns_to_arrow_keeps_its_table_until_its_history_expires
     roll_all(cluster)
     publish(cluster)
     assert len(check(cluster, tmp_path)) == 4
+
+
+def test_a_topic_that_returned_to_arrow_is_published_and_checked_as_long_as_it_has_history(tmp_path: Path) -> None:
+    coordinator = cluster_in(tmp_path)
+    coordinator.create_topic("t", 2, configs=DELTA)
+    append(coordinator, "t", [Written(b"k", b"%d" % number, 1) for number in range(4)])
+    produce(coordinator, "t", 3, 5, 7)
+    produce(coordinator, "t", 1, 3, 5, partition=1)
+    roll_all(coordinator)
+    publish(coordinator)
+    alter(coordinator, history_format="arrow")
+    delete_records(coordinator, 2)
+    delete_records(coordinator, 1, partition=1)
+    roll_all(coordinator)  # the first segment of partition 0 becomes Arrow
+    assert "table-differs" in {each.kind for each in findings(coordinator)}
+    assert Tables(coordinator).publish_all(["t"]).removed == 4
+    assert [row[:2] for row in check(coordinator, tmp_path)] == [(1, 1)]
+    assert not findings(coordinator)
+    alter(coordinator, history_format="delta")
+    roll_all(coordinator)
+    publish(coordinator)
+    assert [row[:2] for row in check(coordinator, tmp_path)] == [(0, 2), (0, 3), (0, 4), (0, 5), (1, 1)]
 
 
 def test_history_is_kept_for_queries_for_its_delete_delay(tmp_path: Path) -> None:

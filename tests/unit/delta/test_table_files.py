@@ -302,3 +302,31 @@ def test_a_checkpoint_with_a_changed_byte_is_an_error_or_says_the_same() -> None
         else:
             assert read == written
     assert noticed > end_of_pages // 14
+
+
+def in_parts(store: MemoryStore, version: int, parts: int) -> list[str]:
+    """Replace a checkpoint by one in parts, as others write; the commits before are cleaned."""
+    key = f"{FOLDER}{version:020d}.checkpoint.parquet"
+    table = pq.read_table(pa.BufferReader(bytes(store.get(key))))
+    store.delete(key)
+    keys = [key.replace(".parquet", f".{part:010d}.{parts:010d}.parquet") for part in range(1, parts + 1)]
+    for number, part_key in enumerate(keys):
+        sink = io.BytesIO()
+        pq.write_table(table.take(list(range(number, table.num_rows, parts))), sink)
+        store.put(part_key, sink.getvalue())
+    for old in range(version):
+        store.delete(f"{FOLDER}{old:020d}.json")
+    return keys
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_checkpoint_of_others_in_parts_is_read_if_all_are_there(parts: int) -> None:
+    store, log = log_with_checkpoint()
+    written = TableLog(store, "t").read()
+    keys = in_parts(store, 10, parts)
+    read = TableLog(store, "t").read()
+    assert (read.protocol, read.metadata, dict(read.files)) == (written.protocol, written.metadata, dict(written.files))
+    assert log.read().version == 10
+    store.delete(keys[0])
+    with pytest.raises(CorruptMetadataError, match="lacks the commit of version 0"):
+        TableLog(store, "t").read()
