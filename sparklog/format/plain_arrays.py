@@ -17,19 +17,21 @@ import pyarrow as pa
 
 from sparklog.format.schema import HEADERS_TYPE, TIMESTAMP_TYPE
 
-_CODES = {pa.int32(): "i", pa.int64(): "q"}
+_BOOL, _STRING = pa.bool_().id, pa.string().id
+_CODES = {pa.int32().id: "i", pa.int64().id: "q"}
 
 
 def plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return an array of these values. Raises OverflowError or TypeError for one that is not of the type."""
-    if kind == pa.bool_():
+    number = kind.id  # compared faster than types
+    if number == _BOOL:
         buffers = [None, _bits(values)]
-    elif kind == pa.string():
+    elif number == _STRING:
         encoded = [value.encode() for value in values]
         offsets = array("i", itertools.chain((0,), itertools.accumulate(map(len, encoded))))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
     else:
-        buffers = [None, pa.py_buffer(array(_CODES[kind], values))]
+        buffers = [None, pa.py_buffer(array(_CODES[number], values))]
     return pa.Array.from_buffers(kind, len(values), buffers, 0)
 
 
