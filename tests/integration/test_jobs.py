@@ -384,6 +384,8 @@ def is_executor(process: int) -> bool:
 
 def writing_executor(job: int, folder: str) -> int | None:
     """Return an executor of this job with a Python worker that has an unfinished file open below the folder."""
+    if not any(Path(folder).glob("*/.tmp-*")):
+        return None
     tree = parents()
     for process in tree:
         above = list(ancestors(process, tree))
