@@ -127,22 +127,20 @@ def test_a_csv_file_becomes_records_partitioned_by_key_as_in_kafka(root: str, tr
         assert record.timestamp_us == (1767225600 + int(row["id"])) * 1_000_000
 
 
-def test_a_rerun_of_a_job_by_spark_submit_writes_no_duplicates(root: str, trips: Path) -> None:
+def test_a_rerun_of_a_job_by_spark_submit_writes_no_duplicates(
+    produce: Job, root: str, trips: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The rerun is another application with a driver of its own: this process."""
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
-    job = [
-        *submit,
-        str(ROOT / "jobs/produce.py"),
-        *from_csv(root, trips, "--txn-app-id", "daily", "--txn-version", "7"),
-    ]
-    environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    first = run(job, **environment)
+    arguments = from_csv(root, trips, "--txn-app-id", "daily", "--txn-version", "7")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    first = run([*submit, str(ROOT / "jobs/produce.py"), *arguments], PATH=path)
     assert first.returncode == 0, first.stderr
     assert "produce: 1,000 records written to topic trips in " in first.stdout, (
         "spark-submit sends both outputs of a program to its own stdout"
     )
-    rerun = run(job, **environment)
-    assert rerun.returncode == 0, rerun.stderr
-    assert "version 7 of daily was written before: nothing to do" in rerun.stdout
+    assert produce(*arguments) == 0
+    assert "version 7 of daily was written before: nothing to do" in capfd.readouterr().err
     assert len(records(root)) == 1000
 
 

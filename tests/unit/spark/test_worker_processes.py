@@ -34,12 +34,14 @@ def test_spark_processes_freeze_loaded_objects_once() -> None:
 
 
 ARRIVAL = """
-import gc, pickle, sys
+import gc, sys
 from importlib.machinery import ModuleSpec
-from sparklog.spark.picklable import Picklable, _unpack
+from pyspark import cloudpickle
+from sparklog.spark.picklable import Picklable
+sent = cloudpickle.dumps(Picklable())
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
 before = gc.get_freeze_count()
-_unpack(pickle.dumps((Picklable, {})))
+cloudpickle.loads(sent)
 print(before, gc.get_freeze_count() > 1000)
 """
 
