@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 COVERED := tests/unit tests/cluster
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
-# Without files of compiled code each of a thousand Python processes of the tests compiles the package anew, for 0.1 s, and
+# Without files of compiled code each of the thousand Python processes of the tests compiles the package, for 0.1 s, and
 # each process of pytest all tests, for 4 s.
 unexport PYTHONDONTWRITEBYTECODE
 
