@@ -15,10 +15,6 @@ PYTEST_ARGS ?=
 COVERED := tests/unit tests/cluster
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
-# Without files of compiled code each of the thousand Python processes of the tests compiles the package, for 0.1 s, and
-# each process of pytest all tests, for 4 s.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
