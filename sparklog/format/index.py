@@ -370,10 +370,11 @@ class Index:
         after = (summary.rows, summary.footer_position)
         if batch + 1 < self._count:
             after = _FIRST_ROW_AND_POSITION.unpack_from(self._data, _HEADER.size + (batch + 1) * _ENTRY.size)
-        if (entry.end_row, entry.end) != after:
-            return f"it ends at row {entry.end_row} and position {entry.end}, what comes next begins at {after}"
-        if entry.end_row > summary.rows or entry.end > summary.footer_position:
-            return f"it ends at row {entry.end_row} and position {entry.end}, beyond the file"
+        end_row, end = ends = entry.end_row, entry.end
+        if ends != after:
+            return f"it ends at row {end_row} and position {end}, what comes next begins at {after}"
+        if end_row > summary.rows or end > summary.footer_position:
+            return f"it ends at row {end_row} and position {end}, beyond the file"
         return None
 
     def _corrupt(self, what: str, expected: int | None = None, actual: int | None = None) -> NoReturn:
@@ -392,18 +393,22 @@ def _size_fault(entry: BatchEntry, summary: FileSummary) -> str | None:
     least = 0 if summary.is_parquet else 8
     if not least <= entry.metadata_length <= entry.length or entry.decoded_length > MAX_MESSAGE_BYTES:
         return f"{entry.metadata_length} bytes of metadata, {entry.decoded_length} bytes decompressed"
-    lengths = entry[_SECTIONS_AT : _SECTIONS_AT + 10 : 2]
-    if sum(lengths) != entry.length - entry.metadata_length:
+    lengths = key, value, timestamp, headers, offset = entry[_SECTIONS_AT : _SECTIONS_AT + 10 : 2]
+    if key + value + timestamp + headers + offset != entry.length - entry.metadata_length:
         return f"sections of {lengths} bytes in a message of {entry.length}"
     if summary.is_parquet:
         if entry.count * _LEAST_ROW_BYTES > entry.decoded_length:
             return f"{entry.count} rows in {entry.decoded_length} bytes decompressed"
-        sections = (True, True, True, True, True)
+        surplus = 0
     elif codecs.is_envelope(summary.codec):
-        sections = (False, True, False, False, False)
+        surplus = key or timestamp or headers or offset
     else:
-        sections = (summary.has_key, True, True, summary.has_headers, summary.has_offsets)
-    if any(length and not there for length, there in zip(lengths, sections, strict=True)):
+        surplus = (
+            (key and not summary.has_key)
+            or (headers and not summary.has_headers)
+            or (offset and not summary.has_offsets)
+        )
+    if surplus:
         return f"sections of {lengths} bytes, of columns that the file lacks"
     if entry.flags or entry.codec_number != codecs.codec_number(summary.codec):
         return f"codec number {entry.codec_number}, flags {entry.flags}"

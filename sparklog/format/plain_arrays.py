@@ -1,6 +1,6 @@
-"""Builds Arrow arrays directly from buffers.
+"""Builds Arrow arrays and scalars directly from buffers.
 
-``pa.array`` and ``pa.scalar`` import pandas if it is installed: 44 MB and up to seconds, of no use here.
+``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas if it is installed: 44 MB and up to seconds, of no use here.
 
 Rules: pure. Types are those of listings and lists of segments (32- and 64-bit integers, text, booleans, without nulls)
 and those of records: bytes, timestamps, headers. Not for: other types.
@@ -17,20 +17,36 @@ import pyarrow as pa
 
 from sparklog.format.schema import HEADERS_TYPE, TIMESTAMP_TYPE
 
-_CODES = {pa.int32(): "i", pa.int64(): "q"}
+_BOOL, _STRING = pa.bool_().id, pa.string().id
+_CODES = {pa.int32().id: "i", pa.int64().id: "q"}
 
 
 def plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return an array of these values. Raises OverflowError or TypeError for one that is not of the type."""
-    if kind == pa.bool_():
+    number = kind.id  # compared faster than types
+    if number == _BOOL:
         buffers = [None, _bits(values)]
-    elif kind == pa.string():
+    elif number == _STRING:
         encoded = [value.encode() for value in values]
         offsets = array("i", itertools.chain((0,), itertools.accumulate(map(len, encoded))))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
     else:
-        buffers = [None, pa.py_buffer(array(_CODES[kind], values))]
+        buffers = [None, pa.py_buffer(array(_CODES[number], values))]
     return pa.Array.from_buffers(kind, len(values), buffers, 0)
+
+
+def plain_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a scalar of this value. Errors as ``plain_array``."""
+    return plain_array([value], kind)[0]
+
+
+def timestamp_scalar(microseconds: int) -> pa.Scalar:
+    """Return a timestamp, in microseconds since the epoch."""
+    return timestamp_array([microseconds])[0]
+
+
+def null_scalar(kind: pa.DataType) -> pa.Scalar:
+    return pa.nulls(1, kind)[0]
 
 
 def plain_batch(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -39,6 +39,7 @@ DEFAULTS: dict[str, object] = {
 """The columns that older parts may lack, with their defaults."""
 
 
+_FIRST_BLOCK_ROWS = 8
 _MAX_BLOCK_ROWS = 4096
 
 
@@ -55,8 +56,9 @@ class _TableRun:
 
     def __iter__(self) -> Iterator[Segment]:
         """Convert rows in blocks, 20 times as fast as one by one; small blocks first, as few rows may be needed."""
-        first, count = 0, 1
-        while first < len(self):
+        first, count = 0, _FIRST_BLOCK_ROWS
+        total = len(self)
+        while first < total:
             rows = self._rows.slice(first, count)
             yield from starmap(Segment, zip(*(column.to_pylist() for column in rows.columns), strict=True))
             first, count = first + count, min(4 * count, _MAX_BLOCK_ROWS)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.format.plain_arrays import plain_scalar
 from sparklog.protocol.plan.partitioner import StickyPartitions, partition_keys
 
 Partitioner = Callable[[pa.Array, int], pa.Array]
@@ -72,4 +73,4 @@ class RowRouting:
 
 
 def _filled(chosen: pa.Array | int, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(chosen, pa.int32()), rows) if isinstance(chosen, int) else chosen
+    return pa.repeat(plain_scalar(chosen, pa.int32()), rows) if isinstance(chosen, int) else chosen

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.format.plain_arrays import plain_array
 from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
 from sparklog.format.typed_columns import UNFIT
 from sparklog.records.record_checks import (
@@ -88,5 +89,5 @@ def _header_sizes(headers: pa.Array) -> pa.Array:
     sizes = pc.add(*(pc.fill_null(pc.binary_length(items.field(name)), 0) for name in ("key", "value")))
     lengths = pc.fill_null(pc.list_value_length(headers), 0)
     ends = pc.cumulative_sum(lengths)
-    before = pa.concat_arrays([pa.repeat(pa.scalar(0, pa.int64()), 1), pc.cumulative_sum(pc.cast(sizes, pa.int64()))])
+    before = pa.concat_arrays([plain_array([0], pa.int64()), pc.cumulative_sum(pc.cast(sizes, pa.int64()))])
     return pc.subtract(before.take(ends), before.take(pc.subtract(ends, lengths)))

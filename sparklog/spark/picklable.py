@@ -13,7 +13,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, ClassVar
 
-from sparklog.spark.stream.worker_processes import keep_quiet_when_spark_hangs_up
+from sparklog.spark.stream.worker_processes import keep_quiet_when_spark_hangs_up, set_aside_loaded_objects
 
 keep_quiet_when_spark_hangs_up()  # every process that Spark sends sparklog's objects to imports this module
 
@@ -26,6 +26,7 @@ def _unpack(state: bytes) -> Any:
 
     try:
         kind, attributes = pickle.loads(state)
+        kind.arrived()
     except (ImportError, AttributeError) as error:
         raise RuntimeError(
             f"the Spark executor on {socket.gethostname()} ({sys.executable}) lacks sparklog, one of the packages it "
@@ -48,6 +49,11 @@ class Picklable:
     """
 
     left_out: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def arrived() -> None:
+        """Tune the process that an object was sent to, which has now loaded all that it needs for it."""
+        set_aside_loaded_objects()
 
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = {**self.__dict__, **dict.fromkeys(self.left_out)}

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from sparklog.errors import CorruptMetadataError, InvalidRequestError, RecordListTooLargeError, StorageError
@@ -335,6 +336,7 @@ _BAD_KEY = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)  # the same few are used over and over
 def validate_key(key: str) -> str:
     """Return the key. Raises ``InvalidRequestError`` unless it names something below the root."""
     if not key or _BAD_KEY.search(key):

@@ -141,7 +141,7 @@ class FaultyStore(Store):
         self.root = store.root
         self._store = store
         self._plan = {fault.step: _known(fault.kind) for fault in faults}
-        self._rates = dict(sorted((_known(kind), rate) for kind, rate in (rates or {}).items()))
+        self._set_rates(rates or {})
         self._seed = seed
         self._random = random.Random(seed)
         self.before = before
@@ -202,14 +202,16 @@ class FaultyStore(Store):
         """Add faults to the plan, at steps as ``calls`` counts them. From now on each step of a store with a ``seed``
         also draws a fault of each kind in ``rates`` with that probability."""
         self._plan.update({fault.step: _known(fault.kind) for fault in faults})
-        self._rates = dict(
-            sorted({**self._rates, **{_known(kind): rate for kind, rate in (rates or {}).items()}}.items())
-        )
+        self._set_rates({**self._rates, **(rates or {})})
+
+    def _set_rates(self, rates: Mapping[str, float]) -> None:
+        self._rates = dict(sorted((_known(kind), rate) for kind, rate in rates.items()))
+        self._total_rate = sum(self._rates.values()) + 1e-9  # rounded up: at most a few draws are looked at in vain
 
     def heal(self) -> None:
         """Drop the remaining faults and rates. An outage that has begun and late effects take their course."""
         self._plan.clear()
-        self._rates.clear()
+        self._set_rates({})
 
     def reopen(self) -> None:
         """Simulate a restart of the process: calls work, and the remaining faults are dropped. Writes that were open at
@@ -334,7 +336,8 @@ class FaultyStore(Store):
                 self.injected.append(Fault(step, kind))
                 if KINDS[kind].lasting:
                     self._outage, self._outage_until = KINDS[kind].answer, step + 1 + KINDS[kind].lasting
-        self._land(self._take_late(step))
+        if self._late:
+            self._land(self._take_late(step))
         if self.before is not None:
             self.before(step, call)
         return kind
@@ -358,6 +361,8 @@ class FaultyStore(Store):
         if self._seed is None:
             return None
         drawn = self._random.random()  # one number a step, so that a step's fault does not depend on the rates' order
+        if drawn > self._total_rate:
+            return None
         for kind, rate in self._rates.items():
             if drawn < rate:
                 return kind

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from sparklog.client.reader import LogReader
@@ -33,6 +35,7 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.logs import Read, live, log_files, records
+from tests.crash.copies import copy_of
 
 NOW_MS = 2_000_000_000_000
 
@@ -40,13 +43,18 @@ Contents = dict[str, list[Read]]
 Job = Callable[[Coordinator], object]
 
 
-class Scene(NamedTuple):
-    """A cluster, prepared identically for each run, and the job."""
+@dataclass(frozen=True)
+class Scene:
+    """A cluster, the same for each run, and the job."""
 
     prepare: Callable[[Coordinator], None]
     job: Job
 
     def prepared(self) -> MemoryStore:
+        return copy_of(self._built)
+
+    @cached_property
+    def _built(self) -> MemoryStore:
         store = MemoryStore(uuid.uuid4().hex)
         coordinator = create_cluster(store, clock=ManualClock(NOW_MS))
         self.prepare(coordinator)

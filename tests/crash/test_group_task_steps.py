@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 import pytest
@@ -32,6 +32,7 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
+from tests.crash.copies import copy_of
 from tests.crash.test_steps import contents
 
 RECORDS = 6
@@ -45,6 +46,11 @@ def finish_files_sequentially(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepared() -> MemoryStore:
+    return copy_of(_built())
+
+
+@cache
+def _built() -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     coordinator.create_topic("orders", 2)

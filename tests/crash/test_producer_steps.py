@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from tests.crash.copies import copy_of
 
 WAIT = 60
 """seconds. No test waits that long unless something is broken."""
@@ -37,6 +39,11 @@ Log = dict[tuple[str, int], list[bytes]]
 
 
 def prepared() -> MemoryStore:
+    return copy_of(_built())
+
+
+@cache
+def _built() -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     coordinator.create_topic("a", 2)

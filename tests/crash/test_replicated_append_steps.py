@@ -4,18 +4,20 @@ every in-sync replica, once and in order, and the ISR never names a replica that
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
+from sparklog.coordinator import open_cluster, shared
 from sparklog.errors import SparklogError
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import SparklogWriter
+from sparklog.store.memory import forget_space
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,
     CRASH_BEFORE,
@@ -29,6 +31,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
 )
 from sparklog.testing.records import Record, append_records
+from tests.crash.worlds import SPARK_PATH, opened
 from tests.replicated import Brokers, brokers
 from tests.unit.spark.helpers import batches, schema_of
 
@@ -42,6 +45,21 @@ Sent = dict[bytes, bool]
 """Whether each value was acknowledged."""
 
 Write = Callable[[Brokers], Sent]
+Spaces = Callable[[], str]
+"""Returns an address in memory that is new at each call."""
+
+
+@pytest.fixture
+def spaces() -> Iterator[Spaces]:
+    names: list[str] = []
+
+    def new() -> str:
+        names.append(uuid.uuid4().hex)
+        return f"memory://{names[-1]}"
+
+    yield new
+    for name in names:
+        forget_space(name)
 
 
 def value(partition: int, number: int) -> bytes:
@@ -94,28 +112,30 @@ def call(cluster: Brokers) -> Sent:
 def job(cluster: Brokers) -> Sent:
     """Three Spark jobs as Spark runs them, each with one row per partition; a failed job is not retried."""
     sent: Sent = {}
-    with suppress(SparklogError, SimulatedCrash):
+    with suppress(SparklogError, SimulatedCrash), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared, "open_store", lambda url, options: opened(url, cluster.stores[0], options))
+        patch.setattr(shared, "open_cluster", lambda store, options: open_cluster(store, options, ManualClock()))
         for number in range(ROUNDS):
             values = [value(partition, number) for partition in range(PARTITIONS)]
             sent.update(dict.fromkeys(values, False))
             rows = [{"value": data.decode(), "partition": partition} for partition, data in enumerate(values)]
-            writer = SparklogWriter(sink_options({"path": cluster.root, "topic": "t"}), schema_of(DDL))
+            writer = SparklogWriter(sink_options({"path": SPARK_PATH, "topic": "t"}), schema_of(DDL))
             writer.commit([writer.write(iter(batches(DDL, rows)))])
             sent.update(dict.fromkeys(values, True))
     return sent
 
 
-def attempt(folder: Path, write: Write, faults: list[tuple[int, Fault]], **configs: Any) -> tuple[Sent, Brokers]:
-    with brokers(folder, faults=faults, clock=ManualClock(), partitions=PARTITIONS, **configs) as cluster:
+def attempt(space: str, write: Write, faults: list[tuple[int, Fault]], **configs: Any) -> tuple[Sent, Brokers]:
+    with brokers(space, faults=faults, clock=ManualClock(), partitions=PARTITIONS, **configs) as cluster:
         sent = write(cluster)
         for store in cluster.stores:
             store.reopen()
     return sent, cluster
 
 
-def steps(folder: Path, write: Write, broker: int) -> Iterator[tuple[int, str]]:
+def steps(space: str, write: Write, broker: int) -> Iterator[tuple[int, str]]:
     """Return the storage steps of a write on one broker, each with its operation."""
-    with brokers(folder, clock=ManualClock(), partitions=PARTITIONS) as cluster:
+    with brokers(space, clock=ManualClock(), partitions=PARTITIONS) as cluster:
         assert all(write(cluster).values())
         return iter([(step, call.operation) for step, call in enumerate(cluster.stores[broker].calls)])
 
@@ -137,14 +157,14 @@ def check(cluster: Brokers, sent: Sent, why: object) -> None:
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("write", [produce, transact, call, job])
 def test_acknowledged_records_are_on_all_in_sync_replicas_after_a_fault_at_any_step(
-    tmp_path: Path, write: Write, broker: int
+    spaces: Spaces, write: Write, broker: int
 ) -> None:
     tried = 0
-    for step, operation in steps(tmp_path / "counted", write, broker):
+    for step, operation in steps(spaces(), write, broker):
         kinds = (ERROR, UNAVAILABLE, *((FULL, LOST_ANSWER) if operation in WRITES else ()))
         for kind in kinds:
             why = (write.__name__, broker, step, operation, kind)
-            sent, cluster = attempt(tmp_path / f"{step}-{kind}", write, [(broker, Fault(step, kind))])
+            sent, cluster = attempt(spaces(), write, [(broker, Fault(step, kind))])
             check(cluster, sent, why)
             if sent and write in (produce, transact):
                 assert all(sent.values()), f"{why}: not recovered from a transient fault"
@@ -155,24 +175,24 @@ def test_acknowledged_records_are_on_all_in_sync_replicas_after_a_fault_at_any_s
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("write", [produce, transact, call, job])
 def test_acknowledged_records_are_on_all_in_sync_replicas_after_a_crash_at_any_step(
-    tmp_path: Path, write: Write, broker: int
+    spaces: Spaces, write: Write, broker: int
 ) -> None:
-    for step, operation in steps(tmp_path / "counted", write, broker):
+    for step, operation in steps(spaces(), write, broker):
         if operation not in WRITES:
             continue
         for kind in (CRASH_BEFORE, CRASH_AFTER):
-            sent, cluster = attempt(tmp_path / f"{step}-{kind}", write, [(broker, Fault(step, kind))])
+            sent, cluster = attempt(spaces(), write, [(broker, Fault(step, kind))])
             check(cluster, sent, (write.__name__, broker, step, operation, kind))
 
 
 @pytest.mark.parametrize("write", [produce, transact])
 def test_the_remaining_broker_has_every_record_after_the_other_is_lost_at_any_step(
-    tmp_path: Path, write: Write
+    spaces: Spaces, write: Write
 ) -> None:
     """Broker 1 leads one partition and follows in the other; the root, which has the commits, stays available."""
-    for step, _ in steps(tmp_path / "counted", write, 1):
+    for step, _ in steps(spaces(), write, 1):
         lost = [(1, Fault(later, ERROR)) for later in range(step, 500)]
-        sent, cluster = attempt(tmp_path / f"{step}", write, lost)
+        sent, cluster = attempt(spaces(), write, lost)
         check(cluster, sent, (write.__name__, step))
         assert all(sent.values())
         for partition in range(PARTITIONS):
@@ -183,22 +203,22 @@ def test_the_remaining_broker_has_every_record_after_the_other_is_lost_at_any_st
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("kind", [UNAVAILABLE, OUTAGE, LOST_ANSWER])
 def test_with_min_insync_replicas_of_2_acknowledged_records_keep_both_replicas(
-    tmp_path: Path, broker: int, kind: str
+    spaces: Spaces, broker: int, kind: str
 ) -> None:
-    for step, operation in steps(tmp_path / "counted", produce, broker):
+    for step, operation in steps(spaces(), produce, broker):
         if kind == LOST_ANSWER and operation not in WRITES:
             continue
         why = (broker, step, operation, kind)
-        sent, cluster = attempt(tmp_path / f"{step}", produce, [(broker, Fault(step, kind))], min_insync_replicas="2")
+        sent, cluster = attempt(spaces(), produce, [(broker, Fault(step, kind))], min_insync_replicas="2")
         check(cluster, sent, why)
         if sent:
             assert all(sent.values()), why
         assert all(set(cluster.partition("t", partition).isr) == {0, 1} for partition in range(PARTITIONS)), why
 
 
-def test_a_replicated_commit_of_unknown_outcome_is_applied_once(tmp_path: Path) -> None:
-    for step, operation in steps(tmp_path / "counted", produce, 0):
+def test_a_replicated_commit_of_unknown_outcome_is_applied_once(spaces: Spaces) -> None:
+    for step, operation in steps(spaces(), produce, 0):
         if operation == "put_if_absent":
-            sent, cluster = attempt(tmp_path / f"{step}", produce, [(0, Fault(step, OUTAGE))])
+            sent, cluster = attempt(spaces(), produce, [(0, Fault(step, OUTAGE))])
             check(cluster, sent, (step, operation))
             assert all(sent.values())

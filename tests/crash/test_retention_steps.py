@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -26,6 +27,7 @@ from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
 from tests.cluster.maintenance.logs import Written, append, batch_of, records
+from tests.crash.copies import copy_of
 
 MINUTE = 60.0
 DAY = 86_400.0
@@ -48,6 +50,13 @@ class Contents(NamedTuple):
 def prepared() -> Prepared:
     """Expired segments in ``orders`` (the first 3 files of partition 0, the only file of partition 1), a deleted topic
     whose files are due, an orphan of a writer that was killed, and old commits behind a checkpoint."""
+    store, clock = _built()
+    own = ManualClock(clock.now_ms())
+    return Prepared(copy_of(store, own), own)
+
+
+@cache
+def _built() -> Prepared:
     clock = ManualClock(0)
     store = MemoryStore(uuid.uuid4().hex, clock)
     coordinator = create_cluster(store, clock=clock, settings=NO_COMMITS_KEPT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import pytest
@@ -34,6 +34,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from tests.crash.copies import copy_of
 from tests.crash.test_steps import contents
 from tests.unit.spark.helpers import batches, schema_of
 
@@ -79,6 +80,11 @@ def finish_files_sequentially(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared() -> MemoryStore:
     """Return a cluster whose topics have two codecs, so that a task writes more than one file."""
+    return copy_of(_built())
+
+
+@cache
+def _built() -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     coordinator.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))

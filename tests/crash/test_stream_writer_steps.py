@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from tests.crash.copies import copy_of
 from tests.crash.test_steps import Contents, contents
 from tests.unit.spark.helpers import batches, schema_of
 
@@ -158,6 +160,11 @@ def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
 
 def prepared() -> MemoryStore:
     """Return a cluster with records of three keys to copy, in more than one commit."""
+    return copy_of(_built())
+
+
+@cache
+def _built() -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)
     for topic in ("orders", "copies"):

@@ -145,7 +145,7 @@ class World:
             for store in stores.values():
                 stack.enter_context(substituted(store))
             start_over()
-            patch.setattr(shared, "open_store", lambda url, options: _opened(url, stores[ROOT], options))
+            patch.setattr(shared, "open_store", lambda url, options: opened(url, stores[ROOT], options))
             patch.setattr(shared, "open_cluster", lambda store, options: open_cluster(store, options, self.clock))
             patch.setattr(output, "FINISH_THREADS", 1)  # a step is the same in every run
             yield Process(self, stores, [])
@@ -297,5 +297,6 @@ class World:
         )
 
 
-def _opened(url: str, root: FaultyStore, options: Mapping[str, object] | None) -> Store:
+def opened(url: str, root: FaultyStore, options: Mapping[str, object] | None) -> Store:
+    """Return the store of an address, ``root`` for that in Spark options."""
     return root if url == SPARK_PATH else open_store(url, options)

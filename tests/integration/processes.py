@@ -12,6 +12,8 @@ if _ARCHIVE.exists() and " " not in str(_ARCHIVE):  # of scripts/jvm_archive.sh
     _QUICK += f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:disable -Xlog:all=error:stderr"
 QUICK_JVM = {"SPARK_SUBMIT_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK}
 """Test programs are too short for optimising compilation or parallel garbage collection to pay."""
+QUICK_EXECUTORS = {"spark.executor.extraJavaOptions": _QUICK}
+"""The same for executors in processes of their own."""
 
 
 def clean_environment(**more: str) -> dict[str, str]:

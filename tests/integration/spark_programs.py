@@ -13,6 +13,7 @@ import sparklog
 import sparklog.spark
 from sparklog.spark.group.task import ConsumeContext
 from sparklog.spark.session import sparklog_session
+from tests.integration.processes import QUICK_EXECUTORS
 
 CLUSTER = "local-cluster[2,1,1024]"
 QUIET = {
@@ -20,6 +21,7 @@ QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
     "spark.driver.memory": "1g",
+    **QUICK_EXECUTORS,
 }
 
 

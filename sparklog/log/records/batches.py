@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
+from sparklog.format.plain_arrays import null_scalar, plain_scalar
 from sparklog.log.records.records import Records, without_columns
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
@@ -70,19 +71,19 @@ class RowBuilder:
         key = (name, value if isinstance(value, int) else 0)
         column = self._repeated.get(key)
         if column is None or len(column) < rows:
-            column = self._repeated[key] = pa.repeat(pa.scalar(value, kind), max(rows, ROWS_WITHOUT_FILES))
+            column = self._repeated[key] = pa.repeat(plain_scalar(value, kind), max(rows, ROWS_WITHOUT_FILES))
         return column.slice(0, rows)
 
     def _offsets(self, first: int, rows: int) -> pa.Array:
         if len(self._sequence) < rows:
             self._sequence = pa.arange(0, max(rows, ROWS_WITHOUT_FILES))
-        return pc.add(self._sequence.slice(0, rows), pa.scalar(first, pa.int64()))
+        return pc.add(self._sequence.slice(0, rows), plain_scalar(first, pa.int64()))
 
 
 def _without_empty_lists(column: pa.Array) -> pa.Array:
     """Replace empty lists of headers by null, as Spark's Kafka source does."""
-    is_empty = pc.equal(pc.list_value_length(column), 0)
-    return pc.if_else(is_empty, pa.scalar(None, column.type), column) if is_empty.true_count else column
+    is_empty = pc.equal(pc.list_value_length(column), plain_scalar(0, pa.int32()))
+    return pc.if_else(is_empty, null_scalar(column.type), column) if is_empty.true_count else column
 
 
 def positions(segment: Segment, start: int, end: int) -> Iterator[Records]:

@@ -21,6 +21,7 @@ from sparklog.errors import SparklogError, StorageError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.open_segment import open_segment
+from sparklog.format.plain_arrays import plain_scalar, timestamp_scalar
 from sparklog.format.segment_reader import SegmentReader, find_first_row
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.open_files import OpenFiles
@@ -258,7 +259,7 @@ def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -
     first, last = (segment.base_offset + relative[row].as_py() for row in (0, len(relative) - 1))
     if last - first + 1 == len(relative):
         return Records(first, batch, CREATE_TIME)
-    offsets = pc.add(relative.cast(pa.int64()), pa.scalar(segment.base_offset, pa.int64()))
+    offsets = pc.add(relative.cast(pa.int64()), plain_scalar(segment.base_offset, pa.int64()))
     return Records(first, batch, CREATE_TIME, offsets)
 
 
@@ -273,6 +274,6 @@ def _apply_append_time(records: Records, segment: Segment) -> Records:
     batch = records.batch
     position = batch.schema.get_field_index(schema.TIMESTAMP)
     if segment.append_time_ms >= 0 and position >= 0:
-        stamp = pa.scalar(segment.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
+        stamp = timestamp_scalar(segment.append_time_ms * 1000)
         batch = batch.set_column(position, batch.schema.field(position), pa.repeat(stamp, batch.num_rows))
     return records._replace(batch=batch, timestamp_type=LOG_APPEND_TIME)

@@ -55,7 +55,6 @@ class OpenFiles(Generic[File]):
         self._budget = budget or PROCESS
         self.lock = RLock()
         self._entries: OrderedDict[str, _Entry[File]] = OrderedDict()
-        self._budget.add(self)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -81,6 +80,7 @@ class OpenFiles(Generic[File]):
     def add(self, path: str, file: File) -> None:
         """Add a file that was just opened."""
         self._entries[path] = _Entry(next(_uses), file)
+        self._budget.add(self)
         self._budget.grow()
 
     def drop(self, path: str) -> None:
@@ -92,6 +92,7 @@ class OpenFiles(Generic[File]):
     def drop_all(self) -> None:
         for path in list(self._entries):
             self.drop(path)
+        self._budget.remove(self)
 
     def spare(self) -> bool:
         """Close half of the process's files after the system refused one; return whether any were closed."""
@@ -117,9 +118,14 @@ class FileBudget:
         self._readers: weakref.WeakSet[OpenFiles[Closable]] = weakref.WeakSet()
 
     def add(self, reader: OpenFiles[File]) -> None:
-        """Register a reader, whose files count while it exists."""
+        """Register a reader that opened a file; its files count while it exists."""
         with self._lock:
             self._readers.add(reader)  # type: ignore[arg-type]
+
+    def remove(self, reader: OpenFiles[File]) -> None:
+        """Forget a reader that closed its files; all readers are looked at whenever a file is opened."""
+        with self._lock:
+            self._readers.discard(reader)  # type: ignore[arg-type]
 
     @property
     def limit(self) -> int:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidRecordError
+from sparklog.format.plain_arrays import timestamp_scalar
 from sparklog.format.schema import COLUMNS, HEADERS, KEY, TIMESTAMP, TIMESTAMP_TYPE, record_schema
 
 WRITTEN = (*COLUMNS, "topic", "partition")
@@ -101,7 +102,7 @@ class Converter:
         )
 
     def _timestamps(self, batch: pa.RecordBatch, now_ms: int) -> pa.Array:
-        now = pa.scalar(now_ms * 1000, TIMESTAMP_TYPE)
+        now = timestamp_scalar(now_ms * 1000)
         column = self._cast(batch, TIMESTAMP, TIMESTAMP_TYPE)
         if column is None:
             return pa.repeat(now, batch.num_rows)

@@ -1,19 +1,27 @@
-"""Lets Spark's Python processes import pyspark from where it is installed instead of from the zip that lies in it.
+"""Makes Spark's Python processes start faster.
+
+They import pyspark from where it is installed instead of from the zip that lies in it.
 
 Spark puts ``pyspark.zip`` first in their path, so that machines without pyspark have one. Python keeps no compiled code
 of what it imports from a zip: each process compiles pyspark anew, for half a second, and each start of a streaming
 query starts such a process.
 
+They look for garbage less often. By default Python does so more than a hundred times while it imports what they need,
+for 50 ms, and finds nothing.
+
 Rules: the standard library only; the zip goes only where the installed pyspark that comes next is the one that holds
 it; another ``sitecustomize`` further down the path still runs. Not for: anything else.
 """
 
+import gc
 import os
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
 ZIP = "pyspark.zip"
+NEW_OBJECTS = 50_000
+"""New objects after which Python looks for garbage among them, instead of 700."""
 
 
 def without_zip(path: list[str]) -> list[str]:
@@ -36,5 +44,6 @@ def run_next(path: list[str]) -> None:
 
 
 if __name__ == "sitecustomize":
+    gc.set_threshold(NEW_OBJECTS)
     sys.path[:] = without_zip(sys.path)
     run_next(sys.path)

@@ -30,7 +30,6 @@ from sparklog.spark.source.reader import SparklogPartition, SparklogReader
 from sparklog.spark.source.rows import read_columns
 from sparklog.spark.stream.options import StreamOptions
 from sparklog.spark.stream.planner import StreamPlanner
-from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
 
 
 class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -100,5 +99,4 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in offset order. Errors as ``SparklogReader.read``."""
-        set_aside_loaded_objects()
         return SparklogReader(self.options.source, self.schema, self.names).read(partition)

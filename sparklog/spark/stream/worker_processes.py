@@ -1,14 +1,15 @@
 """Tune Spark's Python processes: cheaper garbage collection, and no traceback after a closed socket.
 
-Spark keeps its Python processes from batch to batch and collects garbage in each after every task: with pyspark,
-pyarrow and sparklog loaded that takes about 50 ms of a core, three or four times a batch, for objects that live as long
-as the process. Objects that are frozen once are not scanned again; a collection then takes 1 ms.
+Spark keeps its Python processes and collects garbage in each after every task and every call: with pyspark, pyarrow and
+sparklog loaded that takes 20 to 50 ms of a core, some three times for a query or a micro-batch, for objects that live
+as long as the process. Objects that are frozen once are not scanned again; a collection then takes 1 ms.
 
 A process that ends flushes its output to Spark, which may have closed the connection by then. Over a Unix domain socket
 (``spark.python.unix.domain.socket.enabled``) the flush fails immediately, and Spark's daemon prints a traceback, though
 nothing is wrong. Processes that have loaded sparklog do not print it.
 
-Rules: does nothing outside of Spark's processes. Not for: garbage collection in batch jobs, whose tasks are long.
+Rules: does nothing outside of Spark's processes, and is done once in each, when the first object of sparklog's arrives
+(``picklable``).
 """
 
 from __future__ import annotations

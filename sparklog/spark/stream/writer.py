@@ -30,7 +30,6 @@ from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink.repeated_batches import FAIL, query_numbered_as
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage
 from sparklog.spark.stream.checkpoint import batch_digest, batch_offsets
-from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +68,6 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
         """Write a task's rows to files. Errors as ``RowWriter.write``."""
-        set_aside_loaded_objects()
         return SparklogStreamCommitMessage(super().write(iterator), _query_id())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -77,7 +75,6 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
 
         Errors as ``Coordinator.append``; InvalidRequestError for a different batch under a used number.
         """
-        set_aside_loaded_objects()
         written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
         offsets = self._consumed(batchId)
         if not offsets and not any(message.appends for message in written):

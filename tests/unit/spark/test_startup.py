@@ -44,6 +44,14 @@ def test_another_sitecustomize_still_runs(tmp_path: Path) -> None:
     assert started(ZIP, str(Path(startup.__file__).parent), str(tmp_path)) == [str(HOME / "__init__.py"), "yes"]
 
 
+def test_garbage_is_looked_for_less_often() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(startup.__file__).parent)}
+    command = [sys.executable, "-c", "import gc; print(*gc.get_threshold())"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    ours, default = int(done.stdout.split()[0]), 700
+    assert ours > 10 * default
+
+
 @pytest.mark.parametrize("before", [None, "/somewhere"])
 def test_the_environment_is_restored_once_spark_has_started(
     monkeypatch: pytest.MonkeyPatch, before: str | None

@@ -33,6 +33,24 @@ def test_spark_processes_freeze_loaded_objects_once() -> None:
     assert done.stdout.split() == ["True", "True"]
 
 
+ARRIVAL = """
+import gc, sys
+from importlib.machinery import ModuleSpec
+from pyspark import cloudpickle
+from sparklog.spark.picklable import Picklable
+sent = cloudpickle.dumps(Picklable())
+sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
+before = gc.get_freeze_count()
+cloudpickle.loads(sent)
+print(before, gc.get_freeze_count() > 1000)
+"""
+
+
+def test_objects_are_frozen_when_the_first_of_sparklogs_arrives() -> None:
+    done = subprocess.run([sys.executable, "-c", ARRIVAL], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "True"]
+
+
 HUNG_UP = """
 import sys, traceback
 from importlib.machinery import ModuleSpec
