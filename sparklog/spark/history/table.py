@@ -77,7 +77,7 @@ def table(
 
         >>> sparklog.write(spark.createDataFrame([("k", "v")], "key string, value string"), root, topic="orders")
         >>> sparklog.table(spark, root, "orders").select("partition", "offset", "key").collect()
-        [Row(partition=0, offset=0, key=bytearray(b'k'))]
+        [Row(partition=0, offset=0, key=b'k')]
 
     Raises UnknownTopicOrPartitionError, StorageError, InvalidOptionError for an invalid address or time,
     InvalidRequestError for a version that is not known, or a session of Spark Connect.
