@@ -7,7 +7,7 @@ JVM_ARCHIVE := .venv/spark.jsa
 # Recipes that start Spark put this first: a Java 17 or newer, found or installed by the script.
 WITH_JAVA := JAVA_HOME="$$(bash scripts/java.sh)" && export JAVA_HOME &&
 # Images of containers set this. Without kept bytecode every process compiles the package again, and each of pytest's
-# all tests: a fifth of the time of make test-python. The folders __pycache__ are ignored by git; make clean removes them.
+# processes all tests. The folders __pycache__ are ignored by git; make clean removes them.
 unexport PYTHONDONTWRITEBYTECODE
 TESTS ?=
 WITHOUT ?=

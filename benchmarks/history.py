@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,12 +30,15 @@ from benchmarks.measure import (
     timed,
 )
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.format.delta_stats import encode_stats
+from sparklog.log.segments import TopicSegments, to_part
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.spark.history.file_index import scan_files
-from sparklog.spark.history.files import HistoryFile
+from sparklog.spark.history.files import find_history
 from sparklog.spark.history.table import FILE_SCHEMA
 from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import FaultyStore
@@ -229,26 +233,50 @@ def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
 
 
 def _planning(spark: SparkSession) -> Figure:
-    """From the list of a topic's files to the tasks of a query that needs them all."""
-    files = [
-        HistoryFile(
-            f"file:///log/tables/t/_segments/partition={number % 8}/{number:020d}-v1-0123456789abcdefghijkl.parquet",
-            200_000_000,
-            number % 8,
-            number,
-            number,
-            number,
-            number,
-        )
-        for number in range(PLANNED_FILES)
-    ]
+    """From the list of a topic's segments, as a checkpoint has it, to the tasks of a query that needs all files."""
+    segments = [_segment(number) for number in range(PLANNED_FILES)]
+    of_each = PLANNED_FILES // PARTITIONS
+    partition = SimpleNamespace(
+        log_start_offset=0, high_watermark=of_each, log_end_offset=of_each, segments=of_each, leader=0, isr=(0,)
+    )
+    topic: Any = SimpleNamespace(name="t", partitions=[partition] * PARTITIONS)
+    state: Any = SimpleNamespace(topic=lambda name: topic)
+    part = to_part(segments)
 
     def plan() -> None:
-        scan_files(spark, "t", files, FILE_SCHEMA).rdd.getNumPartitions()
+        history = find_history(state, "t", TopicSegments(topic, [part], []), lambda broker: "/log")
+        assert len(history.files) == PLANNED_FILES
+        scan_files(spark, "t", history.files, FILE_SCHEMA).rdd.getNumPartitions()
 
     plan()
     seconds = timed(plan)
     return Figure(f"plan {PLANNED_FILES:,} files", f"{seconds:.2f} s", target="<= 5 s", met=seconds <= 5)
+
+
+def _segment(number: int) -> Segment:
+    offset, partition = divmod(number, PARTITIONS)
+    path = f"tables/t/_segments/partition={partition}/{offset:020d}-v1-0123456789abcdefghijkl.parquet"
+    stats = encode_stats(1, (offset, offset), (START_US, START_US), {"key": 0, "value": 0})
+    return Segment(
+        partition=partition,
+        base_offset=offset,
+        end_offset=offset + 1,
+        records=1,
+        path=path,
+        broker=0,
+        first_batch=0,
+        batches=1,
+        first_row=0,
+        size_bytes=200_000_000,
+        min_timestamp_us=START_US,
+        max_timestamp_us=START_US,
+        append_time_ms=NO_APPEND_TIME,
+        leader_epoch=0,
+        version=1,
+        closed=True,
+        stats=stats,
+        file_bytes=200_000_000,
+    )
 
 
 def _publication(folder: Path) -> Figure:

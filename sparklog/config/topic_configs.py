@@ -438,7 +438,7 @@ def check_together(config: TopicConfig) -> None:
         )
     if config.value_schema_validation and not config.typed_schema:
         raise InvalidConfigurationError(
-            "value.schema.validation is true, and there is no schema: set value.format=json and value.schema.",
+            "value.schema.validation=true requires a schema: set value.format=json and value.schema.",
             config="value.schema.validation",
         )
     if config.get("remote.storage.enable"):

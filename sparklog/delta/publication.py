@@ -144,8 +144,8 @@ class Offsets(NamedTuple):
 
 def offsets_of(segment: Segment) -> Offsets:
     """Return the offsets in the file of a segment."""
-    offsets = offsets_in(segment.stats)
-    return Offsets(segment.base_offset, segment.end_offset) if offsets is None else Offsets(offsets[0], offsets[1] + 1)
+    first, last = segment.offsets
+    return Offsets(first, last + 1)
 
 
 def listed_offsets(snapshot: Snapshot, topic_id: str) -> dict[int, Offsets]:
@@ -168,16 +168,15 @@ def _join_offsets(files: Iterable[Add]) -> dict[int, Offsets]:
 def may_list(segment: Segment, log_start_offset: int, listed: Offsets | None) -> bool:
     """Return whether the table may list a file, of a partition of which it has these offsets: not if the file has
     deleted records that the table does not show already."""
-    first = offsets_of(segment).first
-    if segment.base_offset >= log_start_offset or first >= log_start_offset:
+    if not segment.begins_before(log_start_offset):
         return True
-    return listed is not None and listed.contain(Offsets(first, log_start_offset))
+    return listed is not None and listed.contain(Offsets(segment.offsets[0], log_start_offset))
 
 
 class _NewRecords:
     """Whether a segment has records that the table did not show yet: ``dataChange`` of its file. Immutable.
 
-    One that has both old and new records counts as new: who follows the table gets some twice then, and misses none.
+    One that has both old and new records counts as new: a stream over the table then gets some twice, and misses none.
     What files of others state is taken only for segments that were live at the version that the table shows, so that an
     ``OPTIMIZE`` is undone without new data, and a row with a large offset hides no later ones.
     """
@@ -293,8 +292,8 @@ def _is_unchanged(add: Add, segment: Segment) -> bool:
 
 
 def _remove(add: Add, timestamp_ms: int) -> Remove:
-    """Return the removal of a file. It is no change of data to those who follow the table: what is compacted is still
-    there in another file, and what expired is not taken back."""
+    """Return the removal of a file, which streams over the table ignore (``dataChange`` is false): compacted records
+    are in another file, and expired ones are not withdrawn."""
     return Remove(
         path=add.path,
         deletion_timestamp=timestamp_ms,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sparklog.config.ddl import SchemaField
-from sparklog.format.typed_columns import delta_fields
+from sparklog.format.typed_columns import delta_field, delta_fields
 
 PARTITION = "partition"
 """The partition column: the number of the topic's partition."""
@@ -15,19 +15,15 @@ PARTITION = "partition"
 
 def schema_string(schema: Sequence[SchemaField] = ()) -> str:
     """Return the schema of a topic's table: the partition, the columns of a record, and the typed columns."""
-    header = {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]}
+    header = {"type": "struct", "fields": [delta_field("key", "string"), delta_field("value", "binary")]}
     headers = {"type": "array", "elementType": header, "containsNull": True}
     columns = [
-        _field(PARTITION, "integer"),
-        _field("offset", "long"),
-        _field("timestamp", "timestamp"),
-        _field("key", "binary"),
-        _field("value", "binary"),
-        _field("headers", headers),
+        delta_field(PARTITION, "integer"),
+        delta_field("offset", "long"),
+        delta_field("timestamp", "timestamp"),
+        delta_field("key", "binary"),
+        delta_field("value", "binary"),
+        delta_field("headers", headers),
         *delta_fields(schema),
     ]
     return msgspec.json.encode({"type": "struct", "fields": columns}).decode()
-
-
-def _field(name: str, kind: object) -> dict[str, object]:
-    return {"name": name, "type": kind, "nullable": True, "metadata": {}}

@@ -76,8 +76,8 @@ def delta_fields(schema: Sequence[SchemaField]) -> list[dict[str, object]]:
     """Return the typed columns as Delta states them."""
     if not schema:
         return []
-    fields = [_delta_field(field.name, delta_type(field.type)) for field in schema]
-    return [*fields, _delta_field(UNFIT, "boolean")]
+    fields = [delta_field(field.name, delta_type(field.type)) for field in schema]
+    return [*fields, delta_field(UNFIT, "boolean")]
 
 
 def delta_type(kind: SchemaType) -> object:
@@ -85,7 +85,7 @@ def delta_type(kind: SchemaType) -> object:
     if kind.name == "decimal":
         return f"decimal({kind.precision},{kind.scale})"
     if kind.name == "struct":
-        return {"type": "struct", "fields": [_delta_field(field.name, delta_type(field.type)) for field in kind.fields]}
+        return {"type": "struct", "fields": [delta_field(field.name, delta_type(field.type)) for field in kind.fields]}
     if kind.element is not None:
         element = delta_type(kind.element)
         if kind.name == "array":
@@ -94,5 +94,6 @@ def delta_type(kind: SchemaType) -> object:
     return _DELTA.get(kind.name, kind.name)
 
 
-def _delta_field(name: str, kind: object) -> dict[str, object]:
+def delta_field(name: str, kind: object) -> dict[str, object]:
+    """Return a column or a field in the JSON of a Delta (and Spark) schema."""
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}

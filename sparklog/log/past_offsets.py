@@ -26,12 +26,15 @@ READ_AHEAD = 64
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:
     """Return the newest version at a time in ms since the epoch, by the times of the commits.
 
-    Raises InvalidRequestError if the commits of that time were removed, StorageError.
+    Raises InvalidRequestError if the commits of that time were removed, or there were none; StorageError.
     """
     if time_ms >= state.timestamp_ms:
         return state.version
     version = newest_version_before(log.store, state.version, time_ms + 1)
-    return _check_kept(log, version, f"the time {time_ms} ms is")
+    _check_kept(log, version, f"the time {time_ms} ms is")
+    if version < 0:
+        raise InvalidRequestError(f"the time {time_ms} ms is before the first commit of {log.store.root}")
+    return version
 
 
 def find_past_ends(log: CommitLog, state: State, topic: str, version: int) -> dict[int, int]:
@@ -49,6 +52,8 @@ def find_past_ends(log: CommitLog, state: State, topic: str, version: int) -> di
     ends = {number: partition.high_watermark for number, partition in enumerate(found.partitions)}
     unknown = set(ends)
     for commit in _commits(log, version + 1, state.version):
+        if not unknown:
+            break  # each partition has got records since, and so was created before
         for action in commit.actions:
             if not isinstance(action, CreateTopic | CreatePartitions | Append) or action.topic_id != found.topic_id:
                 continue
@@ -74,11 +79,10 @@ def _commits(log: CommitLog, first: int, last: int) -> Iterator[Commit]:
             yield complete_commit(log.store, data, version).commit
 
 
-def _check_kept(log: CommitLog, version: int, what: str) -> int:
+def _check_kept(log: CommitLog, version: int, what: str) -> None:
     boundary = read_certain_boundary(log.store)
     if version < boundary:
         raise InvalidRequestError(
             f"{what} too long ago: {log.store.root} keeps the commits after version {boundary}, for "
             "metadata.max.retention.ms; choose a later one"
         )
-    return version

@@ -2,9 +2,9 @@
 
     Tables(coordinator).publish("orders")
 
-A table shows the history segments of a topic at one version of the log: in each partition those before the first record
-that is not history yet. The log stays the truth; a publication makes the table equal to it, whatever the table showed
-before (``delta.publication``).
+A table shows the history segments of a topic at one version of the log: in each partition those before the first
+segment that is not a history segment. The log stays the truth; a publication makes the table equal to it, whatever the
+table showed before (``delta.publication``).
 
 Rules:
 
@@ -24,8 +24,9 @@ Not for: writing the files (``segments``), and when this runs (``steps``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow.compute as pc
 
@@ -93,7 +94,7 @@ class Tables:
         deleted = [name for name in self._logs if name not in state.topics]
         for name in (*(topic for topic in topics if topic in state.topics), *deleted):
             try:
-                if name not in deleted and not has_table(state, name, self._coordinator.segments(name, state)):
+                if name not in deleted and not has_table(state, name, partial(self._coordinator.segments, state=state)):
                     continue
                 publication = self.publish(name)
             except Exception as error:
@@ -113,8 +114,8 @@ class Tables:
         return result
 
     def publish(self, topic: str) -> Publication:
-        """Make a topic's table show the newest version of the log; return what had to change. That of a topic which
-        does not exist gets empty.
+        """Make a topic's table show the newest version of the log; return what had to change. The table of a topic that
+        does not exist becomes empty.
 
         Raises StorageError, CorruptMetadataError for a damaged table, CommitConflictError if other publishers were
         faster ``ATTEMPTS`` times.
@@ -179,12 +180,15 @@ class Tables:
         return find_table(state, topic, listed, snapshot)
 
 
-def has_table(state: State, topic: str, listed: TopicSegments) -> bool:
-    """Return whether a topic has a table to publish: by its ``history.format``, or since it has history from before."""
+def has_table(state: State, topic: str, list_segments: Callable[[str], TopicSegments]) -> bool:
+    """Return whether a topic has a table to publish: by its ``history.format``, or since it has history from before.
+    Only for the latter its segments are listed."""
     found = state.topic(topic)
     if TopicConfig.resolve(found.configs, state.configs).history_format == DELTA:
         return True
-    tables = (table for number in range(len(found.partitions)) for table in listed.partition(number).tables())
+    used = [number for number, partition in enumerate(found.partitions) if partition.segments]
+    listed = list_segments(topic) if used else None
+    tables = (table for number in used if listed for table in listed.partition(number).tables())
     return any(pc.any(pc.ends_with(table.column("path"), HISTORY_EXTENSION)).as_py() for table in tables)
 
 
@@ -225,7 +229,7 @@ def find_history(
     for number, partition in enumerate(state.topic(topic).partitions):
         start = partition.log_start_offset
         for segment in history_of(listed.partition(number), start):
-            if segment.base_offset < start and segment.begins_before(start):
+            if segment.begins_before(start):
                 inexact.append(number)
             if may_list(segment, start, shown.get(number)):
                 files[path_in_table(topic, segment.path, _location(state, partition, segment))] = segment

@@ -75,7 +75,7 @@ def is_in_data_folder(key: str) -> bool:
 
 
 def is_table_log(key: str) -> bool:
-    """Whether a key is one of a Delta table's log, whoever wrote it."""
+    """Return whether a key is in the log of a Delta table, whichever program wrote it."""
     return _TABLE_LOG.match(key) is not None
 
 

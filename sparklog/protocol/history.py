@@ -11,8 +11,8 @@ from sparklog.protocol.segments import Segment
 
 
 def history_of(segments: Iterable[Segment], log_start_offset: int) -> Iterator[Segment]:
-    """Yield the history segments of a partition from the log start offset on, up to the first segment that is none: so
-    the records that history shows have no hole."""
+    """Yield the history segments of a partition from the log start offset on, up to the first segment that is not a
+    history segment: so the records that history shows have no hole."""
     for segment in segments:
         if segment.end_offset <= log_start_offset:
             continue

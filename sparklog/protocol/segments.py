@@ -61,10 +61,14 @@ class Segment(msgspec.Struct, frozen=True):
         """Whether its file is Parquet."""
         return is_history(self.path)
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first and the last offset in the file of this history segment; as far as it may reach if not stated."""
+        return offsets_in(self.stats) or (self.base_offset, self.end_offset - 1)
+
     def begins_before(self, offset: int) -> bool:
-        """Whether the file of this history segment has a record below ``offset``."""
-        offsets = offsets_in(self.stats)
-        return (self.base_offset if offsets is None else offsets[0]) < offset
+        """Return whether the file of this history segment has a record below ``offset``."""
+        return self.base_offset < offset and self.offsets[0] < offset
 
     def row_of(self, offset: int) -> int:
         """Return the row of the file that holds this offset; only for a segment without gaps."""

@@ -226,56 +226,47 @@ def others(store: MemoryStore) -> None:
 def test_a_publisher_that_was_suspended_at_any_step_lists_no_file_that_others_deleted(
     prepare: Callable[[Coordinator], None],
 ) -> None:
-    scene = Scene(prepare, publish)
-    prepared = scene.prepared()
-    counted = FaultyStore(copy_of(prepared))
-    coordinator = opened(counted)
-    counted.reset_counts()
-    publish(coordinator)
-    for suspended_at in range(len(counted.calls)):
-        inner = copy_of(prepared)
-
-        def suspend(step: int, call: Call, inner: MemoryStore = inner, at: int = suspended_at) -> None:
-            check_files(inner, table_of(inner))
-            if step == at:
-                others(inner)
-
-        store = FaultyStore(inner)
-        publisher = opened(store)
-        store.reset_counts()
-        store.before = suspend
-        with suppress(SparklogError):
-            publish(publisher)
-        store.before = None
-        check_files(inner, table_of(inner))
+    for inner in suspended_at_every_step(prepare, publish, others):
         publish(opened(inner))
         assert frozenset(table_of(inner).files) == history_of(inner)
         check_files(inner, table_of(inner))
 
 
 def test_a_sweep_that_is_suspended_at_any_step_leaves_no_listed_file_gone() -> None:
-    scene = Scene(expired, sweep)
-    prepared = scene.prepared()
+    assert list(suspended_at_every_step(expired, sweep, others_publish, most_steps=30))
+
+
+def suspended_at_every_step(
+    prepare: Callable[[Coordinator], None],
+    job: Callable[[Coordinator], object],
+    others_do: Callable[[MemoryStore], None],
+    most_steps: int = 1000,
+) -> Iterator[MemoryStore]:
+    """Suspend a job before each of its steps but deletions, or before about ``most_steps`` of them, and let others work
+    meanwhile; yield the storage after each run. No file that the table lists is missing at any step."""
+    prepared = Scene(prepare, job).prepared()
     counted = FaultyStore(copy_of(prepared))
     coordinator = opened(counted)
     counted.reset_counts()
-    sweep(coordinator)
+    job(coordinator)
     steps = [step for step, call in enumerate(counted.calls) if call.operation != "delete"]
-    for suspended_at in steps[:: max(len(steps) // 30, 1)]:
+    for suspended_at in steps[:: max(len(steps) // most_steps, 1)]:
         inner = copy_of(prepared)
 
         def suspend(step: int, call: Call, inner: MemoryStore = inner, at: int = suspended_at) -> None:
             check_files(inner, table_of(inner))
             if step == at:
-                others_publish(inner)
+                others_do(inner)
 
         store = FaultyStore(inner)
-        sweeper = opened(store)
+        process = opened(store)
         store.reset_counts()
         store.before = suspend
         with suppress(SparklogError):
-            sweep(sweeper)
+            job(process)
+        store.before = None
         check_files(inner, table_of(inner))
+        yield inner
 
 
 def others_publish(store: MemoryStore) -> None:

@@ -229,6 +229,8 @@ def test_versions_that_are_not_known_are_refused(spark: SparkSession, log: Coord
         sparklog.table(spark, log.store.root, "orders", version=0)
     with pytest.raises(InvalidRequestError, match="not both"):
         sparklog.table(spark, log.store.root, "orders", version=1, as_of=0)
+    with pytest.raises(InvalidRequestError, match="before the first commit"):
+        sparklog.table(spark, log.store.root, "orders", as_of=0)
     with pytest.raises(InvalidOptionError, match="time zone"):
         sparklog.table(spark, log.store.root, "orders", as_of=datetime(2026, 1, 1))
 

@@ -30,7 +30,7 @@ def check_tables(
 ) -> Iterator[Finding]:
     """Check the tables of the topics that have one, or of those among ``topics``."""
     for name, listed in sorted(lists.items()):
-        if (topics and name not in topics) or not has_table(state, name, listed):
+        if (topics and name not in topics) or not has_table(state, name, lists.__getitem__):
             continue
         try:
             yield from _check_table(root, stores, state, name, listed)

@@ -71,7 +71,7 @@ def plan_drain(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
         candidates = [number for number in load if number not in replicas]
         if not candidates:
             raise InvalidReplicaAssignmentError(
-                f"{topic_partition} has replicas {replicas}, and there is no other broker, online and not cordoned, to "
+                f"{topic_partition} has replicas {replicas}, and no other broker that is online and not cordoned can "
                 f"take the replica of broker {broker}; register one, or lower the replication factor",
                 topic=topic_partition.topic,
                 partition=topic_partition.partition,

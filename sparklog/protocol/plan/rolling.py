@@ -168,7 +168,7 @@ def plan_roll(segments: Iterable[Segment], rules: RollRules, log_start_offset: i
         becomes_history = rules.history and group.complete and not first.is_history
         if group.end_offset <= log_start_offset:
             continue
-        if first.is_history and first.base_offset < log_start_offset and first.begins_before(log_start_offset):
+        if first.is_history and first.begins_before(log_start_offset):
             merges.append(Merge(group.segments, closed=True, start_offset=log_start_offset))
         elif len(group.segments) < 2 and not becomes_history:
             continue

@@ -17,6 +17,16 @@ from typing import Any, NamedTuple
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from sparklog.spark.history.files import HistoryFile, select_files
@@ -33,7 +43,9 @@ OPTIONS = {
 """Settings of the read, whatever those of the session are: the checksums of pages are verified, damage and loss are
 errors, and dates are those that were written."""
 
-_COMPARISONS = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
+_COMPARISONS: dict[str, Callable[[tuple[str, ...], Any], Filter]] = {
+    kind.__name__: kind for kind in (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+}
 _MIRRORED = {
     "GreaterThan": "LessThan",
     "GreaterThanOrEqual": "LessThanOrEqual",
@@ -166,39 +178,28 @@ class _FileIndex:
 # -- filters
 
 
-class _Filter:
-    """A comparison of a column with a value, as ``source.filters`` knows it."""
-
-    def __init__(self, attribute: tuple[str, ...], value: Any) -> None:
-        self.attribute = attribute
-        self.value = value
-
-
-_FILTERS: dict[str, type[_Filter]] = {name: type(name, (_Filter,), {}) for name in (*_COMPARISONS, "In")}
-
-
 class _Literal(NamedTuple):
     value: Any
 
 
-def _filters(expressions: Any) -> list[_Filter]:
+def _filters(expressions: Any) -> list[Filter]:
     """Return the filters of a query that are comparisons of one column with values; the others do not prune."""
     return [found for found in map(_filter, _items(expressions)) if found is not None]
 
 
-def _filter(expression: Any) -> _Filter | None:
+def _filter(expression: Any) -> Filter | None:
     kind = str(expression.getClass().getSimpleName())
     if kind == "In":
         column, items = _operand(expression.value()), [_operand(item) for item in _items(expression.list())]
         values = [item.value for item in items if isinstance(item, _Literal)]
-        return _FILTERS["In"]((column,), values) if isinstance(column, str) and len(values) == len(items) else None
+        return In((column,), tuple(values)) if isinstance(column, str) and len(values) == len(items) else None
     if kind not in _COMPARISONS:
         return None
     left, right = _operand(expression.left()), _operand(expression.right())
     if isinstance(left, _Literal):
         left, right, kind = right, left, _MIRRORED.get(kind, kind)
     if isinstance(left, str) and isinstance(right, _Literal):
-        return _FILTERS[kind]((left,), right.value)
+        return _COMPARISONS[kind]((left,), right.value)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol.history import history_of
-from sparklog.protocol.segments import Segment, offsets_in
+from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.spark.source.filters import Pruning
 
@@ -53,22 +53,26 @@ def find_history(
     state: State,
     topic: str,
     segments: TopicSegments,
-    address_of: Callable[[int, str], str],
+    root_of: Callable[[int], str],
     ends: Mapping[int, int] | None = None,
 ) -> TopicHistory:
-    """Return a topic's history. ``address_of`` returns the address of a path at a broker; ``ends`` are the end offsets
+    """Return a topic's history. ``root_of`` returns the address of a broker's location; ``ends`` are the end offsets
     of an older version."""
     files: list[HistoryFile] = []
     cuts: list[PartitionCut] = []
+    roots: dict[int, str] = {}
     for number, partition in enumerate(state.topic(topic).partitions):
         start = partition.log_start_offset
         end = partition.high_watermark if ends is None else ends.get(number, start)
         history_end, is_cut = start, False
+        brokers = replicas_in_sync(partition)
         for segment in history_of(segments.partition(number), start):
             if segment.base_offset >= end:
                 break
-            brokers = replicas_in_sync(partition) or (segment.broker,)
-            files.append(_file(segment, address_of(brokers[0], segment.path)))
+            broker = brokers[0] if brokers else segment.broker
+            if broker not in roots:
+                roots[broker] = hadoop_address(root_of(broker))
+            files.append(_file(segment, f"{roots[broker]}/{segment.path}"))
             is_cut = is_cut or files[-1].first_offset < start or files[-1].last_offset >= end
             history_end = segment.end_offset
         end = max(start, end)
@@ -80,9 +84,13 @@ def find_history(
 
 
 def _file(segment: Segment, address: str) -> HistoryFile:
-    first, last = offsets_in(segment.stats) or (segment.base_offset, segment.end_offset - 1)
     return HistoryFile(
-        address, segment.file_bytes, segment.partition, first, last, segment.min_timestamp_us, segment.max_timestamp_us
+        address,
+        segment.file_bytes,
+        segment.partition,
+        *segment.offsets,
+        segment.min_timestamp_us,
+        segment.max_timestamp_us,
     )
 
 
@@ -98,7 +106,7 @@ def select_files(files: Iterable[HistoryFile], topic: str, pruning: Pruning) -> 
 
 
 def hadoop_address(address: str) -> str:
-    """Return the address of a file for Hadoop's file systems."""
+    """Return an address for Hadoop's file systems."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         return f"file://{address}"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from sparklog.config.ddl import SchemaField
 from sparklog.config.topic_configs import TopicConfig
@@ -27,12 +27,12 @@ from sparklog.log.past_offsets import find_past_ends, find_version
 from sparklog.protocol.state import State
 from sparklog.spark.api import milliseconds, prefixed
 from sparklog.spark.history.file_index import scan_files
-from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history, hadoop_address
+from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history
 from sparklog.spark.history.typed import add_typed_columns, read_partitions, typed_struct
 from sparklog.spark.options import Options, address
 from sparklog.spark.own_session import register_source
 from sparklog.spark.source.reader import SparklogReader
-from sparklog.spark.source.rows import HEADERS_TYPE, read_schema
+from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
@@ -43,15 +43,7 @@ ROW_SCHEMA = read_schema(True, COLUMNS)
 MAX_LOCAL_BYTES = 4 * 1024 * 1024
 """Bytes up to which the records after the history are read when the DataFrame is made."""
 
-FILE_SCHEMA = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("timestamp", TimestampType()),
-        StructField("headers", HEADERS_TYPE),
-        StructField("offset", LongType()),
-    ]
-)
+FILE_SCHEMA = read_schema(True, ("key", "value", "timestamp", "headers", "offset"))
 
 
 def table(
@@ -83,14 +75,14 @@ def table(
     InvalidRequestError for a version that is not known, or a session of Spark Connect.
     """
     if getattr(spark, "_jsparkSession", None) is None:
-        raise InvalidRequestError("sparklog.table needs a Spark session of its own, not one of Spark Connect")
+        raise InvalidRequestError("sparklog.table requires a classic Spark session: Spark Connect is not supported")
     register_source(spark)
     coordinator = shared_cluster(*address(Options({**prefixed(storage_options), "path": root})))
     state = coordinator.refresh()
     segments = coordinator.segments(topic, state)
     typed = TopicConfig.resolve(state.topic(topic).configs, state.configs).typed_schema
     ends = _find_ends(coordinator, state, topic, version, milliseconds(as_of))
-    history = find_history(state, topic, segments, lambda broker, path: _address(coordinator, broker, path), ends)
+    history = find_history(state, topic, segments, lambda broker: coordinator.store_of(broker).root, ends)
     parts = [_history(spark, topic, history, typed)] if history.files else []
     if not history.files or any(cut.history_end < cut.end for cut in history.cuts):
         parts.append(_tail(spark, root, topic, history.cuts, storage_options, typed))
@@ -160,7 +152,3 @@ def _read_few(reader: SparklogReader, partitions: Sequence[InputPartition]) -> l
                 return None
             batches.append(batch.take(pa.array(range(batch.num_rows))))  # Spark cannot take a slice with null lists
     return batches
-
-
-def _address(coordinator: Coordinator, broker: int, path: str) -> str:
-    return hadoop_address(f"{coordinator.store_of(broker).root}/{path}")

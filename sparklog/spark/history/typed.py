@@ -5,7 +5,6 @@ Rules: values are read as by the roll (``records.typed_values``), so a record ha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from sparklog.spark.source.reader import SparklogReader
 
 def typed_struct(schema: Sequence[SchemaField]) -> StructType:
     """Return the typed columns, none without a schema."""
-    return StructType.fromJson(json.loads(json.dumps({"type": "struct", "fields": delta_fields(schema)})))
+    return StructType.fromJson({"type": "struct", "fields": delta_fields(schema)})
 
 
 def read_partitions(

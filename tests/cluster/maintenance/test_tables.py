@@ -352,12 +352,7 @@ def test_history_is_kept_for_queries_for_its_delete_delay(tmp_path: Path) -> Non
 
 def test_files_at_another_location_are_listed_by_their_address(tmp_path: Path) -> None:
     root, other = tmp_path / "root", tmp_path / "my disk #1"
-    coordinator = cluster_in(root)
-    add_broker(coordinator, str(other))
-    coordinator.create_topic("t", configs=DELTA, assignment=[[1]])
-    append_at(coordinator, 1, 1, 3, 5)
-    roll_all(coordinator)
-    publish(coordinator)
+    coordinator = published_at(root, other)
     paths = listed_files_in_log(root)
     assert len(paths) == 2
     rows = []
@@ -373,16 +368,22 @@ def test_files_at_another_location_are_listed_by_their_address(tmp_path: Path) -
 
 def test_copies_that_a_reassignment_leaves_are_deleted_after_the_table_lists_the_new_ones(tmp_path: Path) -> None:
     root, other = tmp_path / "root", tmp_path / "other"
+    coordinator = published_at(root, other)
+    reassign(coordinator, {("t", 0): [0]}, InProcess())
+    assert remove_surplus_replicas(coordinator, 1)
+    assert not list(other.rglob("*.parquet"))
+    assert [row.offset for row in check(coordinator, root)] == [0, 1]
+
+
+def published_at(root: Path, other: Path) -> Coordinator:
+    """A topic whose only replica is at another location, with a table of two files."""
     coordinator = cluster_in(root)
     add_broker(coordinator, str(other))
     coordinator.create_topic("t", configs=DELTA, assignment=[[1]])
     append_at(coordinator, 1, 1, 3, 5)
     roll_all(coordinator)
     publish(coordinator)
-    reassign(coordinator, {("t", 0): [0]}, InProcess())
-    assert remove_surplus_replicas(coordinator, 1)
-    assert not list(other.rglob("*.parquet"))
-    assert [row.offset for row in check(coordinator, root)] == [0, 1]
+    return coordinator
 
 
 def append_at(coordinator: Coordinator, broker: int, *minutes: int) -> None:
