@@ -30,7 +30,7 @@ from benchmarks.measure import (
     timed,
 )
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.format.delta_stats import encode_stats
+from sparklog.format.parquet.delta_stats import encode_stats
 from sparklog.log.segments import TopicSegments, to_part
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll

@@ -20,8 +20,8 @@ from benchmarks.measure import Figure, Settings, interleaved, median, millisecon
 from benchmarks.spark_session import spark_session
 from sparklog.format import codecs, schema
 from sparklog.format.index import decode_index
-from sparklog.format.parquet_reader import ParquetSegmentReader
-from sparklog.format.parquet_writer import ParquetSegmentWriter
+from sparklog.format.parquet.reader import ParquetSegmentReader
+from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter
 

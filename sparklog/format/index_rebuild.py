@@ -36,8 +36,8 @@ from sparklog.format.index import (
     encode_index,
 )
 from sparklog.format.message import END_OF_STREAM, PREFIX_LENGTH, TAIL_LENGTH, Message
-from sparklog.format.parquet_pages import MAGIC as PARQUET_MAGIC
-from sparklog.format.parquet_rebuild import rebuild_history_index
+from sparklog.format.parquet.pages import MAGIC as PARQUET_MAGIC
+from sparklog.format.parquet.rebuild import rebuild_history_index
 from sparklog.format.scan import read_header, read_message
 from sparklog.format.segment_reader import OpenMessage, ReadAt, SegmentReader, open_envelope
 from sparklog.format.segment_writer import describe_batch

@@ -25,9 +25,9 @@ from sparklog.format.message import (
     parse_record_batch,
     prefix,
 )
-from sparklog.format.parquet_pages import MAGIC as PARQUET_MAGIC
-from sparklog.format.parquet_pages import read_pages
-from sparklog.format.parquet_schema import ENCODINGS
+from sparklog.format.parquet.file_schema import ENCODINGS
+from sparklog.format.parquet.pages import MAGIC as PARQUET_MAGIC
+from sparklog.format.parquet.pages import read_pages
 from sparklog.format.segment_reader import ReadAt
 
 

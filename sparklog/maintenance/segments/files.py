@@ -27,7 +27,7 @@ from sparklog.errors import RecordListTooLargeError, SparklogError
 from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
 from sparklog.format.open_segment import open_segment
-from sparklog.format.parquet_schema import decoded_length
+from sparklog.format.parquet.file_schema import decoded_length
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
 from sparklog.format.typed_columns import bytes_per_record, typed_fields
@@ -41,7 +41,7 @@ from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
 
 if TYPE_CHECKING:
-    from sparklog.format.parquet_writer import ParquetSegmentWriter
+    from sparklog.format.parquet.writer import ParquetSegmentWriter
 
 FETCHED_AHEAD = 16
 """Segments that are fetched at the same time from a storage with a high latency."""
@@ -408,7 +408,7 @@ def _halves(batch: pa.RecordBatch, producer: BatchProducer) -> list[tuple[pa.Rec
 
 def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter | ParquetSegmentWriter:
     if layout.history:
-        from sparklog.format.parquet_writer import ParquetSegmentWriter  # Parquet's writer takes time to import
+        from sparklog.format.parquet.writer import ParquetSegmentWriter  # Parquet's writer takes time to import
 
         return ParquetSegmentWriter(
             sink,

@@ -16,8 +16,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CorruptRecordError, SparklogError
-from sparklog.format import parquet_writer
 from sparklog.format.index import decode_index
+from sparklog.format.parquet import writer as parquet_writer
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.vacuum import vacuum

@@ -16,8 +16,8 @@ from sparklog import limits
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError, InvalidRecordError
-from sparklog.format import parquet_writer
-from sparklog.format.parquet_writer import ParquetSegmentWriter
+from sparklog.format.parquet import writer as parquet_writer
+from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact

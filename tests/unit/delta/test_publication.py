@@ -20,7 +20,7 @@ from sparklog.delta.publication import (
     published_version,
     split,
 )
-from sparklog.format.delta_stats import encode_stats
+from sparklog.format.parquet.delta_stats import encode_stats
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 
 CLUSTER, TOPIC = "cluster", "orders"

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sparklog.format.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, complete_stats, encode_stats
+from sparklog.format.parquet.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, complete_stats, encode_stats
 
 
 def test_offsets_and_times_are_exact() -> None:

@@ -20,9 +20,9 @@ from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index, encode_index
 from sparklog.format.index_rebuild import rebuild_index
-from sparklog.format.parquet_pages import PLAIN, encode_varint, read_pages
-from sparklog.format.parquet_reader import ParquetSegmentReader
-from sparklog.format.parquet_writer import ParquetSegmentWriter
+from sparklog.format.parquet.pages import PLAIN, encode_varint, read_pages
+from sparklog.format.parquet.reader import ParquetSegmentReader
+from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.format.verification import regions, verify
 
 Row = dict[str, Any]

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from sparklog.errors import InvalidRequestError, RecordListTooLargeError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
-from sparklog.format.delta_stats import TypedBounds, encode_stats
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
-from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, MAGIC
-from sparklog.format.parquet_schema import ENCODINGS, OFFSET_TYPE, decoded_length, parquet_schema
+from sparklog.format.parquet.delta_stats import TypedBounds, encode_stats
+from sparklog.format.parquet.file_schema import ENCODINGS, OFFSET_TYPE, decoded_length, parquet_schema
+from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.segment_writer import Sink, check_batch
 from sparklog.limits import MAX_BATCH_BYTES, MAX_ROW_GROUPS_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE

@@ -12,7 +12,7 @@ bodies into a file of one row group whose page headers and footer are made here.
     column                             2 position, 3 metadata: 1 type, 2 encodings, 3 path, 4 codec, 5 values,
                                        6 bytes once decompressed, 7 bytes, 9 position of the first page
 
-Rules: only pages that ``parquet_writer`` writes are accepted: data pages of version 1, of plain values, or of integers
+Rules: only pages that ``writer`` writes are accepted: data pages of version 1, of plain values, or of integers
 as differences; so a value of unlimited size takes as many bytes in its page as in memory. Faults are ValueErrors.
 Source: parquet.thrift of Apache Parquet, and the specification of Thrift's compact protocol.
 """

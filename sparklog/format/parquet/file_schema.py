@@ -11,7 +11,7 @@
 Unlike in a ``.log``, the columns are always all there, and offsets are absolute: the files are also those of a Delta
 table, whose readers know neither the index nor the commit log.
 
-Not for: the bytes of a row group (``parquet_writer``), and the schema of a topic's values.
+Not for: the bytes of a row group (``writer``), and the schema of a topic's values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format import schema
-from sparklog.format.parquet_pages import DELTA_BINARY_PACKED, PLAIN
+from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, PLAIN
 
 OFFSET_TYPE = pa.int64()
 

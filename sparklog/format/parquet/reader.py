@@ -2,7 +2,7 @@
 
 Rules: as in ``segment_reader``: the bytes of the requested columns are verified by the checksums of the index before
 Parquet's reader sees them, their page headers are bounded by the index, and the file's footer is not used to read
-records (``parquet_pages`` says why).
+records (``pages`` says why).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format import schema
 from sparklog.format.columns import ColumnLayout, offsets_rise
 from sparklog.format.index import BatchEntry
-from sparklog.format.parquet_pages import (
+from sparklog.format.parquet.file_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
+from sparklog.format.parquet.pages import (
     MAGIC,
     Chunk,
     Footer,
@@ -28,7 +29,6 @@ from sparklog.format.parquet_pages import (
     read_pages,
     split_leaves,
 )
-from sparklog.format.parquet_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
 from sparklog.format.segment_reader import SegmentReader, select_regions
 
 _FAULTS = (LookupError, ValueError, OSError, OverflowError, MemoryError, pa.ArrowException)

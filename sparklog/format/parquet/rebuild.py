@@ -22,9 +22,9 @@ from sparklog.format.index import (
     decode_index,
     encode_index,
 )
-from sparklog.format.parquet_pages import MAGIC, StoredGroup, codec_name, read_footer
-from sparklog.format.parquet_reader import ParquetSegmentReader
-from sparklog.format.parquet_schema import decoded_length
+from sparklog.format.parquet.file_schema import decoded_length
+from sparklog.format.parquet.pages import MAGIC, StoredGroup, codec_name, read_footer
+from sparklog.format.parquet.reader import ParquetSegmentReader
 from sparklog.format.segment_reader import ReadAt
 from sparklog.limits import MAX_BATCH_BYTES
 
