@@ -20,7 +20,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from sparklog.client.config import METRIC_ARGUMENTS, invalid_argument, milliseconds, one_of, whole_number
@@ -117,22 +116,30 @@ class Sensor:
     ``rate()``, ``count_rate()``, ``average()`` and ``maximum()`` are those of ``Windows``, now.
     """
 
-    __slots__ = ("_clock", "_lock", "_windows", "average", "count_rate", "maximum", "rate")
+    __slots__ = ("_clock", "_lock", "_windows")
 
     def __init__(self, clock: Clock, lock: threading.Lock, settings: MetricSettings) -> None:
         self._clock = clock
         self._lock = lock
         self._windows = Windows(settings.window_seconds, settings.samples, clock.monotonic())
-        self.rate = partial(self._measure, self._windows.rate)
-        self.count_rate = partial(self._measure, self._windows.count_rate)
-        self.average = partial(self._measure, self._windows.average)
-        self.maximum = partial(self._measure, self._windows.maximum)
 
     def record(self, value: float) -> None:
         """Add a value."""
         now = self._clock.monotonic()
         with self._lock:
             self._windows.record(value, now)
+
+    def rate(self) -> float:
+        return self._measure(self._windows.rate)
+
+    def count_rate(self) -> float:
+        return self._measure(self._windows.count_rate)
+
+    def average(self) -> float:
+        return self._measure(self._windows.average)
+
+    def maximum(self) -> float:
+        return self._measure(self._windows.maximum)
 
     def total(self) -> float:
         """Return the sum of all values ever recorded."""
@@ -170,7 +177,7 @@ class Metrics:
         """Register a metric. It replaces one with the same group, name and tags."""
         metric = Metric(MetricName(name, group, description, {**self._tags, **tags}), measure)
         with self._lock:
-            self._metrics = {**self._metrics, metric.metric_name: metric}  # copy on write, for readers
+            self._metrics[metric.metric_name] = metric
         for reporter in self._reporters:
             _notify(reporter, "metric_change", metric)
 
@@ -184,7 +191,8 @@ class Metrics:
 
     def raw(self) -> dict[MetricName, Metric]:
         """Return every metric by its name."""
-        return dict(self._metrics) if self._settings.enabled else {}
+        with self._lock:
+            return dict(self._metrics) if self._settings.enabled else {}
 
     def close(self) -> None:
         """Close the reporters. Values can still be read."""

@@ -121,8 +121,10 @@ def first_points(operation: Operation) -> list[Point]:
 
 def retried_points(operation: Operation, firsts: list[Point], count: int, seed: int) -> list[Point]:
     """A sample of ``count`` pairs: a first request after which the client retries, and an outcome of the retry."""
-    pairs = [Point(operation, (*first.steps, second)) for first in firsts for second in steps(operation)]
-    return random.Random(seed).sample(pairs, min(count, len(pairs)))
+    seconds = list(steps(operation))
+    pairs = range(len(firsts) * len(seconds))
+    chosen = (divmod(pair, len(seconds)) for pair in random.Random(seed).sample(pairs, min(count, len(pairs))))
+    return [Point(operation, (*firsts[first].steps, seconds[second])) for first, second in chosen]
 
 
 def one_of_each_form(firsts: list[Point], seed: int) -> list[Point]:
