@@ -30,7 +30,7 @@ from sparklog.format.open_segment import open_segment
 from sparklog.format.parquet.file_schema import decoded_length
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
-from sparklog.format.typed_columns import bytes_per_record, typed_fields
+from sparklog.format.typed_columns import UNFIT, bytes_per_record, typed_fields
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
@@ -240,12 +240,14 @@ class Layout(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a file holds: its run, the number of null values, and of a history segment its statistics and size."""
+    """What a file holds: its run, the number of null values, and of a history segment its statistics, its size, and the
+    number of values that do not fit the schema."""
 
     run: Run
     tombstones: int
     stats: str = ""
     file_bytes: int = 0
+    unfit: int = 0
 
 
 class SegmentOutput:
@@ -266,7 +268,7 @@ class SegmentOutput:
         self._producer: BatchProducer | None = None
         self._layout = layout
         self._interval = 0 if layout.history else index_interval_bytes  # as stored
-        self._written = 0
+        self._written = self._unfit = 0
         self._target = max(self._least_bytes(), min(self._interval, MAX_GATHERED_BYTES))
         targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
         self._output = ReplicatedFile(key, targets, least=len(targets))
@@ -343,7 +345,7 @@ class SegmentOutput:
         run = self._output.run(entries)
         if isinstance(self._writer, SegmentWriter):
             return Written(run, tombstones)
-        return Written(run, tombstones, stats, self._writer.bytes_written)
+        return Written(run, tombstones, stats, self._writer.bytes_written, self._unfit)
 
     def abort(self) -> None:
         """Discard the files. Best effort: what remains is not part of the log."""
@@ -387,6 +389,7 @@ class SegmentOutput:
             columns = values.unfit_columns(1)
         self._writer.write(batch, columns, **producer._asdict())
         self._written += 1
+        self._unfit += columns[UNFIT].true_count
 
     def _least_bytes(self) -> int:
         """Return how many bytes are gathered at least: in a file of many row groups ever more, since their number is

@@ -194,6 +194,7 @@ def write_file(
         delete_horizon_ms=delete_horizon_ms if written.tombstones else NO_HORIZON,
         stats=written.stats,
         file_bytes=written.file_bytes,
+        unfit=written.unfit,
         run=written.run,
     )
 
