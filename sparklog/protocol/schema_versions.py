@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.protocol.state import SchemaVersion, TopicState
 
 SCHEMA_CONFIGS = ("key.schema", "value.schema")
@@ -31,6 +32,13 @@ def add_versions(
         if text and all(schema.text != text for schema in known):
             added[config] = (*known, SchemaVersion(text=text, version=version, timestamp_ms=timestamp_ms))
     return added
+
+
+def count_unfit(topic: TopicState, config: TopicConfig) -> int | None:
+    """Return how many records in a topic's history have a value that does not fit its schema; None if values are not
+    compared with one. Those that were not rolled into history yet are not counted."""
+    unfit = sum(partition.unfit for partition in topic.partitions)
+    return unfit if unfit or (config.typed_schema and config.history_format == DELTA) else None
 
 
 def find_current(topic: TopicState, config: str) -> int:
