@@ -136,7 +136,8 @@ def write(
 ) -> None:
     """Append the rows of a DataFrame to topics: one commit, all rows or none.
 
-    Without ``topic``, the column ``topic`` names the topic of each row. ``partitioner`` is default, integer_key or
+    Rows without a column ``value`` may have the columns of the topic's schema instead: their value is the JSON of these
+    (``docs/typed-topics.md``). Without ``topic``, the column ``topic`` names the topic of each row. ``partitioner`` is default, integer_key or
     module:callable. ``acks`` is all (the default) for every replica in sync, 1 for the leader alone. With
     ``include_timestamp=False`` a column ``timestamp`` is ignored, and records get the time of the write.
     With ``txn_app_id`` and ``txn_version`` the write is idempotent: a job that is run again writes nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,7 +44,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_the_value_is_made_of_the_columns_of_the_schema(log: Path) -> None:
-    rows = [
+    rows: list[dict[str, object]] = [
         {"key": "k1", "customer": "a", "amount": 1.5, "id": None, "partition": 1},
         {"key": None, "customer": "b", "amount": None, "id": 7, "partition": 0},
     ]
@@ -78,12 +79,12 @@ def test_a_null_in_a_required_column_fails_the_write(log: Path) -> None:
     assert values(log, subscribe="orders") == []
 
 
-def writer(log: Path, topic: str = "orders", **columns: DataType) -> SparklogWriter:
+def writer(log: Path, columns: Mapping[str, DataType], topic: str = "orders") -> SparklogWriter:
     schema = StructType([StructField(name, kind) for name, kind in columns.items()])
     return SparklogWriter(sink_options({"path": str(log), "topic": topic}), schema)
 
 
-CUSTOMER = {"customer": StringType()}
+CUSTOMER: dict[str, DataType] = {"customer": StringType()}
 
 
 @pytest.mark.parametrize(
@@ -102,12 +103,12 @@ def test_rows_that_do_not_fit_the_schema_are_refused_before_any_is_written(
     log: Path, columns: dict[str, DataType], reason: str
 ) -> None:
     with pytest.raises(InvalidRecordError, match=reason):
-        writer(log, **columns)
+        writer(log, columns)
 
 
 def test_rows_of_a_topic_without_a_schema_need_a_value(log: Path) -> None:
     with pytest.raises(InvalidRecordError, match="the rows have no column value; their columns are customer"):
-        writer(log, "plain", **CUSTOMER)
+        writer(log, CUSTOMER, "plain")
 
 
 NESTED = "c struct<a: int, b: array<tinyint>> NOT NULL, m map<string, decimal(9,2)>"
@@ -130,12 +131,12 @@ NESTED = "c struct<a: int, b: array<tinyint>> NOT NULL, m map<string, decimal(9,
 )
 def test_nested_columns_fit_by_name_and_type(log: Path, column: str, kind: DataType, reason: str) -> None:
     cluster_topic(log, NESTED)
-    columns = {"c": StructType([StructField("a", IntegerType())]), column: kind}
+    columns: dict[str, DataType] = {"c": StructType([StructField("a", IntegerType())]), column: kind}
     if reason:
         with pytest.raises(InvalidRecordError, match=reason):
-            writer(log, "nested", **columns)
+            writer(log, columns, "nested")
     else:
-        assert writer(log, "nested", **columns).typed is not None
+        assert writer(log, columns, "nested").typed is not None
 
 
 def cluster_topic(log: Path, schema: str) -> None:
@@ -145,7 +146,7 @@ def cluster_topic(log: Path, schema: str) -> None:
 def test_a_nested_row_is_written_by_the_names_of_the_schema(log: Path) -> None:
     cluster_topic(log, NESTED)
     kind = StructType([StructField("B", ArrayType(ByteType())), StructField("a", IntegerType())])
-    job = writer(log, "nested", c=kind)
+    job = writer(log, {"c": kind}, "nested")
     schema = to_arrow_schema(StructType([StructField("c", kind)]), timezone="UTC")
     batch = pa.RecordBatch.from_pylist([{"c": {"B": [1, None], "a": 2}}], schema=schema)
     message = across(across(job).write(iter([batch])))
