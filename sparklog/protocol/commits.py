@@ -195,7 +195,7 @@ class LiveSegment(_Struct, frozen=True, kw_only=True):
     a complete segment in Kafka's sense; one that is not is part of the active segment. ``delete_horizon_ms`` is the
     time after which its tombstones may be removed, -1 if it has none or it is not known yet. For a history
     segment, ``stats`` are its statistics as a Delta table states them of a file, ``file_bytes`` is the file's size, and
-    ``unfit`` the number of its records whose value does not fit the topic's schema.
+    ``unfit`` the number of its records that do not fit the topic's schema.
     """
 
     base_offset: LogOffset
@@ -211,8 +211,8 @@ class LiveSegment(_Struct, frozen=True, kw_only=True):
 
 
 class RemovedSegments(_Struct, frozen=True, kw_only=True):
-    """Totals of the segments that leave the log: their number, bytes of their runs, sum of their hashes, and the number
-    of values that do not fit."""
+    """Totals of the segments that leave the log: their number, bytes of their runs, sum of their hashes, and ``unfit``,
+    as in LiveSegment."""
 
     segments: Files
     size_bytes: Bytes

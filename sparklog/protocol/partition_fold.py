@@ -42,7 +42,7 @@ def replacement_problem(partition: PartitionState, action: ReplaceSegments) -> s
     if removed.segments > partition.segments or removed.size_bytes > partition.size_bytes:
         return f"{removed.segments} segments of {removed.size_bytes} bytes are more than there are"
     if removed.unfit > partition.unfit:
-        return f"{removed.unfit} values that do not fit are more than there are"
+        return f"{removed.unfit} records that do not fit are more than there are"
     at = start
     for added in action.added:
         base, next_offset = added.base_offset, added.end_offset
@@ -74,7 +74,7 @@ def deletion_problem(partition: PartitionState, action: DeleteSegments) -> str:
     if action.removed.segments > partition.segments or action.removed.size_bytes > partition.size_bytes:
         return f"{action.removed.segments} segments of {action.removed.size_bytes} bytes are more than there are"
     if action.removed.unfit > partition.unfit:
-        return f"{action.removed.unfit} values that do not fit are more than there are"
+        return f"{action.removed.unfit} records that do not fit are more than there are"
     return ""
 
 

@@ -35,8 +35,8 @@ def add_versions(
 
 
 def count_unfit(topic: TopicState, config: TopicConfig) -> int | None:
-    """Return how many records in a topic's history have a value that does not fit its schema; None if values are not
-    compared with one. Those that were not rolled into history yet are not counted."""
+    """Return how many records in a topic's history do not fit its schema; None if records are not compared with one.
+    Those that were not rolled into history yet are not counted."""
     unfit = sum(partition.unfit for partition in topic.partitions)
     return unfit if unfit or (config.typed_schema and config.history_format == DELTA) else None
 

@@ -70,7 +70,7 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     compacted. ``changes`` are the latest ``limits.SEGMENT_CHANGES_KEPT`` replacements and deletions, oldest first.
     ``followed_from`` maps a replica that is not in sync to the offset from which on every append was written to it too.
     ``producers_forgotten_at`` is the version of the newest commit that forgot a producer of this partition (-1: none).
-    ``unfit`` is the number of records in history segments whose value does not fit the topic's schema.
+    ``unfit`` is the number of records in history segments that do not fit the topic's schema.
     """
 
     replicas: tuple[int, ...]

@@ -71,12 +71,9 @@ class TopicDetails(Document, frozen=True, kw_only=True):
     partition_count: Annotated[int, says("number of partitions, including those not listed here")]
     replication_factor: Annotated[int, says("number of replicas of a partition, without those that are being added")]
     configs: Annotated[dict[str, str], says("its settings that differ from the default")]
-    unfit_values: Annotated[
+    unfit_records: Annotated[
         int | None,
-        says(
-            "number of records in its history whose value does not fit the schema; null: values are not compared "
-            "with one"
-        ),
+        says("number of records in its history that do not fit the schema; null: records are not compared with one"),
     ]
     partitions: Annotated[
         list[PartitionDetails],

@@ -51,7 +51,7 @@ def descriptions(
                     partition_count=len(topic.partitions),
                     replication_factor=replication_factor(topic.partitions[0]),
                     configs=changed,
-                    unfit_values=count_unfit(topic, config),
+                    unfit_records=count_unfit(topic, config),
                     partitions=partitions,
                 )
             )
@@ -93,7 +93,7 @@ def lines(described: TopicDescriptions, heads: bool) -> Iterator[str]:
     for topic in described.topics:
         if heads:
             configs = ",".join(printable(f"{name}={value}") for name, value in topic.configs.items())
-            unfit = "" if topic.unfit_values is None else f"\tUnfitValues: {topic.unfit_values}"
+            unfit = "" if topic.unfit_records is None else f"\tUnfitRecords: {topic.unfit_records}"
             yield (
                 f"Topic: {printable(topic.topic)}\tTopicId: {topic.topic_id}\tPartitionCount: {topic.partition_count}"
                 f"\tReplicationFactor: {topic.replication_factor}\tConfigs: {configs}{unfit}"

@@ -241,7 +241,7 @@ class Layout(NamedTuple):
 
 class Written(NamedTuple):
     """What a file holds: its run, the number of null values, and of a history segment its statistics, its size, and the
-    number of values that do not fit the schema."""
+    number of records that do not fit the schema."""
 
     run: Run
     tombstones: int

@@ -55,15 +55,15 @@ class PreparedReplacement(NamedTuple):
 
 @dataclass
 class Counts:
-    """What a job did: files removed from the log and added to it, bytes of their records, values in the files that do
-    not fit the topic's schema, and what was skipped."""
+    """What a job did: files removed from the log and added to it, bytes of their records, records in the new files that
+    do not fit the topic's schema, and what was skipped."""
 
     files_in: int = 0
     files_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     records_removed: int = 0
-    values_that_do_not_fit: int = 0
+    records_that_do_not_fit: int = 0
     commits: int = 0
     left_out: list[str] = field(default_factory=list)
 
@@ -238,7 +238,7 @@ class SegmentReplacement:
         counts.files_in += len(replacement.old)
         counts.records_removed += sum(segment.records for segment in replacement.old)
         counts.records_removed -= sum(live.run.records for live in added)
-        counts.values_that_do_not_fit += sum(live.unfit for live in added)
+        counts.records_that_do_not_fit += sum(live.unfit for live in added)
         counts.bytes_in += sum(segment.size_bytes for segment in replacement.old)
         counts.files_out += len(added)
         counts.bytes_out += sum(live.run.size_bytes for live in added)

@@ -77,19 +77,19 @@ def test_values_are_in_the_typed_columns_and_all_bytes_are_kept(log: Coordinator
     assert not check_cluster(log.store).report.findings
 
 
-def test_values_that_do_not_fit_are_counted_where_the_topic_is_described(log: Coordinator) -> None:
+def test_records_that_do_not_fit_are_counted_where_the_topic_is_described(log: Coordinator) -> None:
     with AdminClient(bootstrap_servers=log.store.root) as admin:
-        assert [topic["unfit_values"] for topic in admin.describe_topics(["orders"])] == [0]
+        assert [topic["unfit_records"] for topic in admin.describe_topics(["orders"])] == [0]
         append(log, "orders", [Written(b"last", b'{"customer":"active"}', 60)])
-        assert roll(log, InProcess()).values_that_do_not_fit == 2
-        assert [topic["unfit_values"] for topic in admin.describe_topics(["orders"])] == [2]
+        assert roll(log, InProcess()).records_that_do_not_fit == 2
+        assert [topic["unfit_records"] for topic in admin.describe_topics(["orders"])] == [2]
         set_schema(log, f"{SCHEMA}, more int")
         log.submit(partial(alter_configs, topic="orders", changes={"cleanup.policy": "compact"}))
         append(log, "orders", [Written(b"k3", b"{}", 61), Written(b"k9", b'{"more":"1"}', 61)])
         close_and_roll(log, 180)
-        assert [topic["unfit_values"] for topic in admin.describe_topics(["orders"])] == [3]
+        assert [topic["unfit_records"] for topic in admin.describe_topics(["orders"])] == [3]
         compact(log, InProcess())
-        assert [topic["unfit_values"] for topic in admin.describe_topics(["orders"])] == [2]
+        assert [topic["unfit_records"] for topic in admin.describe_topics(["orders"])] == [2]
     assert not check_cluster(log.store).report.findings
 
 
@@ -97,7 +97,7 @@ def test_topics_whose_values_are_not_compared_with_a_schema_have_no_count(log: C
     log.create_topic("plain")
     log.create_topic("arrow", configs={"value.format": "json", "value.schema": SCHEMA})
     with AdminClient(bootstrap_servers=log.store.root) as admin:
-        counts = {topic["name"]: topic["unfit_values"] for topic in admin.describe_topics()}
+        counts = {topic["name"]: topic["unfit_records"] for topic in admin.describe_topics()}
     assert counts == {"plain": None, "arrow": None, "orders": 0}
 
 

@@ -140,8 +140,8 @@ def test_a_partition_counts_the_values_of_its_segments_that_do_not_fit() -> None
 
 
 def test_segments_cannot_remove_more_values_that_do_not_fit_than_there_are() -> None:
-    with pytest.raises(CorruptMetadataError, match="1 values that do not fit are more than there are"):
+    with pytest.raises(CorruptMetadataError, match="1 records that do not fit are more than there are"):
         rolled(0, replace(REMOVED, unfit=1))
     removed = RemovedSegments(segments=1, size_bytes=10, checksum=ROLLED, unfit=3)
-    with pytest.raises(CorruptMetadataError, match="3 values that do not fit are more than there are"):
+    with pytest.raises(CorruptMetadataError, match="3 records that do not fit are more than there are"):
         commit(rolled(2), [DeleteSegments(**PARTITION, end_offset=3, removed=removed)])
