@@ -303,5 +303,5 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
         None if codec is None else config.compression_level(codec),
         config.index_interval_bytes,
         config.history_format == DELTA,
-        config.typed_schema,
+        config.record_schema,
     )
