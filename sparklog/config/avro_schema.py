@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.config.ddl import (
     MAX_DEPTH,
@@ -100,17 +100,25 @@ def parse_avro(schema: Mapping[str, Any]) -> AvroType:
     return _Parser().type(schema, "$", "", 0)
 
 
+class _Named(NamedTuple):
+    """A named type, the number of all fields in it, and of levels of types below it."""
+
+    type: AvroType
+    fields: int
+    levels: int
+
+
 class _Parser:
     """Lives for one schema."""
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
+        self._named: dict[str, _Named] = {}
         self._open: set[str] = set()
         self._count = 0
+        self._deepest = 0
 
     def type(self, schema: Any, path: str, namespace: str, depth: int) -> AvroType:
-        if depth > MAX_DEPTH:
-            raise InvalidSchemaError(f"its types are nested deeper than {MAX_DEPTH}")
+        self._reach(depth)
         if isinstance(schema, list):
             return self._union(schema, path, namespace, depth)
         if isinstance(schema, str):
@@ -149,25 +157,30 @@ class _Parser:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if full in self._open:
             raise _refusal(path, f"the type {name!r} contains itself")
-        found = self._named.get(full) or self._named.get(name)
+        found = self._named.get(full)
         if found is None:
             raise _refusal(path, f"unknown type {_shown(name)}")
-        return self._read(full, *found, path, depth + 1)
+        self._add_fields(found.fields)
+        self._reach(depth + found.levels)
+        return found.type
 
     def _define(self, schema: Mapping[str, Any], path: str, namespace: str, depth: int) -> AvroType:
+        """Return a named type, and keep it: it is written out wherever it is used, as columns are."""
         name, space = schema.get("name"), schema.get("namespace", namespace)
         if not isinstance(name, str) or not name or not isinstance(space, str):
             raise _refusal(path, f"its {schema['type']} has no name")
         full = name if "." in name or not space else f"{space}.{name}"
-        if full in self._named:
+        if full in self._named or full in self._open:
             raise _refusal(path, f"the type {name!r} is defined twice")
-        self._named[full] = schema, full.rpartition(".")[0]
-        return self._read(full, schema, full.rpartition(".")[0], path, depth)
+        self._open.add(full)
+        fields, deepest, self._deepest = self._count, self._deepest, depth
+        found = self._read(schema, full.rpartition(".")[0], path, depth)
+        self._named[full] = _Named(found, self._count - fields, self._deepest - depth)
+        self._deepest = max(deepest, self._deepest)
+        self._open.discard(full)
+        return found
 
-    def _read(self, full: str, schema: Mapping[str, Any], namespace: str, path: str, depth: int) -> AvroType:
-        """Return a named type, wherever it is used: types are written out, as columns are."""
-        if depth > MAX_DEPTH:
-            raise InvalidSchemaError(f"its types are nested deeper than {MAX_DEPTH}")
+    def _read(self, schema: Mapping[str, Any], namespace: str, path: str, depth: int) -> AvroType:
         if schema["type"] == "enum":
             return AvroType("enum", SchemaType("string"), symbols=_symbols(schema, path))
         if schema["type"] == "fixed":
@@ -175,18 +188,14 @@ class _Parser:
             if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= MAX_FIXED_BYTES:
                 raise _refusal(path, f"a fixed has 1 to {MAX_FIXED_BYTES:,} bytes, not {_shown(size)}")
             return self._with_logical(AvroType("fixed", SchemaType("binary"), size=size), schema, path)
-        self._open.add(full)
         fields = self._fields(schema.get("fields"), path, namespace, depth)
-        self._open.discard(full)
         columns = tuple(SchemaField(field.name, field.type.kind, field.type.null_at < 0) for field in fields)
         return AvroType("record", SchemaType("struct", fields=columns), fields=fields)
 
     def _fields(self, fields: Any, path: str, namespace: str, depth: int) -> tuple[AvroField, ...]:
         if not isinstance(fields, list) or not fields:
             raise _refusal(path, "a record without fields cannot be a column")
-        self._count += len(fields)
-        if self._count > MAX_FIELDS:
-            raise InvalidSchemaError(f"it has more than {MAX_FIELDS} fields")
+        self._add_fields(len(fields))
         found = []
         for field in fields:
             name = field.get("name") if isinstance(field, dict) else None
@@ -199,6 +208,16 @@ class _Parser:
         except InvalidSchemaError as error:
             raise _refusal(path, str(error)) from error
         return tuple(found)
+
+    def _add_fields(self, count: int) -> None:
+        self._count += count
+        if self._count > MAX_FIELDS:
+            raise InvalidSchemaError(f"it has more than {MAX_FIELDS} fields")
+
+    def _reach(self, depth: int) -> None:
+        self._deepest = max(self._deepest, depth)
+        if depth > MAX_DEPTH:
+            raise InvalidSchemaError(f"its types are nested deeper than {MAX_DEPTH}")
 
     def _with_logical(self, found: AvroType, schema: Mapping[str, Any], path: str) -> AvroType:
         logical = schema.get("logicalType")

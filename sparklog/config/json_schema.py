@@ -28,6 +28,9 @@ from sparklog.config.ddl import MAX_DEPTH, MAX_FIELDS, InvalidSchemaError, Schem
 MAX_STEPS = 20 * MAX_FIELDS
 """Parts of a schema that are read, each as often as it is referred to."""
 
+MAX_REFERENCES = 100
+"""References through which a part is reached."""
+
 _PRIMITIVES = {"boolean": "boolean", "integer": "bigint", "number": "double", "string": "string"}
 _FORMATS = {"date": "date", "date-time": "timestamp"}
 
@@ -108,6 +111,8 @@ class _Parser:
             raise _refusal(path, f"$ref {reference!r:.60} is not to a part of this schema, as #/$defs/name is")
         if reference in self._open or reference == "#":
             raise _refusal(path, f"{reference} contains itself")
+        if len(self._open) >= MAX_REFERENCES:
+            raise _refusal(path, f"more than {MAX_REFERENCES} references lead to it")
         part: Any = self._root
         for step in reference.split("/")[1:]:
             step = unquote(step).replace("~1", "/").replace("~0", "~")

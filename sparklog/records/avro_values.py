@@ -4,8 +4,8 @@
 
 A value is a record as it is, a single object (``C3 01`` and the fingerprint of its schema), or has Confluent's prefix
 (``wire_format``). A single object is read by the schema of its fingerprint; others by the topic's schemas, the newest
-first. Its value begins after the prefix; one that does not fit so is read from its first byte. It fits if a schema
-reads it to its last byte. Fields that the schema of a value does not have take their default, or null.
+first. A value fits if a schema reads it to its last byte: after the prefix, if it begins with one, else from its first
+byte. Fields that the schema of a value does not have take their default, or null.
 
 fastavro decodes. What it is given is no more than an encoding: columns of logical types, enums and decimals are made
 here. A value is refused before it is decoded if its lists could take more than ``MAX_OBJECT_BYTES`` as Python objects,
@@ -31,7 +31,7 @@ from sparklog.config.schema_json import parse_json
 from sparklog.errors import RecordListTooLargeError
 from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record, width
 from sparklog.records.typed_values import MAX_ELEMENT_BYTES, MAX_VALUE_BYTES, READ_BYTES
-from sparklog.records.wire_format import FINGERPRINT_END, fingerprint_of, is_framed, unframe
+from sparklog.records.wire_format import FINGERPRINT_END, fingerprint_of, has_likely_id, is_framed, unframe
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
 """Size in bytes that decoded values can have as Python objects at a time."""
@@ -61,11 +61,12 @@ class AvroReader:
         newest = _parse(schemas[0])
         self._fields = newest.kind.fields
         self._types = [arrow_type(field.type) for field in self._fields]
-        self._row_bytes = bytes_per_record(self._fields)
+        rows = MAX_ELEMENT_BYTES // bytes_per_record(self._fields), MAX_OBJECT_BYTES // _least(newest)[0]
+        self._most_rows = max(1, min(rows))
         self._measure = _measure(newest.kind)
         readable = [text for text in schemas if not find_breaking_change(_parse(text).kind.fields, self._fields)]
         self._writers = [_Writer(text, newest) for text in dict.fromkeys(readable)]
-        self._by_fingerprint = {writer.fingerprint: writer for writer in reversed(self._writers)}
+        self._by_fingerprint = {writer.fingerprint: writer for writer in reversed(self._writers) if writer.fingerprint}
         self._read_bytes = min(READ_BYTES, *(writer.most_bytes for writer in self._writers))
 
     def find_misfit(self, value: bytes | None) -> str:
@@ -103,7 +104,6 @@ class AvroReader:
         may be held."""
         rows: list[Any] = []
         unfit: list[bool] = []
-        most_rows = max(1, MAX_ELEMENT_BYTES // max(self._row_bytes, 1))
         read = size = 0
         for scalar in values:
             value = scalar.as_py()
@@ -112,7 +112,7 @@ class AvroReader:
             unfit.append(row is None and value is not None)
             read += len(value or b"")
             size += 0 if row is None or self._measure is None else self._measure(row)
-            if read > self._read_bytes or size > MAX_ELEMENT_BYTES or len(rows) >= most_rows:
+            if read > self._read_bytes or size > MAX_ELEMENT_BYTES or len(rows) >= self._most_rows:
                 yield rows, unfit
                 rows, unfit, read, size = [], [], 0, 0
         yield rows, unfit
@@ -142,10 +142,10 @@ class AvroReader:
         own = self._by_fingerprint.get(fingerprint_of(value))
         if own is not None:
             yield own, value[FINGERPRINT_END:]
-        elif is_framed(value):
-            encoded = unframe(value)
-            yield from ((writer, encoded) for writer in self._writers)
-        yield from ((writer, value) for writer in self._writers)
+        ways = [value]
+        if is_framed(value):
+            ways = [unframe(value), value] if has_likely_id(value) else [value, unframe(value)]
+        yield from ((writer, encoded) for encoded in ways for writer in self._writers)
 
     def _check_size(self, row: Any) -> None:
         size = 0 if self._measure is None else self._measure(row)
@@ -190,7 +190,6 @@ class _Writer:
         try:
             from fastavro import parse_schema as parse_encoding  # an optional package
             from fastavro import schemaless_reader
-            from fastavro.schema import fingerprint, to_parsing_canonical_form
         except ImportError as error:
             raise ModuleNotFoundError(
                 f"reading values in Avro needs fastavro, and this Python has none ({error}): "
@@ -198,17 +197,14 @@ class _Writer:
                 name="fastavro",
             ) from error
         record = _parse(schema)
-        canonical = to_parsing_canonical_form(parse_json(schema))
-        self.fingerprint = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+        self.fingerprint = _fingerprint(schema)
         names = iter(range(10**9))
         fields = [(field.name, parse_encoding(_encoding(field.type, names))) for field in record.fields]
         self._schemas = fields
         self._schema = parse_encoding(_encoding(record, names))
         self._decode = schemaless_reader
         self._plain = _plain(record, newest)
-        written = {field.name for field in record.fields}
-        is_same = record.kind == newest.kind and written == {field.name for field in newest.fields}
-        self.most_bytes = MAX_OBJECT_BYTES // _object_bytes(newest, record if is_same else None)
+        self.most_bytes = MAX_OBJECT_BYTES // _object_bytes(newest, record.kind == newest.kind)
 
     def read(self, encoded: bytes) -> Any:
         """Return the fields of a value. Raises what ``_UNREADABLE`` names; the message has the field."""
@@ -236,6 +232,16 @@ class _Writer:
             except _UNREADABLE as error:
                 return f"no value of its type at byte {at} ({str(error) or type(error).__name__}) - at `$.{name}`"
         return "it cannot be decoded"
+
+
+def _fingerprint(schema: str) -> bytes:
+    """Return the CRC-64-AVRO of a schema, little endian; empty for one that fastavro does not take."""
+    from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
+
+    try:
+        return bytes.fromhex(fingerprint(to_parsing_canonical_form(parse_json(schema)), "CRC-64-AVRO"))
+    except (SchemaParseException, UnknownType, LookupError, TypeError, ValueError):
+        return b""
 
 
 def _parse(schema: str) -> AvroType:
@@ -406,23 +412,23 @@ def _values(entries: Sequence[tuple[str, Any]]) -> Iterator[Any]:
     return (value for _, value in entries)
 
 
-_LEAF_BYTES, _LIST_BYTES, _ENTRY_BYTES = 40, 80, 160
-"""Bytes that a number or a short text takes as a Python object, a list, and an entry of a map."""
+_TEXT_BYTES, _LEAF_BYTES, _LIST_BYTES, _ENTRY_BYTES = 4, 40, 80, 160
+"""Bytes that a byte of a text takes as a Python object, a number or a short text, a list, and an entry of a map."""
 
 
-def _object_bytes(kind: AvroType, written: AvroType | None) -> int:
-    """Return how many bytes a value takes as Python objects at most, for each byte of its encoding.
+def _object_bytes(kind: AvroType, is_same: bool) -> int:
+    """Return how many bytes a value takes as Python objects at most, for each byte of its encoding, besides its record.
 
-    Without ``written`` the encoding may be of a schema with fewer fields.
+    ``is_same``: the encoding is of this type; else it may have fewer fields.
     """
-    objects, encoded = _least(kind if kind.element is None else kind.element)
+    if kind.element is None:
+        return max((_TEXT_BYTES, *(_object_bytes(field.type, is_same) for field in kind.fields)))
+    objects, encoded = _least(kind.element)
     if kind.name == "array":
         objects += 8
-    elif kind.name == "map":  # a key has two bytes: one without is there only once
+    else:  # a key has two bytes: one without is there only once
         objects, encoded = objects + _ENTRY_BYTES, encoded + 2
-    most = max(_LEAF_BYTES, -(-objects // (encoded if written is not None else 1)))
-    parts = [field.type for field in kind.fields] if kind.element is None else [kind.element]
-    return max((most, *(_object_bytes(part, written) for part in parts)))
+    return max(_LEAF_BYTES, -(-objects // (encoded if is_same else 1)), _object_bytes(kind.element, is_same))
 
 
 def _least(kind: AvroType) -> tuple[int, int]:

@@ -21,6 +21,12 @@ def is_framed(value: bytes) -> bool:
     return len(value) > FRAME_BYTES and value[0] == 0
 
 
+def has_likely_id(value: bytes) -> bool:
+    """Return whether a value that can have Confluent's prefix is more likely to have it than not: registries count
+    their schemas from 1, while a value in Avro may begin with a zero as well."""
+    return value[1] == 0 and value[1:FRAME_BYTES] != bytes(4)
+
+
 def unframe(value: bytes) -> bytes:
     """Return a value without Confluent's prefix."""
     return value[FRAME_BYTES:]
