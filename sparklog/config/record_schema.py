@@ -12,6 +12,7 @@ Rules: the standard library only; picklable. Not for: reading records (``records
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -85,6 +86,10 @@ class RecordSchema(NamedTuple):
     value: PartSchema = PartSchema()
     key: PartSchema = PartSchema()
 
+    def with_earlier(self, value: Sequence[str] = (), key: Sequence[str] = ()) -> RecordSchema:
+        """Return the same with the earlier versions of its schemas, the newest first, for formats that need them."""
+        return RecordSchema(_with_earlier(self.value, value), _with_earlier(self.key, key))
+
     @property
     def columns(self) -> tuple[SchemaField, ...]:
         """The typed columns, in the order of a file."""
@@ -102,6 +107,12 @@ class RecordSchema(NamedTuple):
     def key_columns(self) -> tuple[SchemaField, ...]:
         """The typed columns of keys, ``_key_unfit`` the last."""
         return _flagged(_prefixed(KEY_PREFIX, self.key.fields), KEY_UNFIT)
+
+
+def _with_earlier(part: PartSchema, texts: Sequence[str]) -> PartSchema:
+    if part.format != AVRO or not part.schemas:
+        return part
+    return part._replace(schemas=tuple(dict.fromkeys((part.schemas[0], *texts))))
 
 
 def _prefixed(prefix: str, fields: tuple[SchemaField, ...]) -> tuple[SchemaField, ...]:

@@ -64,7 +64,8 @@ class AvroReader:
         rows = MAX_ELEMENT_BYTES // bytes_per_record(self._fields), MAX_OBJECT_BYTES // _least(newest)[0]
         self._most_rows = max(1, min(rows))
         self._measure = _measure(newest.kind)
-        readable = [text for text in schemas if not find_breaking_change(_parse(text).kind.fields, self._fields)]
+        earlier = [parsed for parsed in map(parse_schema, schemas) if parsed.avro is not None]  # others had no values
+        readable = [parsed.text for parsed in earlier if not find_breaking_change(parsed.fields, self._fields)]
         self._writers = [_Writer(text, newest) for text in dict.fromkeys(readable)]
         self._by_fingerprint = {writer.fingerprint: writer for writer in reversed(self._writers) if writer.fingerprint}
         self._read_bytes = min(READ_BYTES, *(writer.most_bytes for writer in self._writers))

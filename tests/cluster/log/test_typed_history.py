@@ -314,7 +314,9 @@ def test_widened_types_are_read_right_from_older_files_by_all_readers(tmp_path: 
     assert in_order(frame.collect().to_arrow(compat_level=polars.CompatLevel.oldest())) == rows
     files = [str(path) for path in (tmp_path / "log" / "tables").rglob("*.parquet")]
     sql = f'SELECT {", ".join(names)}, "offset" FROM read_parquet({files}, union_by_name=true)'
-    assert in_order(duckdb.connect().execute(sql).to_arrow_table()) == rows
+    relation = duckdb.sql(sql)
+    assert relation is not None
+    assert in_order(relation.to_arrow_table()) == rows
     for name in names[:5]:
         for value in {row[name] for row in rows} - {None}:
             literal = pa.scalar(value, expected[name].type)

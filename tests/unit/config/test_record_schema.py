@@ -354,3 +354,11 @@ def test_the_columns_are_those_of_the_value_and_of_the_key_each_with_a_flag() ->
     assert [field.name for field in texts.columns] == ["value_string", "_unfit", "key_string", "_key_unfit"]
     assert TopicConfig.resolve(validate_topic_configs({"value.format": "string"})).typed_schema
     assert RecordSchema(key=PartSchema("string")).columns == texts.key_columns
+
+
+def test_earlier_schemas_are_kept_once_each_where_values_need_them() -> None:
+    current, earlier = json.dumps(avro("long")), json.dumps(avro("int"))
+    schema = RecordSchema(PartSchema("avro", (current,)), PartSchema("json", ("a int",)))
+    found = schema.with_earlier(value=(current, earlier), key=("a int, b int",))
+    assert found == RecordSchema(PartSchema("avro", (current, earlier)), PartSchema("json", ("a int",)))
+    assert found.columns == schema.columns

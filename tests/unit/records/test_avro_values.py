@@ -265,6 +265,8 @@ def test_a_value_without_a_field_that_has_no_default_does_not_fit() -> None:
 
 def test_schemas_that_cannot_be_read_into_the_newest_are_not_tried() -> None:
     assert read([b"\x02x"], record(field("a", "int")), record(field("a", "string")))[0][UNFIT]
+    reader = AvroReader([json.dumps(record(field("a", "int"))), "a int", ""])
+    assert reader.columns(pa.array([b"\x02"]))["a"].to_pylist() == [1]
 
 
 ITEMS = record(field("l", {"type": "array", "items": record(*(field(f"f{n}", ["null", "int"]) for n in range(3)))}))
