@@ -10,8 +10,9 @@ outlive the commits. Not for: which changes are allowed (``decide.topics``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from sparklog.config.record_schema import AVRO, AVRO_SCHEMA, PartSchema, RecordSchema, parse_schema
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.protocol.state import SchemaVersion, TopicState
 
@@ -32,6 +33,21 @@ def add_versions(
         if text and all(schema.text != text for schema in known):
             added[config] = (*known, SchemaVersion(text=text, version=version, timestamp_ms=timestamp_ms))
     return added
+
+
+def find_record_schema(topic: TopicState, config: TopicConfig) -> RecordSchema:
+    """Return how a topic's records are read: by its formats and its present schemas, and records in Avro by earlier
+    versions too, the newest first, since they are written by the schema that their producer knew."""
+    schema = config.record_schema
+    parts = zip(("value.schema", "key.schema"), schema, strict=True)
+    return RecordSchema(*(_add_earlier(part, topic.schemas.get(config_name, ())) for config_name, part in parts))
+
+
+def _add_earlier(part: PartSchema, versions: Sequence[SchemaVersion]) -> PartSchema:
+    if part.format != AVRO or not part.schemas:
+        return part
+    texts = [schema.text for schema in reversed(versions) if parse_schema(schema.text).language == AVRO_SCHEMA]
+    return part._replace(schemas=tuple(dict.fromkeys((*part.schemas, *texts))))
 
 
 def count_unfit(topic: TopicState, config: TopicConfig) -> int | None:

@@ -30,6 +30,7 @@ from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
 from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores
 from sparklog.maintenance.segments.merge import RangeReplacement, SegmentTask, Target, TaskResult
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since, removed
+from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 
@@ -306,5 +307,5 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
         None if codec is None else config.compression_level(codec),
         config.index_interval_bytes,
         config.history_format == DELTA,
-        config.typed_schema,
+        find_record_schema(state.topic(topic), config),
     )

@@ -163,6 +163,14 @@ def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -
             topic=topic,
             config="value.schema",
         )
+    for part, old, new in zip(("value", "key"), before.record_schema, after.record_schema, strict=True):
+        if old.fields and old.format != new.format:
+            raise InvalidConfigurationError(
+                f"{part}.format of topic {topic!r} is {old.format} and cannot become {new.format}: the {part}s that "
+                "it has would not fit. Write to a new topic",
+                topic=topic,
+                config=f"{part}.format",
+            )
 
 
 def _check_schema_count(topic: TopicState, configs: Mapping[str, str]) -> None:

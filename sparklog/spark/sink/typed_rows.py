@@ -40,7 +40,8 @@ from pyspark.sql.types import (
 )
 
 from sparklog.config.ddl import SchemaField, SchemaType, format_ddl
-from sparklog.config.topic_configs import JSON, TopicConfig
+from sparklog.config.record_schema import JSON
+from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidRecordError
 from sparklog.format.schema import VALUE
 from sparklog.records.json_values import JsonWriter
@@ -97,9 +98,9 @@ def find_typed_rows(rows: StructType, topic: str, config: TopicConfig) -> TypedR
     Raises InvalidRecordError for columns that do not fit the schema.
     """
     names = [name.lower() for name in rows.fieldNames()]
-    if VALUE in names or not config.typed_schema or len(set(names)) < len(names):
+    schema = config.record_schema.value.fields
+    if VALUE in names or not schema or len(set(names)) < len(names):
         return None
-    schema = config.typed_schema
     by_name = {field.name.lower(): field for field in schema}
     others = [number for number, name in enumerate(names) if name in WRITTEN]
     typed = [number for number, name in enumerate(names) if name in by_name]

@@ -56,6 +56,21 @@ def test_the_value_is_made_of_the_columns_of_the_schema(log: Path) -> None:
     ]
 
 
+def test_columns_of_a_typed_key_are_not_those_of_the_value(log: Path) -> None:
+    keyed = {**ORDERS, "key.format": "string", "value.schema": "customer string"}
+    open_cluster(str(log)).create_topic("keyed", 1, configs=keyed)
+    write_rows(log, "key string, customer string", [{"key": "k", "customer": "a"}], topic="keyed")
+    assert values(log, subscribe="keyed") == [b'{"customer":"a"}']
+    with pytest.raises(InvalidRecordError, match="column key_string is not in it"):
+        writer(log, {"customer": StringType(), "key_string": StringType()}, "keyed")
+
+
+def test_values_of_another_format_are_not_made_of_columns(log: Path) -> None:
+    open_cluster(str(log)).create_topic("texts", 1, configs={"value.format": "string"})
+    with pytest.raises(InvalidRecordError, match=r"only as JSON, and value\.format of topic 'texts' is string"):
+        writer(log, {"string": StringType()}, "texts")
+
+
 def test_columns_may_be_missing_of_a_smaller_type_and_in_another_case(log: Path) -> None:
     write_rows(log, "ID int, Customer string", [{"ID": 1, "Customer": "a"}], topic="orders", includeTimestamp="false")
     assert values(log, subscribe="orders") == [b'{"customer":"a","id":1}']
