@@ -30,11 +30,15 @@ from sparklog.config.record_schema import parse_schema
 from sparklog.config.schema_json import parse_json
 from sparklog.errors import RecordListTooLargeError
 from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record, width
-from sparklog.records.typed_values import MAX_ELEMENT_BYTES, MAX_VALUE_BYTES, READ_BYTES
+from sparklog.records.typed_values import MAX_ELEMENT_BYTES, MAX_VALUE_BYTES
 from sparklog.records.wire_format import FINGERPRINT_END, fingerprint_of, has_likely_id, is_framed, unframe
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
 """Size in bytes that decoded values can have as Python objects at a time."""
+
+READ_BYTES = 256 * 1024
+"""Bytes of values that are held as Python objects at a time, about: of many, Python's garbage collection takes longer
+than reading them."""
 
 _UNREADABLE = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, struct.error, RecursionError)
 _INEXACT = (pa.ArrowException, ValueError, ArithmeticError, TypeError)
@@ -184,6 +188,17 @@ class AvroReader:
         return arrays
 
 
+class _UndecodableError(ValueError):
+    """A value that a schema does not read; the message says where, and takes its time."""
+
+    def __init__(self, writer: _Writer, encoded: bytes) -> None:
+        super().__init__(writer, encoded)
+
+    def __str__(self) -> str:
+        writer, encoded = self.args
+        return str(writer.explain(encoded))
+
+
 class _Writer:
     """Reads values that were written by one schema into the fields of the ``newest``. Immutable, thread-safe."""
 
@@ -208,7 +223,7 @@ class _Writer:
         self.most_bytes = MAX_OBJECT_BYTES // _object_bytes(newest, record.kind == newest.kind)
 
     def read(self, encoded: bytes) -> Any:
-        """Return the fields of a value. Raises what ``_UNREADABLE`` names; the message has the field."""
+        """Return the fields of a value. Raises ValueError; the message has the field."""
         if len(encoded) > self.most_bytes:
             raise ValueError(
                 f"it has {len(encoded):,} bytes, and values of this schema at most {self.most_bytes:,}: its lists "
@@ -218,12 +233,12 @@ class _Writer:
         try:
             row = self._decode(source, self._schema)
         except _UNREADABLE as error:
-            raise ValueError(self._explain(encoded)) from error
+            raise _UndecodableError(self, encoded) from error
         if source.tell() != len(encoded):
             raise ValueError(f"{len(encoded) - source.tell()} bytes follow its last field")
         return row if self._plain is None else self._plain(row)
 
-    def _explain(self, encoded: bytes) -> str:
+    def explain(self, encoded: bytes) -> str:
         """Return which field of a value cannot be read, and why."""
         source = BytesIO(encoded)
         for name, schema in self._schemas:
