@@ -156,6 +156,9 @@ MAX_CONFIG_NAME_LENGTH = 249
 MAX_CONFIG_VALUE_LENGTH = 1_048_576
 """characters of a setting's value: lists of replicas are the longest."""
 
+MAX_SCHEMA_VERSIONS = 1_000
+"""versions of a schema of one topic: all stay in the state, which every process holds."""
+
 MAX_CONFIGS = 1_000
 """settings in one change; about a hundred exist."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 PRIMITIVES = {
@@ -34,7 +34,13 @@ PRIMITIVES = {
 }
 """Spark's names of a type, and the one that is kept."""
 
-RESERVED = ("partition", "offset", "timestamp", "key", "value", "headers", "topic", "timestamptype", "_unfit")
+UNFIT, KEY_UNFIT = "_unfit", "_key_unfit"
+"""The typed columns that say whether a record's value, or key, does not fit its schema."""
+
+RESERVED = (
+    *("partition", "offset", "timestamp", "key", "value", "headers", "topic", "timestamptype"),
+    *(UNFIT, KEY_UNFIT),
+)
 """Names that the other columns of a topic have, in lower case."""
 
 MAX_DEPTH = 16
@@ -92,14 +98,7 @@ class SchemaField:
 @lru_cache(maxsize=256)
 def parse_ddl(text: str) -> tuple[SchemaField, ...]:
     """Return the fields of a schema; none for an empty text. Raises InvalidSchemaError."""
-    if not text.strip():
-        return ()
-    parser = _Parser(_tokens(text))
-    fields = parser.fields(end="", depth=0)
-    taken = [field.name for field in fields if field.name.lower() in RESERVED]
-    if taken:
-        raise InvalidSchemaError(f"{taken[0]!r} is the name of another column of the topic")
-    return fields
+    return _Parser(_tokens(text)).fields(end="", depth=0) if text.strip() else ()
 
 
 def format_ddl(fields: Sequence[SchemaField]) -> str:
@@ -107,26 +106,67 @@ def format_ddl(fields: Sequence[SchemaField]) -> str:
     return ", ".join(map(str, fields))
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Check the names of the fields of a schema or a struct. Raises InvalidSchemaError."""
+    known: set[str] = set()
+    for name in names:
+        if not _NAME.match(name):
+            raise InvalidSchemaError(f"invalid name {name!r}: use letters, digits and _")
+        if name.lower() in known:
+            raise InvalidSchemaError(f"the field {name!r} occurs twice (names are compared without case)")
+        known.add(name.lower())
+
+
 def find_breaking_change(before: Sequence[SchemaField], after: Sequence[SchemaField]) -> str:
     """Return why readers of files with the schema ``before`` could not read those with ``after``; empty if they can.
 
-    Fields may be added, and requirements dropped or added, also inside structs: a column is null where a file does not
-    have it. A field can neither be removed nor change its type, since a table has one type for all files of a column.
+    Fields may be added, requirements dropped or added, and types widened, also inside structs: a column is null where
+    a file does not have it, and readers widen what is narrower. All of them do so where ``_WIDER`` says it, and for
+    decimals that keep their scale and size in a file. Structs inside maps cannot get fields
+    (docs/decisions/0023-widened-types.md).
     """
+    return _find_break(before, after, "", False)
+
+
+_WIDER = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+}
+"""The types that a type may become."""
+
+
+def _find_break(before: Sequence[SchemaField], after: Sequence[SchemaField], path: str, in_map: bool) -> str:
     types = {field.name: field.type for field in after}
     for field in before:
         if field.name not in types:
-            return f"it has no field {field.name!r} any more"
-        if _without_requirements(types[field.name]) != _without_requirements(field.type):
-            return f"the field {field.name!r} is {field.type} and would become {types[field.name]}"
+            return f"it has no field {path + field.name!r} any more"
+        reason = _find_type_break(field.type, types[field.name], path + field.name, in_map)
+        if reason:
+            return reason
+    if in_map and len(after) > len(before):
+        return f"a struct inside the map {path.rstrip('.')!r} would get a field more"
     return ""
 
 
-def _without_requirements(kind: SchemaType) -> SchemaType:
-    """Return the type that values have in files, in which every field may be null."""
-    element = None if kind.element is None else _without_requirements(kind.element)
-    fields = tuple(SchemaField(field.name, _without_requirements(field.type)) for field in kind.fields)
-    return replace(kind, element=element, fields=fields)
+def _find_type_break(before: SchemaType, after: SchemaType, path: str, in_map: bool) -> str:
+    if before.name == after.name == "struct":
+        return _find_break(before.fields, after.fields, f"{path}.", in_map)
+    if before.name == after.name and before.element is not None and after.element is not None:
+        return _find_type_break(before.element, after.element, path, in_map or before.name == "map")
+    if before.name == after.name == "decimal":
+        same_size = _decimal_bytes(before.precision) == _decimal_bytes(after.precision)
+        widens = before.scale == after.scale and before.precision <= after.precision and same_size
+    else:
+        widens = before == after or after.name in _WIDER.get(before.name, ())
+    return "" if widens else f"the field {path!r} is {before} and would become {after}"
+
+
+def _decimal_bytes(precision: int) -> int:
+    """Return how many bytes a decimal takes in a Parquet file."""
+    most: int = 10**precision - 1
+    return (most.bit_length() + 8) // 8
 
 
 def _tokens(text: str) -> list[str]:
@@ -162,10 +202,7 @@ class _Parser:
                 break
             if token != ",":
                 raise InvalidSchemaError(f"unexpected {token!r} after the field {fields[-1].name!r}")
-        names = [field.name.lower() for field in fields]
-        doubles = [field.name for number, field in enumerate(fields) if names[number] in names[:number]]
-        if doubles:
-            raise InvalidSchemaError(f"the field {doubles[0]!r} occurs twice (names are compared without case)")
+        check_names([field.name for field in fields])
         return tuple(fields)
 
     def _field(self, depth: int) -> SchemaField:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-from sparklog.config.ddl import InvalidSchemaError, format_ddl, parse_ddl
+from sparklog.config.ddl import InvalidSchemaError
+from sparklog.config.record_schema import parse_schema
 from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import nearest_name
 
@@ -80,8 +81,8 @@ class ConfigDef:
     """One setting. Immutable, picklable.
 
     ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive; ``also`` is allowed
-    as well. ``choices`` are the allowed strings or list items; ``ddl``: the text is a schema. ``doc`` is one sentence
-    in plain words. Of a setting without effect, ``unused`` says why it is only stored and shown, or ``refused`` why it
+    as well. ``choices`` are the allowed strings or list items; ``schema``: the text is one. ``doc`` is one sentence in
+    plain words. Of a setting without effect, ``unused`` says why it is only stored and shown, or ``refused`` why it
     has to stay at its default.
     """
 
@@ -94,7 +95,7 @@ class ConfigDef:
     also: int | None = None
     choices: tuple[str, ...] = ()
     throttled_replicas: bool = False
-    ddl: bool = False
+    schema: bool = False
     synonyms: tuple[Synonym, ...] = ()
     unused: str = ""
     refused: str = ""
@@ -124,8 +125,8 @@ class ConfigDef:
             return (
                 f"a comma-separated list of {' and '.join(self.choices)}" if self.choices else "a comma-separated list"
             )
-        if self.ddl:
-            return "a schema in Spark's DDL, such as customer string, amount double"
+        if self.schema:
+            return "a schema in Spark's DDL, such as customer string, amount double; in Avro; or a JSON Schema"
         if self.kind == "string":
             return f"one of {', '.join(self.choices)}" if self.choices else "text"
         return f"{'a number' if self.kind == 'double' else 'a whole number'} {self._describe_range()}"
@@ -234,11 +235,11 @@ class ConfigDef:
             raise self.error(value, f"it is of type {type(value).__name__}, not text")
         if self.choices and value not in self.choices:
             raise self.error(value, f"there is no such choice{_suggest(value, self.choices)}")
-        return self._parse_ddl(value) if self.ddl else value
+        return self._parse_schema(value) if self.schema else value
 
-    def _parse_ddl(self, value: str) -> str:
+    def _parse_schema(self, value: str) -> str:
         try:
-            return format_ddl(parse_ddl(value))
+            return parse_schema(value).text
         except InvalidSchemaError as error:
             raise self.error(value, str(error)) from error
 

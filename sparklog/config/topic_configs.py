@@ -16,7 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from sparklog import limits
-from sparklog.config.ddl import SchemaField, parse_ddl
+from sparklog.config.ddl import SchemaField
 from sparklog.config.definitions import (
     DEFAULT_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
@@ -30,6 +30,14 @@ from sparklog.config.definitions import (
     canonical_text,
     cluster_chain,
 )
+from sparklog.config.record_schema import (
+    FORMATS,
+    UNTYPED,
+    PartSchema,
+    RecordSchema,
+    find_clash,
+    find_contradiction,
+)
 from sparklog.config.typed_configs import Setting, TypedConfigs
 from sparklog.errors import InvalidConfigurationError
 
@@ -40,7 +48,6 @@ _MIB = 1024 * 1024
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 COMPACT, DELETE = "compact", "delete"
 ARROW, DELTA = "arrow", "delta"
-UNTYPED, JSON = "none", "json"
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
@@ -242,15 +249,28 @@ _TABLE = (
     ),
     ConfigDef(
         "value.format", "string", UNTYPED,
-        "How values are read into typed columns of the topic's table: none, or json.",
-        choices=(UNTYPED, JSON),  # no synonym: a topic's schema is its own, and does not change with the cluster's
+        "How values are read into typed columns of the topic's table: none, string, json, or avro.",
+        choices=FORMATS,  # no synonym: a topic's schema is its own, and does not change with the cluster's
     ),
     ConfigDef(
-        "value.schema", "string", "", "Typed columns of the topic's table, read from its values.", ddl=True,
+        "value.schema", "string", "", "Typed columns of the topic's table, read from its values.", schema=True,
     ),
     ConfigDef(
         "value.schema.validation", "boolean", "false",
-        "Whether a record is refused if its value does not fit value.schema.",
+        "Whether a record is refused if its value does not fit value.format and value.schema.",
+    ),
+    ConfigDef(
+        "key.format", "string", UNTYPED,
+        "How keys are read into typed columns of the topic's table: none, string, json, or avro.",
+        choices=FORMATS,
+    ),
+    ConfigDef(
+        "key.schema", "string", "", "Typed columns of the topic's table, read from its keys: key_ and a field's name.",
+        schema=True,
+    ),
+    ConfigDef(
+        "key.schema.validation", "boolean", "false",
+        "Whether a record is refused if its key does not fit key.format and key.schema.",
     ),
     ConfigDef(
         "internal.segment.bytes", "int", None, "For tests: replaces segment.bytes, without its lower bound.",
@@ -351,16 +371,28 @@ class TopicConfig(TypedConfigs):
     history_format = Setting(str, "history.format")
     """arrow, or delta."""
     value_format = Setting(str, "value.format")
-    """none, or json."""
+    """none, string, json, or avro; of the key as well."""
+    key_format = Setting(str, "key.format")
     value_schema = Setting(str, "value.schema")
-    """The DDL of the typed columns, empty for none."""
+    """In DDL, JSON Schema or Avro, empty for none; of the key as well."""
+    key_schema = Setting(str, "key.schema")
 
     value_schema_validation = Setting(bool, "value.schema.validation")
+    key_schema_validation = Setting(bool, "key.schema.validation")
+
+    @property
+    def record_schema(self) -> RecordSchema:
+        """How the topic's keys and values are read into typed columns."""
+        value, key = (
+            PartSchema(format, (schema,) if schema else ())
+            for format, schema in ((self.value_format, self.value_schema), (self.key_format, self.key_schema))
+        )
+        return RecordSchema(value, key)
 
     @property
     def typed_schema(self) -> tuple[SchemaField, ...]:
         """The typed columns of the topic's table, none if it has none."""
-        return parse_ddl(self.value_schema) if self.value_format != UNTYPED else ()
+        return self.record_schema.columns
 
     compression_type = Setting(str, "compression.type")
     """uncompressed, gzip, snappy, lz4, zstd, or producer for the writer's codec."""
@@ -431,18 +463,29 @@ def check_together(config: TopicConfig) -> None:
             "be compacted before it may be; lower the first or raise the second.",
             config="min.compaction.lag.ms",
         )
-    if config.value_schema and config.value_format == UNTYPED:
-        raise InvalidConfigurationError(
-            "value.schema is set and value.format is none: set value.format=json, so that values are read.",
-            config="value.schema",
-        )
-    if config.value_schema_validation and not config.typed_schema:
-        raise InvalidConfigurationError(
-            "value.schema.validation=true requires a schema: set value.format=json and value.schema.",
-            config="value.schema.validation",
-        )
+    _check_schemas(config)
     if config.get("remote.storage.enable"):
         _check_remote(config)
+
+
+def _check_schemas(config: TopicConfig) -> None:
+    schema = config.record_schema
+    for part, chosen, validated in (
+        ("value", schema.value, config.value_schema_validation),
+        ("key", schema.key, config.key_schema_validation),
+    ):
+        contradiction = find_contradiction(part, chosen)
+        if contradiction:
+            raise InvalidConfigurationError(contradiction, config=f"{part}.schema")
+        if validated and not chosen.fields:
+            raise InvalidConfigurationError(
+                f"{part}.schema.validation=true requires a schema: set {part}.format=json and {part}.schema.",
+                config=f"{part}.schema.validation",
+            )
+    clash = find_clash(schema)
+    if clash:
+        name = "key.schema" if clash.startswith("the column") else "value.schema"
+        raise InvalidConfigurationError(f"{name} cannot be read into columns: {clash}; rename it.", config=name)
 
 
 def _check_remote(config: TopicConfig) -> None:

@@ -7,8 +7,8 @@
     timestamp       timestamp[us, UTC]       timestamp
     struct<…>       struct                   struct
 
-After them stands ``_unfit``: whether a record's value does not fit the schema. Then its typed columns are null. All are
-nullable, also required ones.
+After those of values stands ``_unfit``: whether a record's value does not fit its schema; then its typed columns are
+null. After those of keys stands ``_key_unfit`` (``config.record_schema``). All are nullable, also required ones.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from sparklog.config import ddl
 from sparklog.config.ddl import SchemaField, SchemaType
 
-UNFIT = "_unfit"
+UNFIT = ddl.UNFIT
 
 _ARROW = {
     "string": pa.string(),
@@ -39,9 +40,7 @@ _DELTA = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "l
 
 def typed_fields(schema: Sequence[SchemaField]) -> tuple[pa.Field, ...]:
     """Return the typed columns of a file; none without a schema."""
-    if not schema:
-        return ()
-    return (*(pa.field(field.name, arrow_type(field.type)) for field in schema), pa.field(UNFIT, pa.bool_()))
+    return tuple(pa.field(field.name, arrow_type(field.type)) for field in schema)
 
 
 def flat_columns(schema: Sequence[SchemaField]) -> list[str]:
@@ -51,7 +50,7 @@ def flat_columns(schema: Sequence[SchemaField]) -> list[str]:
 
 def bytes_per_record(schema: Sequence[SchemaField]) -> int:
     """Return how many bytes the typed columns take for each record at most, besides texts and lists."""
-    return sum(width(arrow_type(field.type)) for field in schema) + 1 if schema else 0
+    return sum(width(arrow_type(field.type)) for field in schema)
 
 
 def width(kind: pa.DataType) -> int:
@@ -74,10 +73,7 @@ def arrow_type(kind: SchemaType) -> pa.DataType:
 
 def delta_fields(schema: Sequence[SchemaField]) -> list[dict[str, object]]:
     """Return the typed columns as Delta states them."""
-    if not schema:
-        return []
-    fields = [delta_field(field.name, delta_type(field.type)) for field in schema]
-    return [*fields, delta_field(UNFIT, "boolean")]
+    return [delta_field(field.name, delta_type(field.type)) for field in schema]
 
 
 def delta_type(kind: SchemaType) -> object:

@@ -167,6 +167,7 @@ def _run_rewrites(name: str, context: MaintenanceContext, report: Report) -> Non
             files_rewritten=counts.files_in,
             into_files=counts.files_out,
             records_removed=counts.records_removed,
+            records_that_do_not_fit=counts.records_that_do_not_fit,
             bytes_read=counts.bytes_in,
             bytes_written=counts.bytes_out,
         )

@@ -194,7 +194,8 @@ class LiveSegment(_Struct, frozen=True, kw_only=True):
     ``append_time``: the timestamps in the file are those of the commits that appended the records. A ``closed`` one is
     a complete segment in Kafka's sense; one that is not is part of the active segment. ``delete_horizon_ms`` is the
     time after which its tombstones may be removed, -1 if it has none or it is not known yet. For a history
-    segment, ``stats`` are its statistics as a Delta table states them of a file, and ``file_bytes`` is the file's size.
+    segment, ``stats`` are its statistics as a Delta table states them of a file, ``file_bytes`` is the file's size, and
+    ``unfit`` the number of its records that do not fit the topic's schema.
     """
 
     base_offset: LogOffset
@@ -205,15 +206,18 @@ class LiveSegment(_Struct, frozen=True, kw_only=True):
     delete_horizon_ms: Long = -1
     stats: Text = ""
     file_bytes: Bytes = 0
+    unfit: RecordCount = 0
     run: Run
 
 
 class RemovedSegments(_Struct, frozen=True, kw_only=True):
-    """Totals of the segments that leave the log: their number, bytes of their runs, sum of their hashes."""
+    """Totals of the segments that leave the log: their number, bytes of their runs, sum of their hashes, and ``unfit``,
+    as in LiveSegment."""
 
     segments: Files
     size_bytes: Bytes
     checksum: Hex32
+    unfit: RecordCount = 0
 
 
 class ReplaceSegments(PartitionAction, tag="replace_segments", frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from sparklog.errors import CorruptMetadataError
-from sparklog.protocol import indexes, levels, log_time, partition_fold, segment_checksum
+from sparklog.protocol import indexes, levels, log_time, partition_fold, schema_versions, segment_checksum
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
     Action,
@@ -72,7 +72,8 @@ Entry = tuple[Any, ...]
 """Identifies an entry of the state, which checkpoints store individually, by its kind and key; all other fields of the
 state are stored every time:
 
-    topics               its name; all of it but its partitions
+    topics               its name; all of it but its partitions and schemas
+    schemas              topic, config, number of the version
     partitions           topic, number; all of it but its producers
     partition_producers  topic, number, producer id
     brokers, producers   its id
@@ -285,9 +286,17 @@ class Draft:
             partitions=(),
             configs=dict(action.configs),
         )
-        self._put("topics", action.topic, created)
+        self._put_topic(created)
         self._indexes = indexes.with_topic(self._indexes, action.topic)
         self._create_partitions(action)
+
+    def _put_topic(self, topic: TopicState) -> None:
+        """Set a topic after its configs were set, with the versions of its schemas."""
+        schemas = schema_versions.add_versions(topic.schemas, topic.configs, self.base.version + 1, self.timestamp_ms)
+        for config, versions in schemas.items():
+            known = len(topic.schemas.get(config, ()))
+            self.touched.update(("schemas", topic.name, config, number + 1) for number in range(known, len(versions)))
+        self._put("topics", topic.name, replace(topic, schemas=schemas))
 
     def _create_partitions(self, action: CreateTopic | CreatePartitions) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
@@ -303,6 +312,8 @@ class Draft:
         for number, partition in enumerate(partitions):
             self.touched.add(("partitions", action.topic, number))
             self.touched.update(("partition_producers", action.topic, number, id_) for id_ in partition.producers)
+        for config, versions in self._topic(action.topic, action.topic_id).schemas.items():
+            self.touched.update(("schemas", action.topic, config, number + 1) for number in range(len(versions)))
         topic_sum = self._topic_sums.pop(action.topic)
         del self._partitions[action.topic]
         self._drop("topics", action.topic)
@@ -318,7 +329,7 @@ class Draft:
         topic = self._field("topics").get(action.topic)
         if topic is None:
             raise self._refuse(f"it configures topic {action.topic!r}, which does not exist")
-        self._put("topics", action.topic, replace(topic, configs=_alter_configs(topic.configs, action)))
+        self._put_topic(replace(topic, configs=_alter_configs(topic.configs, action)))
 
     # -- records
 
@@ -416,8 +427,11 @@ class Draft:
             if producer.timestamp_ms > now_ms:
                 self._put("producers", number, replace(producer, timestamp_ms=now_ms))
         for name, topic in self._field("topics").items():
-            if topic.created_ms > now_ms:
-                self._put("topics", name, replace(topic, created_ms=now_ms))
+            changed = log_time.reset_topic(topic, now_ms)
+            if changed is not topic:
+                self._put("topics", name, changed)
+                for config, versions in topic.schemas.items():
+                    self.touched.update(("schemas", name, config, number + 1) for number in range(len(versions)))
             self._reset_partitions(name, topic.topic_id, now_ms)
 
     def _reset_partitions(self, topic: str, topic_id: str, now_ms: int) -> None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from sparklog import limits
 from sparklog.protocol.commits import ResetTime
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.state import GroupOffset, GroupState, PartitionState, RemovedFiles, State
+from sparklog.protocol.state import GroupOffset, GroupState, PartitionState, RemovedFiles, State, TopicState
 
 LEFT_AT_LEAST_MS = 3_600_000
 """ms for which retired files are kept after a reset, unless they are due earlier."""
@@ -56,6 +56,19 @@ def reset_removed_files(
         latest_ms = now_ms + max(files.delete_at_ms - was_ms, LEFT_AT_LEAST_MS)
         if files.delete_at_ms > latest_ms:
             yield key, replace(files, delete_at_ms=latest_ms)
+
+
+def reset_topic(topic: TopicState, now_ms: int) -> TopicState:
+    """Return the topic with its own time and those of its schemas limited to ``now_ms``; the same object if none
+    changes."""
+    times = (schema.timestamp_ms for versions in topic.schemas.values() for schema in versions)
+    if max(topic.created_ms, *times, now_ms) == now_ms:
+        return topic
+    schemas = {
+        config: tuple(replace(schema, timestamp_ms=min(schema.timestamp_ms, now_ms)) for schema in versions)
+        for config, versions in topic.schemas.items()
+    }
+    return replace(topic, created_ms=min(topic.created_ms, now_ms), schemas=schemas)
 
 
 def reset_partition(partition: PartitionState, now_ms: int) -> PartitionState:

@@ -41,6 +41,8 @@ def replacement_problem(partition: PartitionState, action: ReplaceSegments) -> s
         return f"offsets {start} to {end} are not part of a log that ends at {partition.log_end_offset}"
     if removed.segments > partition.segments or removed.size_bytes > partition.size_bytes:
         return f"{removed.segments} segments of {removed.size_bytes} bytes are more than there are"
+    if removed.unfit > partition.unfit:
+        return f"{removed.unfit} records that do not fit are more than there are"
     at = start
     for added in action.added:
         base, next_offset = added.base_offset, added.end_offset
@@ -60,6 +62,7 @@ def apply_replacement(partition: PartitionState, action: ReplaceSegments, versio
         leader=partition.leader if partition.leader in isr else -1,
         segments=partition.segments - action.removed.segments + len(action.added),
         size_bytes=partition.size_bytes - action.removed.size_bytes + sum(a.run.size_bytes for a in action.added),
+        unfit=partition.unfit - action.removed.unfit + sum(added.unfit for added in action.added),
         cleaned_offset=partition.cleaned_offset if action.cleaned_offset < 0 else action.cleaned_offset,
         changes=_with_change(partition, SegmentChange(version, action.start_offset, action.end_offset)),
     )
@@ -70,6 +73,8 @@ def deletion_problem(partition: PartitionState, action: DeleteSegments) -> str:
         return f"the log ends at {partition.log_end_offset}, before {action.end_offset}"
     if action.removed.segments > partition.segments or action.removed.size_bytes > partition.size_bytes:
         return f"{action.removed.segments} segments of {action.removed.size_bytes} bytes are more than there are"
+    if action.removed.unfit > partition.unfit:
+        return f"{action.removed.unfit} records that do not fit are more than there are"
     return ""
 
 
@@ -79,6 +84,7 @@ def apply_deletion(partition: PartitionState, action: DeleteSegments, version: i
         log_start_offset=max(partition.log_start_offset, action.end_offset),
         segments=partition.segments - action.removed.segments,
         size_bytes=partition.size_bytes - action.removed.size_bytes,
+        unfit=partition.unfit - action.removed.unfit,
         changes=_with_change(partition, SegmentChange(version, 0, action.end_offset)),
     )
 

@@ -23,7 +23,7 @@ class Segment(msgspec.Struct, frozen=True):
     ``records`` is smaller than the offset range only after compaction; then the file contains each record's offset.
     ``append_time_ms`` is the timestamp of every record of an append to a LogAppendTime topic, else one of the negative
     numbers above. ``version`` is the commit that added the segment. Sizes are bytes, timestamps microseconds.
-    ``closed``: it is not merged any more; ``delete_horizon_ms``, ``stats``, ``file_bytes``: see
+    ``closed``: it is not merged any more; ``delete_horizon_ms``, ``stats``, ``file_bytes``, ``unfit``: see
     ``commits.LiveSegment``.
     """
 
@@ -46,6 +46,7 @@ class Segment(msgspec.Struct, frozen=True):
     delete_horizon_ms: int = -1
     stats: str = ""
     file_bytes: int = 0
+    unfit: int = 0
 
     @property
     def has_gaps(self) -> bool:
@@ -169,4 +170,5 @@ def replacement_of(partition: int, added: LiveSegment, version: int) -> Segment:
         delete_horizon_ms=added.delete_horizon_ms,
         stats=added.stats,
         file_bytes=added.file_bytes,
+        unfit=added.unfit,
     )

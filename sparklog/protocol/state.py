@@ -70,6 +70,7 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     compacted. ``changes`` are the latest ``limits.SEGMENT_CHANGES_KEPT`` replacements and deletions, oldest first.
     ``followed_from`` maps a replica that is not in sync to the offset from which on every append was written to it too.
     ``producers_forgotten_at`` is the version of the newest commit that forgot a producer of this partition (-1: none).
+    ``unfit`` is the number of records in history segments that do not fit the topic's schema.
     """
 
     replicas: tuple[int, ...]
@@ -88,14 +89,30 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     changes: tuple[SegmentChange, ...] = ()
     followed_from: dict[int, int] = {}
     producers_forgotten_at: int = -1
+    unfit: int = 0
 
     @property
     def high_watermark(self) -> int:
         return self.log_end_offset
 
 
+class SchemaVersion(_Frozen, frozen=True, kw_only=True):
+    """A version of a topic's schema: its text as stored in the config, and the commit that first set it.
+
+    ``ids`` are the ids that it has in schema registries, which writers put in front of values.
+    """
+
+    text: str
+    version: int
+    timestamp_ms: int
+    ids: tuple[int, ...] = ()
+
+
 class TopicState(_Frozen, frozen=True, kw_only=True):
-    """One topic. ``checksum`` is that of its live segments, so a deletion need not load them."""
+    """One topic. ``checksum`` is that of its live segments, so a deletion need not load them.
+
+    ``schemas`` are the versions of its schemas, by config, oldest first: number 1 is the first (``schema_versions``).
+    """
 
     name: str
     topic_id: str
@@ -103,6 +120,7 @@ class TopicState(_Frozen, frozen=True, kw_only=True):
     partitions: tuple[PartitionState, ...]
     configs: dict[str, str] = {}
     checksum: str = "0" * 32
+    schemas: dict[str, tuple[SchemaVersion, ...]] = {}
 
 
 class BrokerState(_Frozen, frozen=True, kw_only=True):

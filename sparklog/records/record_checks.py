@@ -20,7 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.format.codecs import compressor
 from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
-from sparklog.records.typed_values import value_reader
+from sparklog.records.typed_records import record_reader
 
 Headers = Sequence[tuple[str, "bytes | None"]]
 RawHeaders = Iterable[tuple[str, "bytes | bytearray | memoryview | None"]]
@@ -85,13 +85,14 @@ def no_key(topic: str, index: int | None = None) -> InvalidRecordError:
     )
 
 
-def check_value(value: bytes | None, rules: TopicRules, index: int | None = None) -> None:
-    """Raise InvalidRecordError for a value that does not fit the topic's schema."""
-    reason = value_reader(rules.schema).find_misfit(value)
-    if reason:
+def check_schema(key: bytes | None, value: bytes | None, rules: TopicRules, index: int | None = None) -> None:
+    """Raise InvalidRecordError for a key or a value that does not fit the topic's schema."""
+    misfit = None if rules.schema is None else record_reader(rules.schema).find_misfit(key, value)
+    if misfit is not None:
+        part, reason = misfit
         raise InvalidRecordError(
-            f"the value of a record for topic {rules.topic!r} does not fit its schema: {reason}; correct the value, or "
-            "set value.schema.validation=false",
+            f"the {part} of a record for topic {rules.topic!r} does not fit its schema: {reason}; correct the {part}, "
+            f"or set {part}.schema.validation=false",
             topic=rules.topic,
             index=index,
         )

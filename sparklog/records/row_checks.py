@@ -10,33 +10,33 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.config.record_schema import RecordSchema
 from sparklog.format.plain_arrays import plain_array
 from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
-from sparklog.format.typed_columns import UNFIT
 from sparklog.records.record_checks import (
     check_request_size,
+    check_schema,
     check_timestamp,
-    check_value,
     no_key,
     no_such_partition,
     topic_limit_error,
 )
 from sparklog.records.topic_rules import TopicRules
-from sparklog.records.typed_values import value_reader
+from sparklog.records.typed_records import record_reader
 
 
 def check_rows(rows: pa.RecordBatch, rules: TopicRules, now_ms: int, stamped: bool = True) -> None:
     """Raise the error of a row that the topic refuses; its ``index`` is the first such row's, unless it is about time.
 
     ``stamped`` says that the timestamps are the rows' own. Raises InvalidRecordError without a key for a compacted
-    topic, or with a value that does not fit its schema; MessageSizeTooLargeError and InvalidTimestampError.
+    topic, or with a key or value that does not fit its schema; MessageSizeTooLargeError and InvalidTimestampError.
     """
     if rules.needs_key:
         keys = rows.column(KEY) if KEY in rows.schema.names else None
         if keys is None or keys.null_count:
             raise no_key(rules.topic, 0 if keys is None else pc.index(keys.is_null(), True).as_py())
-    if rules.schema:
-        _check_values(rows.column(VALUE), rules)
+    if rules.schema is not None:
+        _check_schema(rows, rules.schema, rules)
     if rows.nbytes > rules.max_record_bytes:
         _check_sizes(rows, rules)
     if stamped and rows.num_rows:
@@ -53,11 +53,12 @@ def check_partitions(named: pa.Array, topic: str, partitions: int) -> None:
         raise no_such_partition(topic, partitions, low if low < 0 else high)
 
 
-def _check_values(values: pa.Array, rules: TopicRules) -> None:
-    unfit = value_reader(rules.schema).columns(values)[UNFIT]
-    index = pc.index(unfit, True).as_py()
+def _check_schema(rows: pa.RecordBatch, schema: RecordSchema, rules: TopicRules) -> None:
+    keys = rows.column(KEY) if KEY in rows.schema.names else None
+    values = rows.column(VALUE)
+    index = record_reader(schema).find_first_misfit(keys, values)
     if index >= 0:
-        check_value(values[index].as_py(), rules, index)
+        check_schema(None if keys is None else keys[index].as_py(), values[index].as_py(), rules, index)
 
 
 def _check_sizes(rows: pa.RecordBatch, rules: TopicRules) -> None:

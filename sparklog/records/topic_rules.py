@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparklog.config.ddl import SchemaField
+from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ LOG_OVERHEAD_BYTES = 12
 class TopicRules:
     """Sizes are in bytes, times in milliseconds. ``max_request_size`` is the producer's own limit of a record.
 
-    ``schema``: what values have to fit, empty if they need not.
+    ``schema``: what keys and values have to fit, None if they need not.
     """
 
     topic: str
@@ -31,12 +31,21 @@ class TopicRules:
     before_max_ms: int
     after_max_ms: int
     max_request_size: int = 2**63 - 1
-    schema: tuple[SchemaField, ...] = ()
+    schema: RecordSchema | None = None
 
     @classmethod
-    def resolve(cls, topic: str, config: TopicConfig, codec: str, level: int | None, **more: Any) -> Self:
+    def resolve(
+        cls,
+        topic: str,
+        config: TopicConfig,
+        codec: str,
+        level: int | None,
+        schema: RecordSchema | None = None,
+        **more: Any,
+    ) -> Self:
         """Return the rules of a topic with this config. ``codec`` and ``level`` are the producer's, which apply if the
-        topic's ``compression.type`` is ``producer``."""
+        topic's ``compression.type`` is ``producer``. ``schema`` is how its records are read, with earlier versions;
+        None: by the config alone."""
         chosen = config.compression_type
         if chosen != "producer":
             codec, level = "none" if chosen == "uncompressed" else chosen, config.compression_level(chosen)
@@ -49,7 +58,7 @@ class TopicRules:
             max_message_bytes=config.max_message_bytes,
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
-            schema=config.typed_schema if config.value_schema_validation else (),
+            schema=_validated(config, schema or config.record_schema),
             **more,
         )
 
@@ -57,3 +66,11 @@ class TopicRules:
     def max_record_bytes(self) -> int:
         """The largest key, value and headers together, uncompressed, that no limit refuses."""
         return min(self.max_message_bytes - LOG_OVERHEAD_BYTES, self.max_request_size)
+
+
+def _validated(config: TopicConfig, schema: RecordSchema) -> RecordSchema | None:
+    """Return the schema that records have to fit, None if they need not."""
+    value, key = config.value_schema_validation, config.key_schema_validation
+    if not (value or key):
+        return None
+    return RecordSchema(schema.value if value else PartSchema(), schema.key if key else PartSchema())

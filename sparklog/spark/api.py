@@ -136,13 +136,14 @@ def write(
 ) -> None:
     """Append the rows of a DataFrame to topics: one commit, all rows or none.
 
-    Without ``topic``, the column ``topic`` names the topic of each row. ``partitioner`` is default, integer_key or
-    module:callable. ``acks`` is all (the default) for every replica in sync, 1 for the leader alone. With
-    ``include_timestamp=False`` a column ``timestamp`` is ignored, and records get the time of the write.
-    With ``txn_app_id`` and ``txn_version`` the write is idempotent: a job that is run again writes nothing.
-    ``on_batch_mismatch`` (fail, skip, append) decides what happens if its rows differ from those of the first run;
-    without it they are skipped unread. Raises Spark's exceptions, whose text holds the class and message of sparklog's
-    error.
+    Rows without a column ``value`` may have the columns of the topic's schema instead: their value is the JSON of
+    these (``docs/typed-topics.md``). Without ``topic``, the column ``topic`` names the topic of each row.
+    ``partitioner`` is default, integer_key or module:callable. ``acks`` is all (the default) for every replica in
+    sync, 1 for the leader alone. With ``include_timestamp=False`` a column ``timestamp`` is ignored, and records
+    get the time of the write. With ``txn_app_id`` and ``txn_version`` the write is idempotent: a job that is run
+    again writes nothing. ``on_batch_mismatch`` (fail, skip, append) decides what happens if its rows differ from
+    those of the first run; without it they are skipped unread. Raises Spark's exceptions, whose text holds the
+    class and message of sparklog's error.
 
         >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
         >>> sparklog.write(rows, root, topic="orders", txn_app_id="nightly", txn_version=1)

@@ -37,6 +37,7 @@ STRUCTS: tuple[Any, ...] = (
     state.PartitionProducer,
     state.ProducerState,
     state.RemovedFiles,
+    state.SchemaVersion,
     lists._Rows,
     lists._Stored,
     tiers.FileReference,

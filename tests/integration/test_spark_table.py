@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -197,6 +199,78 @@ def test_typed_columns_are_the_same_in_history_and_after_it(
     assert [row["_unfit"] for row in rows[:5]] == [False, False, False, True, True]
     assert table(spark, log, "typed").where("customer = 'a' AND amount > 1").count() == 2
     assert table(spark, log, "typed").agg({"amount": "sum"}).collect() == [(4.0,)]
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "customer", "type": ["null", "string"]},
+        {"name": "amounts", "type": {"type": "array", "items": "int"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("local_bytes", [0, 4 * 1024 * 1024])
+def test_keys_and_values_in_avro_are_the_same_in_history_and_after_it(
+    spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch, local_bytes: int
+) -> None:
+    monkeypatch.setattr(implementation, "MAX_LOCAL_BYTES", local_bytes)
+    formats = {"value.format": "avro", "value.schema": json.dumps(AVRO), "key.format": "string"}
+    log.create_topic("avro", 1, configs={"history.format": "delta", "segment.ms": "180000", **formats})
+    values = [b"\x02\x02a\x04\x02\x04\x00", b"\0\0\0\0\x07\x00\x00", None, b"\xff"]
+    for minute in (0, 60):
+        append(log, "avro", [Written(b"\xff" if value is None else b"k", value, minute) for value in values])
+    roll(log, InProcess())
+    assert [segment.is_history for segment in live(log, "avro")] == [True, False]
+    columns = ["customer", "amounts", "_unfit", "key_string", "_key_unfit"]
+    rows = table(spark, log, "avro").orderBy("offset").select(*columns).collect()
+    assert rows[:4] == rows[4:]
+    assert [tuple(row) for row in rows[:4]] == [
+        ("a", [1, 2], False, "k", False),
+        (None, [], False, "k", False),
+        (None, None, False, None, True),
+        (None, None, True, "k", False),
+    ]
+
+
+def test_types_that_were_widened_are_read_from_older_files_and_filtered_right(
+    spark: SparkSession, log: Coordinator
+) -> None:
+    narrow = "whole int, small tinyint, real float, money decimal(7,2), item struct<a: int>"
+    wide = "whole bigint, small int, real double, money decimal(9,2), item struct<b: string, a: bigint>"
+    configs = {"history.format": "delta", "segment.ms": "180000", "value.format": "json", "value.schema": narrow}
+    log.create_topic("wider", 1, configs=configs)
+    old = b'{"whole":5,"small":-128,"real":0.5,"money":12345.67,"item":{"a":1}}'
+    new = b'{"whole":5000000000,"small":70000,"real":1e300,"money":1234567.89,"item":{"a":5000000000,"b":"x"}}'
+    append(log, "wider", [Written(b"k", value) for value in (old, b"{}")])
+    append(log, "wider", [Written(b"k", b"{}", 60)])
+    roll(log, InProcess())
+    log.submit(partial(alter_configs, topic="wider", changes={"value.schema": wide}))
+    append(log, "wider", [Written(b"k", new, 120)])
+    roll(log, InProcess())
+    append(log, "wider", [Written(b"k", old, 180)])
+    rows = table(spark, log, "wider")
+    assert rows.where("whole IS NOT NULL").orderBy("offset").selectExpr(
+        "whole", "small", "real", "money", "item.*"
+    ).collect() == [
+        (5, -128, 0.5, Decimal("12345.67"), None, 1),
+        (5000000000, 70000, 1e300, Decimal("1234567.89"), "x", 5000000000),
+        (5, -128, 0.5, Decimal("12345.67"), None, 1),
+    ]
+    for condition, count in {
+        "whole = 5000000000": 1,
+        "whole < 5000000000": 2,
+        "whole > -5000000000 AND whole IN (5, 5000000000)": 3,
+        "small <= 70000 AND small != 200": 3,
+        "real < 1e300": 2,
+        "money < 1234567.89": 2,
+        "money >= CAST(12345.67 AS DECIMAL(9,2))": 3,
+        "item.a >= 5000000000": 1,
+        "item.b IS NULL AND item.a = 1": 2,
+        "whole IS NULL": 2,
+    }.items():
+        assert rows.where(condition).count() == count, condition
 
 
 @pytest.mark.parametrize("local_bytes", [0, 4 * 1024 * 1024])

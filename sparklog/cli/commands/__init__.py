@@ -10,6 +10,7 @@ from types import ModuleType
 COMMANDS = {
     "topics": "create, list, describe, alter and delete topics",
     "configs": "describe and alter settings of topics and of the cluster",
+    "schemas": "list and describe the versions of the schemas of topics",
     "console-producer": "send lines of text as records",
     "console-consumer": "print records",
     "get-offsets": "print the earliest, latest or timed offsets of partitions",

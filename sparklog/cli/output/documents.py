@@ -71,6 +71,10 @@ class TopicDetails(Document, frozen=True, kw_only=True):
     partition_count: Annotated[int, says("number of partitions, including those not listed here")]
     replication_factor: Annotated[int, says("number of replicas of a partition, without those that are being added")]
     configs: Annotated[dict[str, str], says("its settings that differ from the default")]
+    unfit_records: Annotated[
+        int | None,
+        says("number of records in its history that do not fit the schema; null: records are not compared with one"),
+    ]
     partitions: Annotated[
         list[PartitionDetails],
         says(
@@ -116,6 +120,43 @@ class ConfigDescriptions(Document, frozen=True, kw_only=True):
     """The requested entities, each with its settings."""
 
     entities: list[EntityDetails]
+
+
+# -- schemas
+
+
+class SchemaDetails(Document, frozen=True, kw_only=True):
+    """A schema of a topic."""
+
+    topic: Annotated[str, says("the topic's name")]
+    config: Annotated[str, says("the config that holds it: `value.schema` or `key.schema`")]
+    versions: Annotated[int, says("number of its versions")]
+    current_version: Annotated[int | None, says("the version that the config has now; null: the config is not set")]
+
+
+class SchemaList(Document, frozen=True, kw_only=True):
+    """The schemas of topics, by topic."""
+
+    schemas: list[SchemaDetails]
+
+
+class SchemaVersionDetails(Document, frozen=True, kw_only=True):
+    """A version of a schema."""
+
+    topic: Annotated[str, says("the topic's name")]
+    config: Annotated[str, says("the config that holds the schema: `value.schema` or `key.schema`")]
+    version: Annotated[int, says("its number, from 1")]
+    is_current: Annotated[bool, says("whether the config has it now")]
+    schema: Annotated[str, says("its text")]
+    commit_version: Annotated[int, says("the commit that set it first")]
+    timestamp_ms: Annotated[int, says("the time of that commit, in ms since 1970")]
+    registry_ids: Annotated[list[int], says("its ids in schema registries")]
+
+
+class SchemaDescriptions(Document, frozen=True, kw_only=True):
+    """The requested versions of schemas, by topic and number."""
+
+    schemas: list[SchemaVersionDetails]
 
 
 # -- offsets, groups
@@ -722,6 +763,8 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "topics --list": TopicNames,
     "topics --describe": TopicDescriptions,
     "configs --describe": ConfigDescriptions,
+    "schemas --list": SchemaList,
+    "schemas --describe": SchemaDescriptions,
     "get-offsets": OffsetList,
     "consumer-groups --list": ConsumerGroupList,
     "consumer-groups --describe": ConsumerGroupDescriptions,

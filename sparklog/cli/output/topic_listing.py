@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sparklog.cli.arguments.parser import join
 from sparklog.cli.output.documents import PartitionDetails, TopicDescriptions, TopicDetails, TopicName, TopicNames
 from sparklog.config.topic_configs import TopicConfig
+from sparklog.protocol.schema_versions import count_unfit
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def descriptions(
                     partition_count=len(topic.partitions),
                     replication_factor=replication_factor(topic.partitions[0]),
                     configs=changed,
+                    unfit_records=count_unfit(topic, config),
                     partitions=partitions,
                 )
             )
@@ -91,9 +93,10 @@ def lines(described: TopicDescriptions, heads: bool) -> Iterator[str]:
     for topic in described.topics:
         if heads:
             configs = ",".join(printable(f"{name}={value}") for name, value in topic.configs.items())
+            unfit = "" if topic.unfit_records is None else f"\tUnfitRecords: {topic.unfit_records}"
             yield (
                 f"Topic: {printable(topic.topic)}\tTopicId: {topic.topic_id}\tPartitionCount: {topic.partition_count}"
-                f"\tReplicationFactor: {topic.replication_factor}\tConfigs: {configs}"
+                f"\tReplicationFactor: {topic.replication_factor}\tConfigs: {configs}{unfit}"
             )
         yield from (_partition_line(topic.topic, partition) for partition in topic.partitions)
 

@@ -22,6 +22,7 @@ from sparklog.client.admin.cluster import ClusterAdmin
 from sparklog.client.admin.configs import ConfigAdmin
 from sparklog.client.admin.groups import GroupAdmin
 from sparklog.client.admin.replicas import ReplicaAdmin
+from sparklog.client.admin.schemas import SchemaAdmin
 from sparklog.client.admin.topics import TopicAdmin
 from sparklog.client.admin.transactions import TransactionAdmin
 from sparklog.client.admin.types import ElectionType
@@ -89,7 +90,9 @@ class GroupInformation(NamedTuple):
 
 
 @with_deadlines
-class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
+class AdminClient(
+    Shown, TopicAdmin, ConfigAdmin, SchemaAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin
+):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
     Arguments have kafka-python's names; unknown ones raise InvalidClientConfigurationError. ``bootstrap_servers`` is

@@ -47,6 +47,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import NewTopic as TopicRequest
 from sparklog.protocol.decide.topics import create_partitions, create_topic
 from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
+from sparklog.protocol.schema_versions import count_unfit
 from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.types import TopicPartition
 
@@ -67,6 +68,9 @@ class TopicAdmin(AdminBase):
 
     def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Result]:
         """Return partitions and replicas of these topics, by name or id, or of all; a missing topic has an error code.
+
+        ``unfit_records``, which kafka-python lacks, is the number of records in history that do not fit the topic's
+        schema, None if records are not compared with one.
 
         >>> [(topic["name"], len(topic["partitions"])) for topic in admin.describe_topics(["orders"])]
         [('orders', 1)]
@@ -419,6 +423,7 @@ def _describe_topic(state: State, topic: str | uuid.UUID) -> Result:
             "topic_id": str(topic if by_id else as_uuid(NO_TOPIC_ID)),
             "is_internal": False,
             "partitions": [],
+            "unfit_records": None,
             "authorized_operations": None,
         }
 
@@ -430,6 +435,7 @@ def _topic_data(state: State, topic: TopicState) -> Result:
         "topic_id": str(as_uuid(topic.topic_id)),
         "is_internal": is_internal_topic(topic.name),
         "partitions": [_partition_data(state, number, partition) for number, partition in enumerate(topic.partitions)],
+        "unfit_records": count_unfit(topic, TopicConfig.resolve(topic.configs, state.configs)),
         "authorized_operations": None,
     }
 

@@ -56,8 +56,8 @@ from sparklog.records.record_checks import (
     as_bytes,
     check_headers,
     check_request_size,
+    check_schema,
     check_timestamp,
-    check_value,
     neither_key_nor_value,
     no_key,
     topic_limit_error,
@@ -199,8 +199,8 @@ class Producer(Shown):
             size += len(key)
         elif value is None or metadata.needs_key:
             raise neither_key_nor_value(topic) if value is None else no_key(topic)
-        if metadata.rules.schema:
-            check_value(value, metadata.rules)
+        if metadata.rules.schema is not None:
+            check_schema(key, value, metadata.rules)
         stored: Headers | None = None
         if headers:
             stored, header_bytes = check_headers(headers, topic)

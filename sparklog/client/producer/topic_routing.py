@@ -28,6 +28,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.plan.partitioner import partition_for_key
+from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State, TopicState
 from sparklog.records.record_checks import no_such_partition, no_such_topic
 from sparklog.records.routing import RowRouting
@@ -50,8 +51,9 @@ class TopicMetadata:
         jitter: Callable[[], float],
     ) -> None:
         settings = TopicConfig.resolve(topic.configs, state.configs)
+        schema = find_record_schema(topic, settings)
         self.rules = TopicRules.resolve(
-            topic.name, settings, config.codec, config.level, max_request_size=config.max_request_size
+            topic.name, settings, config.codec, config.level, schema, max_request_size=config.max_request_size
         )
         self.name = topic.name
         self.topic_id = topic.topic_id

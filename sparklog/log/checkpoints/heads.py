@@ -39,6 +39,7 @@ from sparklog.protocol.state import (
     PartitionState,
     ProducerState,
     RemovedFiles,
+    SchemaVersion,
     State,
     TopicState,
 )
@@ -46,6 +47,7 @@ from sparklog.store.base import BytesLike
 
 KEYS: dict[str, tuple[tuple[type, ...], type]] = {
     "topics": ((str,), TopicState),
+    "schemas": ((str, str, int), SchemaVersion),
     "partitions": ((str, int), PartitionState),
     "partition_producers": ((str, int, int), PartitionProducer),
     "brokers": ((int,), BrokerState),
@@ -123,8 +125,9 @@ def count_rows(state: State) -> int:
     maps = sum(len(getattr(state, kind)) for kind in MAPS)
     offsets = sum(len(group.offsets) for group in state.groups.values())
     partitions = sum(len(topic.partitions) for topic in state.topics.values())
+    schemas = sum(len(versions) for topic in state.topics.values() for versions in topic.schemas.values())
     producers = sum(len(partition.producers) for topic in state.topics.values() for partition in topic.partitions)
-    return 1 + maps + offsets + partitions + producers
+    return 1 + maps + offsets + schemas + partitions + producers
 
 
 def _entries(state: State) -> Iterator[Entry]:
@@ -133,6 +136,8 @@ def _entries(state: State) -> Iterator[Entry]:
     for name, group in state.groups.items():
         yield from (("offsets", name, key) for key in group.offsets)
     for name, topic in state.topics.items():
+        for config, versions in topic.schemas.items():
+            yield from (("schemas", name, config, number + 1) for number in range(len(versions)))
         for number, partition in enumerate(topic.partitions):
             yield ("partitions", name, number)
             yield from (("partition_producers", name, number, producer) for producer in partition.producers)
@@ -146,7 +151,7 @@ def _body(state: State, entry: Entry) -> Any:
     if kind in MAPS:
         body = getattr(state, kind).get(entry[1])
         if kind == "topics" and body is not None:
-            return replace(body, partitions=())
+            return replace(body, partitions=(), schemas={})
         if kind == "groups" and body is not None:
             return replace(body, offsets=EMPTY)
         return body
@@ -154,6 +159,9 @@ def _body(state: State, entry: Entry) -> Any:
         group = state.groups.get(entry[1])
         return None if group is None else group.offsets.get(entry[2])
     topic = state.topics.get(entry[1])
+    if kind == "schemas":
+        versions = () if topic is None else topic.schemas.get(entry[2], ())
+        return versions[entry[3] - 1] if entry[3] <= len(versions) else None
     if topic is None or entry[2] >= len(topic.partitions):
         return None
     partition = topic.partitions[entry[2]]
@@ -190,6 +198,10 @@ def assemble(parts: Iterable[BytesLike]) -> State:
         partition = entries["partitions"][name]
         entries["partitions"][name] = replace(partition, producers=Map(producers))
     maps = {kind: {key: body for key, body in entries[kind].items() if body is not None} for kind in MAPS}
+    for (name, config), numbered in _group(entries["schemas"], 2).items():
+        topic = maps["topics"][name]
+        versions = tuple(numbered[number + 1] for number in range(len(numbered)))
+        maps["topics"][name] = replace(topic, schemas={**topic.schemas, config: versions})
     partitions, offsets = _group(entries["partitions"], 1), _group(entries["offsets"], 1)
     for (name,), numbered in partitions.items():
         listed = tuple(numbered[number] for number in range(len(numbered)))

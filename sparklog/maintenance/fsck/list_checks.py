@@ -66,6 +66,10 @@ def check_partition(
             f"{len(segments)} of {size} bytes"
         )
         yield _finding(topic, number, message, 0, partition.log_end_offset)
+    unfit = sum(segment.unfit for segment in segments)
+    if unfit != partition.unfit:
+        message = f"the state counts {partition.unfit} records that do not fit the schema, but the list has {unfit}"
+        yield _finding(topic, number, message, 0, partition.log_end_offset)
     next_offset = partition.log_start_offset
     for nth, segment in enumerate(segments):
         fault = _segment_fault(segment)

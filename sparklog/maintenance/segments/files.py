@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
-from sparklog.config.ddl import SchemaField
+from sparklog.config.ddl import KEY_UNFIT
+from sparklog.config.record_schema import UNTYPED, RecordSchema
 from sparklog.errors import RecordListTooLargeError, SparklogError
 from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
@@ -30,13 +31,13 @@ from sparklog.format.open_segment import open_segment
 from sparklog.format.parquet.file_schema import decoded_length
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
-from sparklog.format.typed_columns import bytes_per_record, typed_fields
+from sparklog.format.typed_columns import UNFIT, bytes_per_record, typed_fields
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
 from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
-from sparklog.records.typed_values import ValueReader
+from sparklog.records.typed_records import RecordReader, record_reader
 from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
 
@@ -224,7 +225,8 @@ def count_from(first: int, count: int) -> pa.Array:
 
 
 class Layout(NamedTuple):
-    """How a file is written; ``codec`` and ``level`` as in ``format.codecs``. ``schema``: the typed columns."""
+    """How a file is written; ``codec`` and ``level`` as in ``format.codecs``. ``schema``: how records are read into
+    typed columns."""
 
     codec: str = "none"
     level: int | None = None
@@ -232,7 +234,7 @@ class Layout(NamedTuple):
     has_headers: bool = False
     has_offsets: bool = False
     history: bool = False
-    schema: tuple[SchemaField, ...] = ()
+    schema: RecordSchema = RecordSchema()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -240,12 +242,14 @@ class Layout(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a file holds: its run, the number of null values, and of a history segment its statistics and size."""
+    """What a file holds: its run, the number of null values, and of a history segment its statistics, its size, and the
+    number of records that do not fit the schema."""
 
     run: Run
     tombstones: int
     stats: str = ""
     file_bytes: int = 0
+    unfit: int = 0
 
 
 class SegmentOutput:
@@ -266,14 +270,20 @@ class SegmentOutput:
         self._producer: BatchProducer | None = None
         self._layout = layout
         self._interval = 0 if layout.history else index_interval_bytes  # as stored
-        self._written = 0
+        self._written = self._unfit = 0
         self._target = max(self._least_bytes(), min(self._interval, MAX_GATHERED_BYTES))
         targets = [(broker, replicas.stores[broker]) for broker in replicas.write]
         self._output = ReplicatedFile(key, targets, least=len(targets))
         self._writer = _open_writer(self._output, layout, base_offset)
-        self._values = ValueReader(layout.schema) if layout.schema else None
-        self._typed_width = bytes_per_record(layout.schema)
-        self._most_bytes = MAX_TYPED_BYTES if layout.schema else limits.MAX_BATCH_BYTES // 2
+        columns = layout.schema.columns
+        self._typed = record_reader(layout.schema) if columns else None
+        self._typed_width = bytes_per_record(columns)
+        self._read = [
+            name
+            for name, part in ((schema.KEY, layout.schema.key), (schema.VALUE, layout.schema.value))
+            if part.format != UNTYPED
+        ]
+        self._most_bytes = MAX_TYPED_BYTES if columns else limits.MAX_BATCH_BYTES // 2
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
@@ -295,8 +305,8 @@ class SegmentOutput:
         """Return how many bytes the records take in this file at most before they are encoded. Texts and lists of typed
         columns can take more than in JSON: a list of numbers of one digit four times as much."""
         size = int(batch.nbytes)
-        if self._values is not None:
-            size += batch.num_rows * self._typed_width + 4 * batch.column(schema.VALUE).nbytes
+        if self._typed is not None:
+            size += batch.num_rows * self._typed_width + 4 * sum(batch.column(name).nbytes for name in self._read)
         return size
 
     def _add_halves(self, batch: pa.RecordBatch, producer: BatchProducer) -> None:
@@ -343,7 +353,7 @@ class SegmentOutput:
         run = self._output.run(entries)
         if isinstance(self._writer, SegmentWriter):
             return Written(run, tombstones)
-        return Written(run, tombstones, stats, self._writer.bytes_written)
+        return Written(run, tombstones, stats, self._writer.bytes_written, self._unfit)
 
     def abort(self) -> None:
         """Discard the files. Best effort: what remains is not part of the log."""
@@ -364,29 +374,30 @@ class SegmentOutput:
         size, producer = self._waiting_bytes, self._producer or NO_PRODUCER
         self._waiting, self._waiting_bytes, self._waiting_most, self._waiting_rows = [], 0, 0, 0
         before = self._writer.bytes_written
-        if self._values is None:
+        if self._typed is None:
             self._writer.write(batch, **producer._asdict())
             self._written += 1
         else:
-            self._write_typed(self._values, batch, producer)
+            self._write_typed(self._typed, batch, producer)
         length = self._writer.bytes_written - before
         self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
 
-    def _write_typed(self, values: ValueReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
+    def _write_typed(self, reader: RecordReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
         """Write a batch with its typed columns; in halves if they take more than was estimated, which can happen since
         an element of a list may have two bytes in JSON. Those of a single record that is still too large stay null."""
         assert not isinstance(self._writer, SegmentWriter)
-        texts = batch.column(schema.VALUE)
+        keys, values = batch.column(schema.KEY), batch.column(schema.VALUE)
         try:
-            columns = values.columns(texts, limits.MAX_BATCH_BYTES - decoded_length(batch))
+            columns = reader.columns(keys, values, limits.MAX_BATCH_BYTES - decoded_length(batch))
         except RecordListTooLargeError:
             if batch.num_rows > 1:
                 for half, its_producer in _halves(batch, producer):
-                    self._write_typed(values, half, its_producer)
+                    self._write_typed(reader, half, its_producer)
                 return
-            columns = values.unfit_columns(1)
+            columns = reader.unfit_columns(1)
         self._writer.write(batch, columns, **producer._asdict())
         self._written += 1
+        self._unfit += _count_unfit(columns)
 
     def _least_bytes(self) -> int:
         """Return how many bytes are gathered at least: in a file of many row groups ever more, since their number is
@@ -395,6 +406,12 @@ class SegmentOutput:
             return limits.TARGET_BATCH_BYTES
         doublings = self._written // (limits.MAX_ROW_GROUPS_PER_FILE // 8)
         return min(limits.TARGET_ROW_GROUP_BYTES << doublings, limits.MAX_BATCH_BYTES // 4)
+
+
+def _count_unfit(columns: Mapping[str, pa.Array]) -> int:
+    """Return the number of records whose key or value does not fit."""
+    flags = [columns[name] for name in (UNFIT, KEY_UNFIT) if name in columns]
+    return int(reduce(pc.or_, flags).true_count)
 
 
 def _halves(batch: pa.RecordBatch, producer: BatchProducer) -> list[tuple[pa.RecordBatch, BatchProducer]]:
@@ -416,7 +433,7 @@ def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter 
             codec=layout.codec,
             level=layout.level,
             has_offsets=layout.has_offsets,
-            typed=typed_fields(layout.schema),
+            typed=typed_fields(layout.schema.columns),
         )
     return SegmentWriter(
         sink,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import SchemaField
+from sparklog.config.record_schema import RecordSchema
 from sparklog.errors import DataLossError
 from sparklog.format import codecs, schema
 from sparklog.format.index import BatchEntry, BatchProducer
@@ -45,7 +45,7 @@ class Target(NamedTuple):
 
     ``codec`` None keeps the codec of the source (``compression.type=producer``). ``version`` is the version of the
     state that the job was planned on; ``index_interval_bytes`` as in Kafka. ``history``: closed segments become history
-    segments, with the typed columns of ``schema``.
+    segments, with the typed columns that ``schema`` reads.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class Target(NamedTuple):
     level: int | None = None
     index_interval_bytes: int = 0
     history: bool = False
-    schema: tuple[SchemaField, ...] = ()
+    schema: RecordSchema = RecordSchema()
 
     def new_key(self, base_offset: int, history: bool = False) -> str:
         """Return a unique key, of a history segment or another file."""
@@ -194,6 +194,7 @@ def write_file(
         delete_horizon_ms=delete_horizon_ms if written.tombstones else NO_HORIZON,
         stats=written.stats,
         file_bytes=written.file_bytes,
+        unfit=written.unfit,
         run=written.run,
     )
 

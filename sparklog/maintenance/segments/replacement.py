@@ -30,6 +30,7 @@ from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
 from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores
 from sparklog.maintenance.segments.merge import RangeReplacement, SegmentTask, Target, TaskResult
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since, removed
+from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 
@@ -55,13 +56,15 @@ class PreparedReplacement(NamedTuple):
 
 @dataclass
 class Counts:
-    """What a job did: files removed from the log and added to it, bytes of their records, and what was skipped."""
+    """What a job did: files removed from the log and added to it, bytes of their records, records in the new files that
+    do not fit the topic's schema, and what was skipped."""
 
     files_in: int = 0
     files_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     records_removed: int = 0
+    records_that_do_not_fit: int = 0
     commits: int = 0
     left_out: list[str] = field(default_factory=list)
 
@@ -236,6 +239,7 @@ class SegmentReplacement:
         counts.files_in += len(replacement.old)
         counts.records_removed += sum(segment.records for segment in replacement.old)
         counts.records_removed -= sum(live.run.records for live in added)
+        counts.records_that_do_not_fit += sum(live.unfit for live in added)
         counts.bytes_in += sum(segment.size_bytes for segment in replacement.old)
         counts.files_out += len(added)
         counts.bytes_out += sum(live.run.size_bytes for live in added)
@@ -303,5 +307,5 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
         None if codec is None else config.compression_level(codec),
         config.index_interval_bytes,
         config.history_format == DELTA,
-        config.typed_schema,
+        find_record_schema(state.topic(topic), config),
     )

@@ -100,6 +100,7 @@ def removed(topic_id: str, segments: Sequence[Segment]) -> RemovedSegments:
         segments=len(segments),
         size_bytes=sum(segment.size_bytes for segment in segments),
         checksum=segment_checksum.to_text(checksum),
+        unfit=sum(segment.unfit for segment in segments),
     )
 
 

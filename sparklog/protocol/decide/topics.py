@@ -29,6 +29,7 @@ from sparklog.protocol.names import (
     validate_written_topic,
 )
 from sparklog.protocol.plan.placement import available_brokers, first_places, places_after, spread
+from sparklog.protocol.schema_versions import add_versions
 from sparklog.protocol.state import State, TopicState
 
 
@@ -162,6 +163,26 @@ def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -
             topic=topic,
             config="value.schema",
         )
+    for part, old, new in zip(("value", "key"), before.record_schema, after.record_schema, strict=True):
+        if old.fields and old.format != new.format:
+            raise InvalidConfigurationError(
+                f"{part}.format of topic {topic!r} is {old.format} and cannot become {new.format}: the {part}s that "
+                "it has would not fit. Write to a new topic",
+                topic=topic,
+                config=f"{part}.format",
+            )
+
+
+def _check_schema_count(topic: TopicState, configs: Mapping[str, str]) -> None:
+    """Refuse one version of a schema too many. Raises InvalidConfigurationError."""
+    for config, versions in add_versions(topic.schemas, configs, 0, 0).items():
+        if len(versions) > max(limits.MAX_SCHEMA_VERSIONS, len(topic.schemas.get(config, ()))):
+            raise InvalidConfigurationError(
+                f"{config} of topic {topic.name!r} has had {limits.MAX_SCHEMA_VERSIONS} versions, the most that are "
+                "kept; set one of them, or write to a new topic",
+                topic=topic.name,
+                config=config,
+            )
 
 
 def alter_configs(
@@ -184,6 +205,7 @@ def alter_configs(
         sound = {name: value for name, value in kept.items() if name not in misleading(topic, kept)}
         validate_topic_configs({**sound, **canonical}, state.configs)
         _check_schema_change(state, topic, {**kept, **canonical})
+        _check_schema_count(state.topics[topic], {**kept, **canonical})
     if not canonical and not deletions:
         return Decision([], None)
     return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)

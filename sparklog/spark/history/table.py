@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.config.ddl import SchemaField
+from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidRequestError
 from sparklog.log.past_offsets import find_past_ends, find_version
+from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
 from sparklog.spark.api import milliseconds, prefixed
 from sparklog.spark.history.file_index import scan_files
@@ -80,7 +81,8 @@ def table(
     coordinator = shared_cluster(*address(Options({**prefixed(storage_options), "path": root})))
     state = coordinator.refresh()
     segments = coordinator.segments(topic, state)
-    typed = TopicConfig.resolve(state.topic(topic).configs, state.configs).typed_schema
+    topic_state = state.topic(topic)
+    typed = find_record_schema(topic_state, TopicConfig.resolve(topic_state.configs, state.configs))
     ends = _find_ends(coordinator, state, topic, version, milliseconds(as_of))
     history = find_history(state, topic, segments, lambda broker: coordinator.store_of(broker).root, ends)
     parts = [_history(spark, topic, history, typed)] if history.files else []
@@ -100,7 +102,7 @@ def _find_ends(
     return None if version is None else find_past_ends(coordinator.log, state, topic, version)
 
 
-def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: Sequence[SchemaField]) -> DataFrame:
+def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: RecordSchema) -> DataFrame:
     columns = typed_struct(typed)
     rows = scan_files(spark, topic, history.files, StructType([*FILE_SCHEMA.fields, *columns.fields]))
     deleted = [
@@ -117,7 +119,7 @@ def _tail(
     topic: str,
     cuts: Sequence[PartitionCut],
     storage_options: Mapping[str, Any] | None,
-    typed: Sequence[SchemaField],
+    typed: RecordSchema,
 ) -> DataFrame:
     """Return the records after the history. Few are read now, so that a query needs no Python process for them; of many
     the segments are chosen now, and tasks read them."""
@@ -134,7 +136,7 @@ def _tail(
     partitions = reader.partitions()
     batches = _read_few(reader, partitions) if sum(cut.tail_bytes for cut in cuts) <= MAX_LOCAL_BYTES else None
     if batches is None:
-        read = partial(read_partitions, reader, partitions, tuple(typed))
+        read = partial(read_partitions, reader, partitions, typed)
         return spark.range(0, len(partitions), 1, len(partitions)).mapInArrow(read, schema)
     if not batches:
         return spark.createDataFrame([], schema)

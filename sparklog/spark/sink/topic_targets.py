@@ -20,6 +20,7 @@ from sparklog.log.records.segment_file_writer import RunTarget
 from sparklog.protocol.decide.acks import ACKS_ALL, Needs, brokers_to_write, needs
 from sparklog.protocol.decide.topics import NewTopic, choose_replicas
 from sparklog.protocol.names import validate_written_topic
+from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
 from sparklog.records.record_checks import no_such_topic
 from sparklog.records.topic_rules import TopicRules
@@ -98,6 +99,7 @@ def target_of(
         config,
         codec,
         codec_level,
+        None if topic_state is None else find_record_schema(topic_state, config),
         topic_id=topic_state.topic_id if topic_state else "",
         end_offsets=end_offsets,
         brokers=brokers,

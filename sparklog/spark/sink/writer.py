@@ -24,6 +24,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
+from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidRecordError, InvalidRequestError
 from sparklog.ids import Ids, RandomIds
@@ -41,6 +42,7 @@ from sparklog.spark.sink.output import TaskOutput
 from sparklog.spark.sink.repeated_batches import APPEND, FAIL, REMEDIES, SKIP, describe_mismatch, find_difference
 from sparklog.spark.sink.routing import Router, check_has_key, partitioner
 from sparklog.spark.sink.topic_targets import TopicTarget, target_of
+from sparklog.spark.sink.typed_rows import TypedRows, find_typed_rows
 from sparklog.spark.source.rows import check_write_schema
 from sparklog.store.base import Store
 
@@ -91,9 +93,11 @@ class RowWriter(Picklable):
         options = self.check_options(options)
         self.must_be_null = {index: schema.fieldNames()[index] for index, name in enumerate(names or ()) if not name}
         schema = schema if names is None else _renamed(schema, names)
-        check_write_schema(schema, bool(options.topic), options.include_timestamp)
         partitioner(options.partitioner)
         coordinator = shared_cluster(*options.address)
+        self.typed = self._find_typed_rows(options.topic, schema, coordinator.state) if names is None else None
+        schema = schema if self.typed is None else self.typed.row_schema
+        check_write_schema(schema, bool(options.topic), options.include_timestamp)
         # A relative path is relative to this process's folder; tasks run in others.
         self.options = replace(options, address=options.address._replace(root=coordinator.store.root))
         self.columns = schema.fieldNames()
@@ -110,6 +114,13 @@ class RowWriter(Picklable):
         """Return the options of this kind of write. Raises InvalidOptionError for those of another kind."""
         return options
 
+    @staticmethod
+    def _find_typed_rows(topic: str, schema: StructType, state: State) -> TypedRows | None:
+        """Return how rows of the columns of a topic's schema get a value; None if they need none."""
+        if topic not in state.topics:
+            return None
+        return find_typed_rows(schema, topic, TopicConfig.resolve(state.topics[topic].configs, state.configs))
+
     # -- in a task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogCommitMessage:
@@ -124,7 +135,7 @@ class RowWriter(Picklable):
         router = Router(self._lookup, self.options.topic, choose, _task())
         output = TaskOutput(self.stores.__getitem__, self.ids, converter.has_key, converter.has_headers)
         try:
-            selected = (converter.select(self._checked(batch)) for batch in iterator)
+            selected = (converter.select(batch) for given in iterator for batch in self._with_values(given))
             for batch in gather(selected, self._gather_bytes(converter)):
                 now_ms = self.clock.now_ms()
                 for routed in router.route(converter.convert(batch, now_ms), now_ms):
@@ -146,6 +157,14 @@ class RowWriter(Picklable):
                     "it out of the INSERT, or make it part of the value"
                 )
         return batch
+
+    def _with_values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch with their values. Raises InvalidRecordError."""
+        batch = self._checked(batch)
+        if self.typed is None:
+            yield batch
+        else:
+            yield from self.typed.convert(batch)
 
     def _gather_bytes(self, converter: Converter) -> int:
         """Return the bytes of rows to sort by partition together, so that batches get the right size; 0 if rows are not

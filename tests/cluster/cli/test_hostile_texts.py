@@ -96,13 +96,16 @@ def test_hostile_ids_add_no_lines_to_tables(run: Run, command: list[str], lines:
     assert all(c.isprintable() or c in "\n\t" for c in result.out + result.err)
 
 
+FORGED_CONFIGS = {"retention.ms": "1", "key.schema": FORGED}
+
+
 @pytest.fixture
 def forged_topic(cluster: Coordinator) -> Coordinator:
     """A topic, an application and a location whose names no decision would accept."""
     commit(
         cluster,
         RegisterBroker(broker=1, url=f"{cluster.store.root}-{FORGED}"),
-        CreateTopic(topic=FORGED, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", replicas=[[0]], configs={"retention.ms": "1"}),
+        CreateTopic(topic=FORGED, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", replicas=[[0]], configs=FORGED_CONFIGS),
         ApplicationWrite(application=FORGED, application_version=7),
     )
     return cluster
@@ -115,6 +118,8 @@ COMMANDS = {
     "offsets": (["get-offsets", "--topic", ANYTHING], 1),
     "cluster": (["cluster", "describe"], 14),
     "endpoints": (["cluster", "list-endpoints", "--include-fenced-brokers"], 3),
+    "schemas": (["schemas", "--list"], 2),
+    "versions of schemas": (["schemas", "--describe"], 1),
     "applications": (["applications", "--list"], 2),
     "application": (["applications", "--delete", "--application", FORGED], 1),
     "reset": (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", FORGED, "--to-latest"], 2),

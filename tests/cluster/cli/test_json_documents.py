@@ -109,6 +109,7 @@ def busy(cluster: Coordinator, tmp_path: Path) -> Coordinator:
     add_broker(cluster, str(tmp_path / "disk1"))
     cluster.create_topic("orders", configs={"retention.ms": "1000"}, assignment=[[0, 1], [1, 0]])
     cluster.create_topic("moving")
+    cluster.create_topic("typed", configs={"value.format": "json", "value.schema": "amount double"})
     with Producer(bootstrap_servers=cluster.store.root, transactional_id="billing") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -147,6 +148,8 @@ LINES: dict[str, Sequence[str]] = {
     "topics --list": (),
     "topics --describe": (),
     "configs --describe": ("--all", "--topic", "orders"),
+    "schemas --list": (),
+    "schemas --describe": ("--topic", "typed"),
     "get-offsets": ("--time", "max-timestamp"),
     "consumer-groups --list": (),
     "consumer-groups --describe": ("--all-groups",),

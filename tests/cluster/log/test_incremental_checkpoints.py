@@ -113,7 +113,18 @@ def _create(world: World, state: State) -> list[Action]:
     if name in state.topics:
         return []
     replicas = [[0]] * world.random.randint(1, 4)
-    return [CreateTopic(topic=name, topic_id=f"id{world.made}", replicas=replicas, configs={"a": str(world.made)})]
+    configs = {"a": str(world.made), "value.schema": world.random.choice(_SCHEMAS)}
+    return [CreateTopic(topic=name, topic_id=f"id{world.made}", replicas=replicas, configs=configs)]
+
+
+_SCHEMAS = ("", "a int", "a int, b int", "a int NOT NULL")
+
+
+def _change_schema(world: World, state: State) -> list[Action]:
+    if not state.topics:
+        return []
+    config = world.random.choice(["key.schema", "value.schema"])
+    return [AlterConfig(topic=world.pick(state.topics), set={config: world.random.choice(_SCHEMAS)})]
 
 
 def _grow(world: World, state: State) -> list[Action]:
@@ -247,7 +258,7 @@ def _configs(world: World, state: State) -> list[Action]:
 
 _KINDS = [
     _create, _grow, _delete, _append, _append, _append, _append, _retain, _offsets, _offsets, _forget_offsets, _join,
-    _leave, _delete_group, _producers, _forget_in_partition, _applications, _files, _configs,
+    _leave, _delete_group, _producers, _forget_in_partition, _applications, _files, _configs, _change_schema,
 ]  # fmt: skip
 
 

@@ -103,6 +103,10 @@ def test_counts_that_differ_are_reported() -> None:
     assert offsets_reported([segment(0, 5)], size_bytes=11) == [(0, 5)]
 
 
+def test_counts_of_values_that_do_not_fit_are_recomputed() -> None:
+    assert offsets_reported([segment(0, 5)], unfit=2) == [(0, 5)]
+
+
 def lists(checksum: str, total: str) -> list[Finding]:
     segments = [segment(0, 5), segment(5, 9, 3)]
     topic = TopicState(name="orders", topic_id="id", created_ms=0, partitions=(partition(segments),), checksum=checksum)

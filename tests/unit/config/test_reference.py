@@ -60,8 +60,8 @@ def is_used(definition: ConfigDef) -> bool:
         names.append("compression.level")  # that of the codec
     if definition.name == "internal.segment.bytes":
         names.append("segment.bytes")  # in whose place it is
-    if definition.name == "value.format":
-        names.append("typed.schema")  # which is none without a format
+    if definition.name in ("key.format", "key.schema", "value.format", "value.schema"):
+        names.append("record.schema")  # which has them
     attributes = "|".join(name.replace(".", "_") for name in names)
     return any(f'"{name}"' in SOURCES for name in names) or re.search(rf"\.({attributes})\b", SOURCES) is not None
 

@@ -83,6 +83,9 @@ OWN = {
     "value.format": ("string", "none", ANY),
     "value.schema": ("string", "", ANY),
     "value.schema.validation": ("boolean", "false", ANY),
+    "key.format": ("string", "none", ANY),
+    "key.schema": ("string", "", ANY),
+    "key.schema.validation": ("boolean", "false", ANY),
 }
 """What Kafka does not have."""
 
@@ -356,7 +359,7 @@ def valid_values(definition: ConfigDef) -> st.SearchStrategy[object]:
         return st.booleans()
     if definition.kind == "list":
         return st.lists(st.sampled_from(definition.choices or ("a", "b")), unique=True)
-    if definition.ddl:
+    if definition.schema:
         return st.sampled_from(["", "a int", "A STRING NOT NULL, `b` array<long>"])
     if definition.kind == "string":
         return st.sampled_from(definition.choices) if definition.choices else st.text()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from sparklog.config.ddl import parse_ddl
+from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.delta import actions
 from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, Transaction
 from sparklog.delta.publication import (
@@ -78,7 +78,9 @@ def test_the_first_publication_creates_the_table_with_all_files() -> None:
 
 def test_files_of_before_a_field_was_added_are_stated_to_have_nulls_in_it() -> None:
     before = published(segment(0, 5), segment(5, 9))
-    wanted = table(segment(0, 5), segment(5, 9))._replace(schema=parse_ddl("a int, list array<int>"))
+    wanted = table(segment(0, 5), segment(5, 9))._replace(
+        schema=RecordSchema(PartSchema("json", ("a int, list array<int>",))).columns
+    )
     _, publication = publish(before, wanted)
     assert [add.data_change for add in publication.adds] == [False, False]
     counts = [json.loads(add.stats or "")["nullCount"] for add in publication.adds]

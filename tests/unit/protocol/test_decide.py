@@ -410,6 +410,7 @@ def test_an_append_changes_only_the_end_producers_and_isr_of_a_partition() -> No
         changes=(SegmentChange(1, 0, 5),),
         followed_from={3: 8},
         producers_forgotten_at=11,
+        unfit=2,
     )
     for field in msgspec.structs.fields(PartitionState):
         assert getattr(before, field.name) != field.default, f"the test says nothing about {field.name}"

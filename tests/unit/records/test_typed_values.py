@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.config.ddl import parse_ddl
+from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import InvalidRecordError, RecordListTooLargeError
 from sparklog.format.schema import record_schema
 from sparklog.format.typed_columns import UNFIT, typed_fields
 from sparklog.records import typed_values
-from sparklog.records.record_checks import check_value
+from sparklog.records.record_checks import check_schema
 from sparklog.records.row_checks import check_rows
 from sparklog.records.topic_rules import TopicRules
 from sparklog.records.typed_values import ValueReader, value_reader
@@ -30,7 +31,8 @@ NESTED = "nested array<struct<money: decimal(6,2), time: timestamp>>"
 def read(values: list[bytes | None], ddl: str = DDL) -> list[dict[str, object]]:
     columns = ValueReader(parse_ddl(ddl)).columns(pa.array(values, pa.binary()))
     assert [(name, array.type) for name, array in columns.items()] == [
-        (field.name, field.type) for field in typed_fields(parse_ddl(ddl))
+        *((field.name, field.type) for field in typed_fields(parse_ddl(ddl))),
+        (UNFIT, pa.bool_()),
     ]
     return pa.table(columns).to_pylist()
 
@@ -264,15 +266,14 @@ def test_any_bytes_are_read_or_marked(values: list[bytes | None]) -> None:
 
 
 def test_a_topic_with_validation_refuses_records_and_rows_that_do_not_fit() -> None:
-    rules = TopicRules(
-        topic="t", max_message_bytes=1000, before_max_ms=10**15, after_max_ms=10**15, schema=parse_ddl("a int")
-    )
-    check_value(b'{"a":1}', rules)
-    check_value(None, rules)
+    schema = RecordSchema(PartSchema("json", ("a int",)))
+    rules = TopicRules(topic="t", max_message_bytes=1000, before_max_ms=10**15, after_max_ms=10**15, schema=schema)
+    check_schema(None, b'{"a":1}', rules)
+    check_schema(b"k", None, rules)
     with pytest.raises(
         InvalidRecordError, match=r"topic 't' does not fit its schema: Expected `int \| null`, got `str`"
     ):
-        check_value(b'{"a":"x"}', rules)
+        check_schema(None, b'{"a":"x"}', rules)
     values = [b"{}", b'{"a":2}', b'{"a":"x"}', b"no"]
     columns = [pa.nulls(4, pa.binary()), pa.array(values, pa.binary()), pa.array([0] * 4, pa.timestamp("us", "UTC"))]
     rows = pa.RecordBatch.from_arrays(columns, schema=record_schema(("key", "value", "timestamp")))

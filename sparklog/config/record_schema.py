@@ -1,0 +1,151 @@
+"""How a topic's keys and values are read into typed columns: their format and the versions of their schema.
+
+    RecordSchema(PartSchema("json", ("customer string, amount double",)), PartSchema("string")).columns
+    # customer, amount, _unfit, key_string, _key_unfit
+
+The columns are those of the value, ``_unfit``, those of the key, with ``key_`` before their names, and ``_key_unfit``.
+A topic without a format for one of them has no columns of it. A text of the format ``string`` is in ``value_string`` or
+``key_string``.
+
+Rules: the standard library only; picklable. Not for: reading records (``records.typed_records``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from sparklog.config.avro_schema import AvroType, is_avro, parse_avro
+from sparklog.config.ddl import (
+    KEY_UNFIT,
+    RESERVED,
+    UNFIT,
+    InvalidSchemaError,
+    SchemaField,
+    SchemaType,
+    format_ddl,
+    parse_ddl,
+)
+from sparklog.config.json_schema import parse_json_schema
+from sparklog.config.schema_json import MAX_SCHEMA_CHARACTERS, format_json, is_json, parse_json
+
+UNTYPED, STRING, JSON, AVRO = "none", "string", "json", "avro"
+FORMATS = (UNTYPED, STRING, JSON, AVRO)
+
+DDL, JSON_SCHEMA, AVRO_SCHEMA = "DDL", "JSON Schema", "an Avro schema"
+LANGUAGES = {JSON: (DDL, JSON_SCHEMA), AVRO: (AVRO_SCHEMA,)}
+"""The languages in which the schema of a format can be stated."""
+
+KEY_PREFIX = "key_"
+
+
+class ParsedSchema(NamedTuple):
+    """A schema: its canonical ``text``, the language that it is in, and its fields. ``avro`` is the record."""
+
+    text: str
+    language: str
+    fields: tuple[SchemaField, ...]
+    avro: AvroType | None = None
+
+
+@lru_cache(maxsize=256)
+def parse_schema(text: str) -> ParsedSchema:
+    """Return what a schema in any of the languages states. Raises InvalidSchemaError."""
+    if len(text) > MAX_SCHEMA_CHARACTERS:
+        raise InvalidSchemaError(f"it has {len(text):,} characters, and may have {MAX_SCHEMA_CHARACTERS:,}")
+    if not is_json(text):
+        fields = parse_ddl(text)
+        return ParsedSchema(format_ddl(fields), DDL, fields)
+    schema = parse_json(text)
+    canonical = format_json(schema)
+    if is_avro(schema):
+        avro = parse_avro(schema)
+        return ParsedSchema(canonical, AVRO_SCHEMA, avro.kind.fields, avro)
+    return ParsedSchema(canonical, JSON_SCHEMA, parse_json_schema(schema))
+
+
+class PartSchema(NamedTuple):
+    """How the values, or the keys, of a topic are read. ``schemas`` are the texts of their schema, the newest first:
+    values in Avro can only be read with the one by which they were written."""
+
+    format: str = UNTYPED
+    schemas: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> tuple[SchemaField, ...]:
+        """The fields that are read, none if there are no typed columns."""
+        if self.format == STRING:
+            return (SchemaField("string", SchemaType("string")),)
+        return parse_schema(self.schemas[0]).fields if self.schemas and self.format != UNTYPED else ()
+
+
+class RecordSchema(NamedTuple):
+    """How the records of a topic are read."""
+
+    value: PartSchema = PartSchema()
+    key: PartSchema = PartSchema()
+
+    def with_earlier(self, value: Sequence[str] = (), key: Sequence[str] = ()) -> RecordSchema:
+        """Return the same with the earlier versions of its schemas, the newest first, for formats that need them."""
+        return RecordSchema(_with_earlier(self.value, value), _with_earlier(self.key, key))
+
+    @property
+    def columns(self) -> tuple[SchemaField, ...]:
+        """The typed columns, in the order of a file."""
+        return (*self.value_columns, *self.key_columns)
+
+    @property
+    def value_columns(self) -> tuple[SchemaField, ...]:
+        """The typed columns of values, ``_unfit`` the last."""
+        fields = self.value.fields
+        if self.value.format == STRING:
+            fields = _prefixed("value_", fields)
+        return _flagged(fields, UNFIT)
+
+    @property
+    def key_columns(self) -> tuple[SchemaField, ...]:
+        """The typed columns of keys, ``_key_unfit`` the last."""
+        return _flagged(_prefixed(KEY_PREFIX, self.key.fields), KEY_UNFIT)
+
+
+def _with_earlier(part: PartSchema, texts: Sequence[str]) -> PartSchema:
+    if part.format != AVRO or not part.schemas:
+        return part
+    return part._replace(schemas=tuple(dict.fromkeys((part.schemas[0], *texts))))
+
+
+def _prefixed(prefix: str, fields: tuple[SchemaField, ...]) -> tuple[SchemaField, ...]:
+    return tuple(SchemaField(prefix + field.name, field.type, field.required) for field in fields)
+
+
+def _flagged(fields: tuple[SchemaField, ...], flag: str) -> tuple[SchemaField, ...]:
+    return (*fields, SchemaField(flag, SchemaType("boolean"))) if fields else ()
+
+
+def find_contradiction(part: str, chosen: PartSchema) -> str:
+    """Return why a format and a schema of the ``value`` or ``key`` do not go together, empty if they do."""
+    schema = chosen.schemas[0] if chosen.schemas else ""
+    if not schema:
+        return ""
+    if chosen.format == UNTYPED:
+        return f"{part}.schema is set and {part}.format is none: set {part}.format=json, so that {part}s are read."
+    if chosen.format == STRING:
+        return f"{part}.schema is set and {part}.format is string: texts have no schema; delete {part}.schema."
+    language, taken = parse_schema(schema).language, LANGUAGES[chosen.format]
+    if language not in taken:
+        return f"{part}.schema is {language}, and {part}.format={chosen.format} takes {' or '.join(taken)}."
+    return ""
+
+
+def find_clash(schema: RecordSchema) -> str:
+    """Return why the columns of a topic's table cannot have their names, empty if they can."""
+    taken = {**dict.fromkeys(RESERVED, "another column of the topic")}
+    for field in schema.value_columns[:-1]:
+        if field.name.lower() in taken:
+            return f"the field {field.name!r} of the value has the name of {taken[field.name.lower()]}"
+        taken[field.name.lower()] = f"the field {field.name!r} of the value"
+    for field in schema.key_columns[:-1]:
+        if field.name.lower() in taken:
+            return f"the column {field.name!r} of the key has the name of {taken[field.name.lower()]}"
+    return ""

@@ -1,0 +1,162 @@
+"""Typed rows: rows that have the columns of their topic's schema in place of a value, which the sink makes of them.
+
+    sparklog.write(orders, root, topic="orders")    # columns customer and amount, of its schema
+
+Their value is JSON (``records.json_values``), so that what is read back with the schema is equal to the rows. A column
+is found by its name, whatever its case. Those of the schema that the rows do not have are null.
+
+Rules: columns are checked before any row is written; a column that is neither the schema's nor a record's is refused,
+since its values would be lost. Rows with a column ``value`` are not typed. Not for: the record's other columns
+(``conversion``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VarcharType,
+)
+
+from sparklog.config.ddl import SchemaField, SchemaType, format_ddl
+from sparklog.config.record_schema import JSON
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.errors import InvalidRecordError
+from sparklog.format.schema import VALUE
+from sparklog.records.json_values import JsonWriter
+from sparklog.spark.sink.conversion import WRITTEN
+
+MAX_ROW_BYTES = 64 * 1024 * 1024
+"""Size in bytes of the rows whose values are made at a time: JSON may take several times as much."""
+
+_TEXT = (StringType, CharType, VarcharType)
+_ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
+    "string": _TEXT,
+    "boolean": (BooleanType,),
+    "tinyint": (ByteType,),
+    "smallint": (ByteType, ShortType),
+    "int": (ByteType, ShortType, IntegerType),
+    "bigint": (ByteType, ShortType, IntegerType, LongType),
+    "float": (FloatType,),
+    "double": (FloatType, DoubleType),
+    "date": (DateType,),
+    "timestamp": (TimestampType,),
+    "binary": (BinaryType,),
+}
+"""The types of Spark that each primitive type takes: its own, and those that it holds without loss."""
+
+
+class TypedRows(NamedTuple):
+    """How rows become rows with a value. Immutable, picklable.
+
+    ``typed`` and ``others`` are the numbers of the columns of the topic's schema, and of the others; ``row_schema``
+    are the columns of the rows with a value.
+    """
+
+    schema: tuple[SchemaField, ...]
+    typed: tuple[int, ...]
+    others: tuple[int, ...]
+    row_schema: StructType
+
+    def convert(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with a value, in smaller batches if they are large. Raises InvalidRecordError."""
+        if batch.nbytes > MAX_ROW_BYTES and batch.num_rows > 1:
+            middle = batch.num_rows // 2
+            yield from self.convert(batch.slice(0, middle))
+            yield from self.convert(batch.slice(middle))
+            return
+        columns = {batch.schema.names[number]: batch.column(number) for number in self.typed}
+        values = JsonWriter(self.schema).values(columns, batch.num_rows)
+        arrays = [*(batch.column(number) for number in self.others), values]
+        yield pa.RecordBatch.from_arrays(arrays, self.row_schema.fieldNames())
+
+
+def find_typed_rows(rows: StructType, topic: str, config: TopicConfig) -> TypedRows | None:
+    """Return how these rows get a value; None if they have one, or if the topic has no schema.
+
+    Raises InvalidRecordError for columns that do not fit the schema.
+    """
+    names = [name.lower() for name in rows.fieldNames()]
+    schema = config.record_schema.value.fields
+    if VALUE in names or not schema or len(set(names)) < len(names):
+        return None
+    by_name = {field.name.lower(): field for field in schema}
+    others = [number for number, name in enumerate(names) if name in WRITTEN]
+    typed = [number for number, name in enumerate(names) if name in by_name]
+    extra = [rows[number].name for number in range(len(names)) if number not in (*others, *typed)]
+    if not typed:
+        raise InvalidRecordError(
+            f"the rows have neither a column value nor one of the schema of topic {topic!r}, {format_ddl(schema)}; "
+            f"their columns are {', '.join(rows.fieldNames()) or 'none'}",
+            topic=topic,
+        )
+    if config.value_format != JSON:
+        raise InvalidRecordError(
+            f"values are made of columns only as JSON, and value.format of topic {topic!r} is {config.value_format}: "
+            "give the rows a column value",
+            topic=topic,
+        )
+    problem = f"column {extra[0]} is not in it; leave it out, or add it to value.schema" if extra else ""
+    problem = problem or _find_problem(schema, [rows[number] for number in typed])
+    if problem:
+        raise InvalidRecordError(
+            f"the rows do not fit the schema of topic {topic!r}, {format_ddl(schema)}: {problem}", topic=topic
+        )
+    row_schema = StructType([*(rows[number] for number in others), StructField(VALUE, BinaryType())])
+    return TypedRows(schema, tuple(typed), tuple(others), row_schema)
+
+
+def _find_problem(fields: Sequence[SchemaField], columns: Sequence[StructField], path: str = "") -> str:
+    """Return why columns do not fit the fields, empty if they do."""
+    given = {column.name.lower(): column for column in columns}
+    if len(given) < len(columns):
+        return f"two names in {path.rstrip('.')} differ only in case"
+    known = {field.name.lower() for field in fields}
+    problems = [f"field {path}{column.name} is not in it" for column in columns if column.name.lower() not in known]
+    for field in fields:
+        column = given.get(field.name.lower())
+        if column is not None:
+            problems.append(_find_type_problem(field.type, column.dataType, f"{path}{field.name}"))
+        elif field.required:
+            problems.append(f"{path}{field.name} is NOT NULL, and the rows do not have it")
+    return next(filter(None, problems), "")
+
+
+def _find_type_problem(kind: SchemaType, given: DataType, path: str) -> str:
+    """Return why a column's type does not fit, empty if it does."""
+    if isinstance(given, NullType):
+        return ""
+    if kind.name == "struct" and isinstance(given, StructType):
+        return _find_problem(kind.fields, given.fields, f"{path}.")
+    if kind.name == "array" and isinstance(given, ArrayType) and kind.element is not None:
+        return _find_type_problem(kind.element, given.elementType, f"{path}.element")
+    if kind.name == "map" and isinstance(given, MapType) and kind.element is not None:
+        if isinstance(given.keyType, _TEXT):
+            return _find_type_problem(kind.element, given.valueType, f"{path}.value")
+    elif kind.name == "decimal" and isinstance(given, DecimalType):
+        if given.scale <= kind.scale and given.precision - given.scale <= kind.precision - kind.scale:
+            return ""
+    elif isinstance(given, _ACCEPTED.get(kind.name, ())):
+        return ""
+    return f"{path} is {given.simpleString()} in the rows and {kind} in the schema; cast it"
