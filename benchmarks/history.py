@@ -39,7 +39,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import find_history
-from sparklog.spark.history.table import FILE_SCHEMA
+from sparklog.spark.history.table import ROW_SCHEMA
 from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import FaultyStore
 
@@ -246,7 +246,7 @@ def _planning(spark: SparkSession) -> Figure:
     def plan() -> None:
         history = find_history(state, "t", TopicSegments(topic, [part], []), lambda broker: "/log")
         assert len(history.files) == PLANNED_FILES
-        scan_files(spark, "t", history.files, FILE_SCHEMA).rdd.getNumPartitions()
+        scan_files(spark, "t", history.files, ROW_SCHEMA).rdd.getNumPartitions()
 
     plan()
     seconds = timed(plan)
