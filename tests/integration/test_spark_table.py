@@ -76,6 +76,15 @@ def test_a_table_has_the_rows_of_the_log_each_once(spark: SparkSession, log: Coo
     ]
 
 
+def test_few_records_after_the_history_need_no_python_process(
+    spark: SparkSession, log: Coordinator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(spark, log).groupBy("partition").count().explain()
+    plan = capsys.readouterr().out
+    assert "LocalTableScan" in plan
+    assert "Arrow" not in plan
+
+
 def test_many_records_after_the_history_are_read_by_tasks(
     spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
