@@ -255,7 +255,7 @@ def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
         "typed": lambda: table.groupBy("customer").sum("amount").collect(),
         "from_json": lambda: parsed.groupBy("customer").sum("amount").collect(),
     }
-    samples = interleaved(settings.runs, sides)
+    samples = interleaved(settings.runs, sides, warm=2)
     ratio, rolled = speed_ratio(samples, "typed", "from_json"), written["arrow"].seconds / written["typed"].seconds
     return [
         Figure(
