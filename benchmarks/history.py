@@ -39,7 +39,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import find_history
-from sparklog.spark.history.table import FILE_SCHEMA
+from sparklog.spark.history.table import ROW_SCHEMA
 from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import FaultyStore
 
@@ -57,7 +57,8 @@ COUNTED_PER_SECOND = 20_000_000
 
 def run(settings: Settings) -> list[Figure]:
     with scratch("history") as folder, spark_session.spark_session(folder) as spark:
-        figures = [*_rolls(spark, folder, settings), *_queries(spark, folder, settings), *_readers(folder, settings)]
+        figures, version = _rolls(spark, folder, settings)
+        figures += [*_queries(spark, folder, settings, version), *_readers(folder, settings)]
         figures += [*_typed(spark, folder, settings), _planning(spark)]
     with scratch("publication") as folder:
         figures.append(_publication(folder))
@@ -74,13 +75,14 @@ def _rows(spark: SparkSession, rows: int) -> DataFrame:
     )
 
 
-def _rolls(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
-    """Close and roll both topics; the target is the rate of the roll to Arrow."""
+def _rolls(spark: SparkSession, folder: Path, settings: Settings) -> tuple[list[Figure], int]:
+    """Close and roll both topics; the target is the rate of the roll to Arrow. Returns the version of the history, too,
+    at which it had no records after it."""
     rows = _rows(spark, settings.rows)
     written = {name: _roll(str(folder / name), rows, {"history.format": name}) for name in ("arrow", "delta")}
     ratio = written["arrow"].seconds / written["delta"].seconds
     size = written["delta"].bytes_out / written["arrow"].bytes_out
-    return [
+    figures = [
         Figure(
             "roll to history",
             rate(settings.rows, written["delta"].seconds),
@@ -93,60 +95,105 @@ def _rolls(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
             "bytes of history", f"{written['delta'].bytes_out / 1e6:.0f} MB", "zstd Arrow", size, "<= 1.3", size <= 1.3
         ),
     ]
+    return figures, written["delta"].version
 
 
 class _Rolled(NamedTuple):
-    """What a roll wrote, and how long it took."""
+    """What a roll wrote, how long it took, and the cluster's version at which the log had only what was rolled."""
 
     bytes_out: int
     seconds: float
+    version: int
 
 
 def _roll(root: str, rows: DataFrame, configs: dict[str, str]) -> _Rolled:
-    """Write rows uncompressed, and roll all of them into closed segments with zstd."""
+    """Write rows uncompressed, and roll all of them into closed segments with zstd. A later record of each partition
+    remains, as after every roll."""
     settings = {"segment.bytes": str(SEGMENT_BYTES), "segment.ms": "86400000", "retention.ms": "-1"}
     coordinator = create_cluster(root)
     coordinator.create_topic("bench", PARTITIONS, configs={**settings, "compression.type": "uncompressed", **configs})
     sparklog.write(rows, root, topic="bench")
+    version = coordinator.refresh().version
     with sparklog.Producer(bootstrap_servers=root) as producer:
         for number in range(PARTITIONS):
             producer.send("bench", b"{}", partition=number, timestamp_ms=LATER_MS)
     coordinator.submit(partial(alter_configs, topic="bench", changes={"compression.type": "zstd"}))
     began = time.perf_counter()
     counts = roll(coordinator, InProcess())
-    return _Rolled(counts.bytes_out, time.perf_counter() - began)
+    return _Rolled(counts.bytes_out, time.perf_counter() - began, version)
 
 
-def _queries(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
+def _queries(spark: SparkSession, folder: Path, settings: Settings, version: int) -> list[Figure]:
+    """Queries of a table, whose records after the history are one of each partition; the same rows without them."""
     table = partial(sparklog.table, spark, str(folder / "delta"), "bench")
-    table().write.parquet(str(folder / "parquet"))
+    frame, without_tail = table(), table(version=version)
+    frame.write.parquet(str(folder / "parquet"))
     parquet = spark.read.parquet(str(folder / "parquet"))
     sides = {"table": lambda: spark_session.drain(table()), "Parquet": lambda: spark_session.drain(parquet)}
     full = throughput(
         "full read of a table", settings.rows, interleaved(settings.runs, sides, warm=2), ("table", "Parquet"), 0.95
     )
+    return [
+        full,
+        *_counts(settings, {"made": lambda: table().count(), "table": frame.count, "Parquet": parquet.count}),
+        *_tails(settings, frame, without_tail),
+        *_ranges(spark, folder, settings, table),
+    ]
+
+
+def _counts(settings: Settings, sides: dict[str, Callable[[], object]]) -> list[Figure]:
+    """Counts with and without the making of the DataFrame; of the plain one, the target is absolute."""
+    samples = interleaved(settings.runs, sides, warm=3)
+    figures = []
+    for name, side in (("count of a table", "table"), ("count of a table, with the making of it", "made")):
+        counted = settings.rows / median(samples[side])
+        figures.append(
+            Figure(
+                name,
+                rate(settings.rows, median(samples[side])),
+                f"Parquet {rate(settings.rows, median(samples['Parquet']))}",
+                speed_ratio(samples, side, "Parquet"),
+                f">= {COUNTED_PER_SECOND / 1e6:.0f} M rows/s",
+                counted >= COUNTED_PER_SECOND,
+                samples=samples,
+            )
+        )
+    return figures
+
+
+def _tails(settings: Settings, frame: DataFrame, without_tail: DataFrame) -> list[Figure]:
+    """What one record of each partition after the history costs a query."""
+    queries: dict[str, Callable[[DataFrame], object]] = {
+        "count": DataFrame.count,
+        "sum by key": lambda rows: rows.groupBy("key").sum("offset").collect(),
+    }
+    figures = []
+    for name, query in queries.items():
+        sides = {"tail": partial(query, frame), "none": partial(query, without_tail)}
+        samples = interleaved(settings.runs, sides, warm=2)
+        figures.append(
+            Figure(
+                f"{name} of a table with a small tail",
+                milliseconds(median(samples["tail"])),
+                f"without {milliseconds(median(samples['none']))}",
+                speed_ratio(samples, "tail", "none"),
+                samples=samples,
+            )
+        )
+    return figures
+
+
+def _ranges(spark: SparkSession, folder: Path, settings: Settings, table: Callable[[], DataFrame]) -> list[Figure]:
+    """Small parts of a table, with the making of the DataFrame."""
     first_us = START_US + settings.rows * STEP_US // 2
     last_us = first_us + settings.rows * STEP_US // 100
     hundred = f"partition = 3 AND offset >= {settings.rows // 16} AND offset < {settings.rows // 16 + 100}"
     percent = f"timestamp >= timestamp_micros({first_us}) AND timestamp < timestamp_micros({last_us})"
     source = sparklog.read(spark, str(folder / "delta"), "bench", columns=["partition", "offset", "timestamp"])
-    counted = interleaved(settings.runs, {"table": lambda: table().count(), "Parquet": parquet.count}, warm=2)
-    count_rate = settings.rows / median(counted["table"])
-    figures = [
-        full,
-        Figure(
-            "count of a table",
-            rate(settings.rows, median(counted["table"])),
-            f"Parquet {rate(settings.rows, median(counted['Parquet']))}",
-            speed_ratio(counted, "table", "Parquet"),
-            f">= {COUNTED_PER_SECOND / 1e6:.0f} M rows/s",
-            count_rate >= COUNTED_PER_SECOND,
-        ),
-    ]
+    figures = []
     for name, condition in (("100 offsets of a table", hundred), ("1 % of a table by time", percent)):
-        frame = table()
         queries: dict[str, Callable[[], object]] = {
-            "table": frame.where(condition).count,
+            "table": lambda condition=condition: table().where(condition).count(),  # type: ignore[misc]
             "source": source.where(condition).count,
         }
         samples = interleaved(settings.runs, queries, warm=2)
@@ -159,6 +206,7 @@ def _queries(spark: SparkSession, folder: Path, settings: Settings) -> list[Figu
                 speed_ratio(samples, "table", "source"),
                 f"<= {QUERY_SECONDS} s",
                 seconds <= QUERY_SECONDS,
+                samples=samples,
             )
         )
     return figures
@@ -175,20 +223,25 @@ def _readers(folder: Path, settings: Settings) -> list[Figure]:
     return [throughput("scan of history", settings.rows, samples, ("history", "Arrow"), 0.5)]
 
 
-def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
-    """JSON orders of 20 fields, some 200 bytes: a sum of one field by another, and the bytes of history."""
+def _orders(spark: SparkSession, rows: int) -> tuple[DataFrame, str]:
+    """JSON orders of 20 fields, some 200 bytes, and their schema."""
     numbers = [f"CAST(hash(id, {number}) % 1000 AS INT) f{number}" for number in range(17)]
     fields = ["concat('c', id % 5000) customer", "round(rand(1) * 100, 2) amount", f"CAST({START_US} + id AS BIGINT) n"]
-    orders = spark.range(0, settings.rows, 1, PARTITIONS).selectExpr(
+    orders = spark.range(0, rows, 1, PARTITIONS).selectExpr(
         f"CAST(id % {PARTITIONS} AS INT) partition",
         f"timestamp_micros({START_US} + id * {STEP_US}) timestamp",
         *fields,
         *numbers,
     )
     names = ["customer", "amount", "n", *(f"f{number}" for number in range(17))]
-    values = orders.selectExpr("partition", "timestamp", f"to_json(struct({', '.join(names)})) value")
     types = {"customer": "string", "amount": "double", "n": "bigint"}
     schema = ", ".join(f"{name} {types.get(name, 'int')}" for name in names)
+    return orders.selectExpr("partition", "timestamp", f"to_json(struct({', '.join(names)})) value"), schema
+
+
+def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure]:
+    """A sum of one field of JSON orders by another, and the bytes of history."""
+    values, schema = _orders(spark, settings.rows)
     typed = {"value.format": "json", "value.schema": schema}
     written = {
         name: _roll(str(folder / f"json-{name}"), values, {"history.format": kind, **configs})
@@ -202,7 +255,7 @@ def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
         "typed": lambda: table.groupBy("customer").sum("amount").collect(),
         "from_json": lambda: parsed.groupBy("customer").sum("amount").collect(),
     }
-    samples = interleaved(settings.runs, sides)
+    samples = interleaved(settings.runs, sides, warm=2)
     ratio, rolled = speed_ratio(samples, "typed", "from_json"), written["arrow"].seconds / written["typed"].seconds
     return [
         Figure(
@@ -246,7 +299,7 @@ def _planning(spark: SparkSession) -> Figure:
     def plan() -> None:
         history = find_history(state, "t", TopicSegments(topic, [part], []), lambda broker: "/log")
         assert len(history.files) == PLANNED_FILES
-        scan_files(spark, "t", history.files, FILE_SCHEMA).rdd.getNumPartitions()
+        scan_files(spark, "t", history.files, ROW_SCHEMA).rdd.getNumPartitions()
 
     plan()
     seconds = timed(plan)

@@ -77,6 +77,15 @@ def test_a_table_has_the_rows_of_the_log_each_once(spark: SparkSession, log: Coo
     ]
 
 
+def test_few_records_after_the_history_need_no_python_process(
+    spark: SparkSession, log: Coordinator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(spark, log).groupBy("partition").count().explain()
+    plan = capsys.readouterr().out
+    assert "LocalTableScan" in plan
+    assert "Arrow" not in plan
+
+
 def test_many_records_after_the_history_are_read_by_tasks(
     spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +280,92 @@ def test_types_that_were_widened_are_read_from_older_files_and_filtered_right(
         "whole IS NULL": 2,
     }.items():
         assert rows.where(condition).count() == count, condition
+
+
+EVERY_TYPE = (
+    "yes boolean, tiny tinyint, whole int, large bigint, single float, number double, price decimal(12,2), "
+    "name string, day date, at timestamp, list array<int>"
+)
+
+
+def typed_value(number: int) -> bytes:
+    """A value whose fields all rise with the number; every third lacks them, and every seventh does not fit."""
+    if number % 7 == 6:
+        return b"no"
+    fields = {
+        "yes": number >= 30,
+        "tiny": number,
+        "whole": number - 10,
+        "large": number * 2**40,
+        "single": number / 10,
+        "number": number / 10,
+        "price": f"{number}.50",
+        "name": "x" * 40 + f"{number:03}" if number >= 40 else f"n{number:03}",
+        "day": f"2026-11-{number // 2 + 1:02}",
+        "at": f"2026-11-01T10:{number:02}:00.000001Z",
+        "list": [number],
+    }
+    return json.dumps(fields if number % 3 else {}).encode()
+
+
+@pytest.fixture
+def typed_log(log: Coordinator) -> Coordinator:
+    """A typed topic of four files of ten records, the first of before ``value.schema``, and ten records after them."""
+    configs = {"history.format": "delta", "segment.ms": "60000"}
+    log.create_topic("typed", 1, configs=configs)
+    for number in range(50):
+        append(log, "typed", [Written(b"k", typed_value(number), 10 * (number // 10))])
+        if number == 10:
+            roll(log, InProcess())
+            changes = {"value.format": "json", "value.schema": EVERY_TYPE}
+            log.submit(partial(alter_configs, topic="typed", changes=changes))
+    roll(log, InProcess())
+    assert [segment.is_history for segment in live(log, "typed")][:4] == [True] * 4
+    return log
+
+
+TYPED_CONDITIONS = {  # with the numbers of the files that they need, besides the records after them
+    "whole = 15": {2},
+    "whole > 25": {3},
+    "15 >= whole AND whole IS NOT NULL": {1, 2},
+    "whole IN (12, 14, 99)": {2},
+    "whole IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)": {1, 2},
+    "yes": {3},
+    "yes = true AND tiny < 32": {3},
+    "NOT yes": {1, 2},
+    "large BETWEEN 1 AND 5": set(),
+    "large = 22 * 1099511627776L": {2},
+    "single = 2.2F": {2},
+    "single < CAST(1.11 AS FLOAT)": {1},
+    "number >= 3.5D": {3},
+    "number = CAST('NaN' AS DOUBLE)": {1, 2, 3},
+    "price < 14.5": {1},
+    "price = 22.50": {2},
+    "name > 'n037'": {3},
+    "name <=> 'n011'": {1},
+    "day = DATE'2026-11-12'": {2},
+    "at >= TIMESTAMP'2026-11-01 10:35:00.000001'": {3},
+    "name IS NULL": {0, 1, 2, 3},
+    "NOT _unfit": {1, 2, 3},
+    "whole = 15 OR whole = 35": {0, 1, 2, 3},
+    "whole % 2 = 1 AND name LIKE 'n02%'": {1, 2, 3},
+}
+
+
+def test_filters_on_typed_columns_skip_files(spark: SparkSession, typed_log: Coordinator) -> None:
+    """By the statistics of files: those that are not needed are gone here."""
+    everything = spark.createDataFrame(table(spark, typed_log, "typed").toArrow())
+    rows = table(spark, typed_log, "typed")
+    assert everything.count() == 50
+    files = [Path(typed_log.store.root) / segment.path for segment in live(typed_log, "typed") if segment.is_history]
+    for condition, needed in TYPED_CONDITIONS.items():
+        gone = [file for number, file in enumerate(files) if number not in needed]
+        for file in gone:
+            file.rename(file.with_suffix(".gone"))
+        found, expected = rows.where(condition), everything.where(condition)
+        assert sorted(found.collect(), key=repr) == sorted(expected.collect(), key=repr), condition
+        for file in gone:
+            file.with_suffix(".gone").rename(file)
 
 
 @pytest.mark.parametrize("local_bytes", [0, 4 * 1024 * 1024])

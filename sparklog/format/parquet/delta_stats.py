@@ -3,8 +3,8 @@
     {"numRecords":3,"minValues":{"offset":0,"timestamp":"2026-11-01T09:30:00.000Z"},"maxValues":{…},
      "nullCount":{"offset":0,"timestamp":0,"key":1,"value":0}}
 
-Bounds are exact, except those of texts of more than ``MAX_TEXT`` characters: engines answer a query for the smallest
-offset from them, without reading the file.
+Bounds are exact, except those of texts of more than ``MAX_TEXT`` characters, and of NaN and infinity: engines answer a
+query for the smallest offset from them, without reading the file.
 
 Every typed column that can have bounds has them, unless all its values are null: delta-rs takes a bound that is missing
 for one that no value fits, and skips the file.
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from math import isfinite
-from typing import NamedTuple
+from math import isnan
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +27,10 @@ MAX_COLUMNS = 32
 
 MAX_TEXT = 32
 """Characters up to which a text is kept as a bound, as by Delta; a longer one is cut."""
+
+LARGEST = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}
+"""The largest numbers of 32 and of 64 bits: the bound that is stated for infinity, and for NaN, which Spark takes for
+larger than any number."""
 
 _LAST = "\U0010ffff"
 """The last character: a text that is cut, with this appended, is larger than the text."""
@@ -62,9 +66,45 @@ def encode_stats(
     return msgspec.json.encode(stats).decode()
 
 
-class _Stated(msgspec.Struct, rename="camel"):
+class FileStats(msgspec.Struct, frozen=True, rename="camel"):
+    """The statistics of a file. Immutable."""
+
     num_records: int
     null_count: dict[str, int]
+    min_values: dict[str, msgspec.Raw] = {}
+    max_values: dict[str, msgspec.Raw] = {}
+
+    def nulls(self, column: str) -> int | None:
+        """Return how many records have null in a typed column that is no list, map or struct; None if that is not
+        known. A column that the file does not have is null in all its records."""
+        if column in self.null_count or self.may_have_more:
+            return self.null_count.get(column)
+        return self.num_records
+
+    def bounds(self, column: str, kind: type) -> tuple[Any, Any] | None:
+        """Return values of this type of which none in the file is smaller, or larger; None if they are not known."""
+        try:
+            bounds: list[Any] = [
+                msgspec.json.decode(each[column], type=kind) for each in (self.min_values, self.max_values)
+            ]
+        except (KeyError, msgspec.MsgspecError):
+            return None
+        if kind is float and any(abs(bound) in LARGEST.values() for bound in bounds):
+            return None
+        return bounds[0], bounds[1]
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether the file may have typed columns without statistics."""
+        return len(self.null_count.keys() - {"offset", "timestamp", "key", "value"}) >= MAX_COLUMNS
+
+
+def decode_stats(stats: str) -> FileStats | None:
+    """Return the statistics of a file; None if they cannot be read."""
+    try:
+        return msgspec.json.decode(stats, type=FileStats)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def complete_stats(stats: str, columns: Sequence[str]) -> str:
@@ -73,15 +113,11 @@ def complete_stats(stats: str, columns: Sequence[str]) -> str:
     Those that the file does not have are null in all its records. If that is not stated, delta-rs skips the file when
     it is asked for nulls. A file with statistics of ``MAX_COLUMNS`` may have more columns, and stays as it is.
     """
-    try:
-        stated = msgspec.json.decode(stats, type=_Stated)
-        typed = stated.null_count.keys() - {"offset", "timestamp", "key", "value"}
-        absent = [name for name in columns[:MAX_COLUMNS] if name not in typed]
-        if not absent or len(typed) >= MAX_COLUMNS:
-            return stats
-        parts = msgspec.json.decode(stats, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError):
+    stated = decode_stats(stats)
+    absent = [] if stated is None else [name for name in columns[:MAX_COLUMNS] if name not in stated.null_count]
+    if stated is None or not absent or stated.may_have_more:
         return stats
+    parts = msgspec.json.decode(stats, type=dict[str, msgspec.Raw])
     counts = {**stated.null_count, **dict.fromkeys(absent, stated.num_records)}
     return msgspec.json.encode({**parts, "nullCount": counts}).decode()
 
@@ -130,9 +166,15 @@ def _bounds(column: pa.Array) -> tuple[object, object] | None:
         return None
     if isinstance(least, str):
         return least[:MAX_TEXT], _cut_above(most)
-    if isinstance(least, float):
-        return (least or -0.0, most or 0.0) if isfinite(least) and isfinite(most) else None
-    return least, most
+    return _number_bounds(column, least, most) if isinstance(least, float) else (least, most)
+
+
+def _number_bounds(column: pa.Array, least: float, most: float) -> tuple[float, float]:
+    """Return bounds as JSON can state them (``LARGEST``)."""
+    limit = LARGEST[column.type.bit_width]
+    if pc.any(pc.is_nan(column)).as_py():  # Arrow leaves NaN out
+        least, most = (limit if isnan(least) else least), limit
+    return max(-limit, min(least, limit)) or -0.0, max(-limit, min(most, limit)) or 0.0
 
 
 def _cut_above(text: str) -> str:

@@ -46,6 +46,15 @@ def parquet_schema(typed: Sequence[pa.Field] = (), names: Sequence[str] = schema
     return pa.schema([*typed, *(column for column in columns if column.name in names)])
 
 
+def columns_with_statistics(typed: Sequence[pa.Field]) -> list[str]:
+    """Return the names of the typed columns whose row groups state bounds.
+
+    Not those of floating-point numbers: Arrow's writer leaves NaN out of them, and a reader that takes NaN for larger
+    than any number, as Spark does, would skip row groups that have it.
+    """
+    return [field.name for field in typed if not pa.types.is_floating(field.type)]
+
+
 def decoded_length(batch: pa.RecordBatch) -> int:
     """Return the bytes of records once decoded: their content, 24 for the numbers of each record, 8 for each header.
 

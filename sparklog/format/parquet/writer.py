@@ -24,7 +24,13 @@ from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
 from sparklog.format.parquet.delta_stats import TypedBounds, encode_stats
-from sparklog.format.parquet.file_schema import ENCODINGS, OFFSET_TYPE, decoded_length, parquet_schema
+from sparklog.format.parquet.file_schema import (
+    ENCODINGS,
+    OFFSET_TYPE,
+    columns_with_statistics,
+    decoded_length,
+    parquet_schema,
+)
 from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.segment_writer import Sink, check_batch
 from sparklog.limits import MAX_BATCH_BYTES, MAX_ROW_GROUPS_PER_FILE
@@ -96,7 +102,7 @@ class ParquetSegmentWriter:
                 compression_level=_parquet_level(codec, level),
                 use_dictionary=[field.name for field in self._typed] or False,
                 column_encoding=_DIFFERENCES,
-                write_statistics=[*(field.name for field in self._typed), schema.OFFSET, schema.TIMESTAMP],
+                write_statistics=[*columns_with_statistics(self._typed), schema.OFFSET, schema.TIMESTAMP],
                 data_page_size=_PAGE_BYTES,
                 write_page_checksum=True,
                 store_schema=False,

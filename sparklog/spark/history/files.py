@@ -13,6 +13,7 @@ from sparklog.log.segments import TopicSegments
 from sparklog.protocol.history import history_of
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
+from sparklog.spark.history.typed_filters import NO_FILTERS, TypedFilters
 from sparklog.spark.source.filters import Pruning
 
 HADOOP_SCHEMES = {"s3": "s3a"}
@@ -20,7 +21,8 @@ HADOOP_SCHEMES = {"s3": "s3a"}
 
 
 class HistoryFile(NamedTuple):
-    """A history segment as a query plans it: the address of its file in Spark's words, bytes, and what is in it."""
+    """A history segment as a query plans it: the address of its file in Spark's words, bytes, and what is
+    in it (``stats`` as in ``Segment``)."""
 
     address: str
     size: int
@@ -29,6 +31,7 @@ class HistoryFile(NamedTuple):
     last_offset: int
     min_timestamp_us: int
     max_timestamp_us: int
+    stats: str = ""
 
 
 class PartitionCut(NamedTuple):
@@ -91,10 +94,13 @@ def _file(segment: Segment, address: str) -> HistoryFile:
         *segment.offsets,
         segment.min_timestamp_us,
         segment.max_timestamp_us,
+        segment.stats,
     )
 
 
-def select_files(files: Iterable[HistoryFile], topic: str, pruning: Pruning) -> list[HistoryFile]:
+def select_files(
+    files: Iterable[HistoryFile], topic: str, pruning: Pruning, typed: TypedFilters = NO_FILTERS
+) -> list[HistoryFile]:
     """Return the files that can hold records which pass a query's filters."""
     return [
         file
@@ -102,6 +108,7 @@ def select_files(files: Iterable[HistoryFile], topic: str, pruning: Pruning) -> 
         if pruning.admits(topic, file.partition)
         and pruning.offsets.overlaps(file.first_offset, file.last_offset)
         and pruning.timestamps_us.overlaps(file.min_timestamp_us, file.max_timestamp_us)
+        and typed.admit(file.stats)
     ]
 
 

@@ -44,8 +44,6 @@ ROW_SCHEMA = read_schema(True, COLUMNS)
 MAX_LOCAL_BYTES = 4 * 1024 * 1024
 """Bytes up to which the records after the history are read when the DataFrame is made."""
 
-FILE_SCHEMA = read_schema(True, ("key", "value", "timestamp", "headers", "offset"))
-
 
 def table(
     spark: SparkSession,
@@ -88,7 +86,7 @@ def table(
     parts = [_history(spark, topic, history, typed)] if history.files else []
     if not history.files or any(cut.history_end < cut.end for cut in history.cuts):
         parts.append(_tail(spark, root, topic, history.cuts, storage_options, typed))
-    return reduce(DataFrame.unionByName, parts)
+    return reduce(DataFrame.union, parts)
 
 
 def _find_ends(
@@ -103,14 +101,13 @@ def _find_ends(
 
 
 def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: RecordSchema) -> DataFrame:
-    columns = typed_struct(typed)
-    rows = scan_files(spark, topic, history.files, StructType([*FILE_SCHEMA.fields, *columns.fields]))
+    rows = scan_files(spark, topic, history.files, StructType([*ROW_SCHEMA.fields, *typed_struct(typed).fields]))
     deleted = [
         (F.col("partition") != number) | F.col("offset").between(cut.start, cut.end - 1)
         for number, cut in enumerate(history.cuts)
         if cut.is_cut
     ]
-    return reduce(DataFrame.where, deleted, rows).select(*COLUMNS, *columns.names)
+    return reduce(DataFrame.where, deleted, rows)
 
 
 def _tail(

@@ -9,7 +9,14 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sparklog.format.parquet.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, complete_stats, encode_stats
+from sparklog.format.parquet.delta_stats import (
+    LARGEST,
+    MAX_COLUMNS,
+    TypedBounds,
+    TypedStats,
+    complete_stats,
+    encode_stats,
+)
 
 
 def test_offsets_and_times_are_exact() -> None:
@@ -75,6 +82,7 @@ def test_typed_columns_have_the_bounds_of_all_batches() -> None:
     }  # fmt: skip
 
 
+INF, NAN = float("inf"), float("nan")
 LAST = "\U0010ffff"
 
 
@@ -109,12 +117,34 @@ def test_bounds_of_decimals_are_numbers_with_all_digits() -> None:
         pa.array([2**62, 0], pa.timestamp("us", "UTC")),
         pa.array([-(2**62), 0], pa.timestamp("us", "UTC")),
         pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()),
-        pa.array([float("inf"), 1.0]),
-        pa.array([float("nan"), float("nan")]),
     ],
 )
 def test_values_that_cannot_be_stated_have_no_bounds(column: pa.Array) -> None:
     assert stats_of(pa.table({"a": column})) == TypedStats({}, {}, {"a": 0})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "bounds"),
+    [
+        ([INF, 1.0], (1.0, LARGEST[64])),
+        ([-INF, 1.0], (-LARGEST[64], 1.0)),
+        ([1.0, NAN, -2.0], (-2.0, LARGEST[64])),
+        ([NAN, -INF], (-LARGEST[64], LARGEST[64])),
+        ([NAN, None], (LARGEST[64], LARGEST[64])),
+        ([-INF], (-LARGEST[64], -LARGEST[64])),
+        ([0.0], (-0.0, 0.0)),
+    ],
+)
+def test_nan_and_infinity_are_stated_as_the_largest_numbers(
+    numbers: list[float | None], bounds: tuple[float, float]
+) -> None:
+    stats = stats_of(pa.table({"a": pa.array(numbers, pa.float64())}), batch_rows=4)
+    assert (repr(stats.smallest["a"]), repr(stats.largest["a"])) == (repr(bounds[0]), repr(bounds[1]))
+
+
+def test_numbers_of_32_bits_have_bounds_of_32_bits() -> None:
+    stats = stats_of(pa.table({"a": pa.array([NAN, -INF], pa.float32())}))
+    assert (stats.smallest["a"], stats.largest["a"]) == (-LARGEST[32], LARGEST[32])
 
 
 def test_only_the_first_columns_have_statistics() -> None:

@@ -334,6 +334,19 @@ def test_the_regions_of_the_index_are_the_whole_file() -> None:
     assert table.column("amount").to_pylist() == [1.5, None, 2.0]
 
 
+def test_row_groups_state_bounds_of_typed_columns_except_floating_point_numbers() -> None:
+    """Arrow leaves NaN out of bounds, and readers that take NaN for the largest number would skip it."""
+    typed = [pa.field("whole", pa.int32()), pa.field("single", pa.float32()), pa.field("double", pa.float64())]
+    sink = io.BytesIO()
+    writer = ParquetSegmentWriter(sink, base_offset=0, typed=typed)
+    values = [None, *range(len(ROWS) - 2), float("nan")]
+    columns = {"single": pa.array(values, pa.float32()), "double": pa.array(values, pa.float64())}
+    writer.write(record_batch(ROWS), {"whole": pa.array(range(len(ROWS)), pa.int32()), **columns})
+    writer.finish()
+    group = pq.ParquetFile(sink).metadata.row_group(0)
+    assert [group.column(number).is_stats_set for number in range(3)] == [True, False, False]
+
+
 def test_a_file_without_records_has_no_row_groups() -> None:
     file = File([])
     file.reader().check_file()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sparklog.protocol.history import history_of
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment, offsets_in
-from sparklog.spark.history.file_index import encode_status
 from sparklog.spark.history.files import HistoryFile, hadoop_address, select_files
+from sparklog.spark.history.java import encode_status
 from sparklog.spark.source.filters import Pruning, Span
 
 
