@@ -23,6 +23,14 @@ from sparklog.protocol.state import State
 READ_AHEAD = 64
 
 
+def find_past_version(log: CommitLog, state: State, version: int | None, time_ms: int | None) -> int | None:
+    """Return the version that one of these names, None if neither is given. Errors as ``find_version``, and
+    InvalidRequestError if both are."""
+    if version is not None and time_ms is not None:
+        raise InvalidRequestError("give version or as_of, not both")
+    return version if time_ms is None else find_version(log, state, time_ms)
+
+
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:
     """Return the newest version at a time in ms since the epoch, by the times of the commits.
 

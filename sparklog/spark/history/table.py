@@ -23,7 +23,7 @@ from sparklog.config.ddl import SchemaField
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidRequestError
-from sparklog.log.past_offsets import find_past_ends, find_version
+from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.state import State
 from sparklog.spark.api import milliseconds, prefixed
 from sparklog.spark.history.file_index import scan_files
@@ -93,11 +93,8 @@ def _find_ends(
     coordinator: Coordinator, state: State, topic: str, version: int | None, time_ms: int | None
 ) -> Mapping[int, int] | None:
     """Return the end offsets at an older version or time; None for the newest."""
-    if version is not None and time_ms is not None:
-        raise InvalidRequestError("give version or as_of, not both")
-    if time_ms is not None:
-        version = find_version(coordinator.log, state, time_ms)
-    return None if version is None else find_past_ends(coordinator.log, state, topic, version)
+    past = find_past_version(coordinator.log, state, version, time_ms)
+    return None if past is None else find_past_ends(coordinator.log, state, topic, past)
 
 
 def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: Sequence[SchemaField]) -> DataFrame:
