@@ -43,6 +43,7 @@ Limit = str | datetime | Mapping[int, "int | str | datetime"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
+_NO_ZONE = "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)"
 
 
 def scan(
@@ -95,7 +96,7 @@ def scan(
         InvalidRequestError: a version that does not exist, or is too old to be known.
         ClusterNotFoundError, StorageError: as ``Consumer``.
     """
-    time_ms = _check_time(version, as_of)
+    time_ms = find_time_ms("scan", version, as_of)
     given = {"bootstrap_servers": root, "storage_options": storage_options, "cluster": cluster}
     coordinator = cluster_of("scan", given, "root")
     with ConsumerReader(coordinator) as reader:
@@ -255,14 +256,14 @@ def _check_filter(given: Any, known: pa.Schema) -> RowFilter | None:
         raise _invalid("filter", given, str(error)) from None
 
 
-def _check_time(version: int | None, as_of: datetime | int | None) -> int | None:
-    """Return the time of ``as_of`` in ms since the epoch."""
+def find_time_ms(function: str, version: int | None, as_of: datetime | int | None) -> int | None:
+    """Return the time of ``as_of`` in ms since the epoch. Raises InvalidConfigurationError, also if both are given."""
     if version is not None and as_of is not None:
-        raise _invalid("as_of", as_of, "give version or as_of, not both")
+        raise _invalid("as_of", as_of, "give version or as_of, not both", function)
     if not isinstance(as_of, datetime):
         return as_of
     if as_of.tzinfo is None:
-        raise _invalid("as_of", as_of, "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
+        raise _invalid("as_of", as_of, _NO_ZONE, function)
     return (as_of - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -311,14 +312,14 @@ def _by_partition(name: str, limit: Limit, default: str, numbers: Sequence[int])
         if is_offset and not isinstance(limit, Mapping):
             raise _invalid(name, limit, f"an offset is of one partition: give {{0: {bound}}}, or a datetime for a time")
         if isinstance(bound, datetime) and bound.tzinfo is None:
-            raise _invalid(name, limit, "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
+            raise _invalid(name, limit, _NO_ZONE)
         if not is_offset and not isinstance(bound, datetime) and bound not in ("earliest", "latest"):
             raise _invalid(name, limit, "give 'earliest', 'latest', a datetime, or a dict from partition to offset")
     return {number: given.get(number, default) for number in numbers}
 
 
-def _invalid(name: str, value: object, advice: str) -> InvalidConfigurationError:
-    return InvalidConfigurationError(f"scan({name}={value!r}): {advice}", config=name, value=value)
+def _invalid(name: str, value: object, advice: str, function: str = "scan") -> InvalidConfigurationError:
+    return InvalidConfigurationError(f"{function}({name}={value!r}): {advice}", config=name, value=value)
 
 
 def _find_range(

@@ -89,6 +89,35 @@ def table(
     return reduce(DataFrame.unionByName, parts)
 
 
+def create_view(
+    spark: SparkSession,
+    root: str,
+    topic: str,
+    name: str | None = None,
+    *,
+    version: int | None = None,
+    as_of: datetime | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Give a topic's table a name for SQL: a temporary view of the session, by default named as the topic.
+
+    It shows the topic as ``sparklog.table`` does at the time of the call, in every query. Call it again to show newer
+    records: it replaces the view. Other arguments, and errors, are those of ``sparklog.table``. Returns the DataFrame
+    that the view shows.
+
+        >>> sparklog.write(spark.createDataFrame([("k", "v")], "key string, value string"), root, topic="orders")
+        >>> _ = sparklog.create_view(spark, root, "orders")
+        >>> spark.sql("SELECT key FROM orders").collect()
+        [Row(key=b'k')]
+
+    A name with other characters than letters, digits and ``_`` is written between backticks in SQL.
+    """
+    rows = table(spark, root, topic, version=version, as_of=as_of, storage_options=storage_options)
+    quoted = (topic if name is None else name).replace("`", "``")
+    rows.createOrReplaceTempView(f"`{quoted}`")
+    return rows
+
+
 def _find_ends(
     coordinator: Coordinator, state: State, topic: str, version: int | None, time_ms: int | None
 ) -> Mapping[int, int] | None:
