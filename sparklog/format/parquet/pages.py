@@ -426,6 +426,7 @@ class _Compact:
     def __init__(self, data: memoryview, position: int) -> None:
         self.position = position
         self._data = data
+        self._length = len(data)
 
     def fields(self) -> Iterator[tuple[int, int]]:
         """Yield number and type of each field of a struct; the caller reads or skips its value before the next."""
@@ -485,8 +486,11 @@ class _Compact:
             raise ValueError(f"a field of type {kind} at byte {self.position}")
 
     def _byte(self) -> int:
-        self._advance(1)
-        return self._data[self.position - 1]
+        position = self.position
+        if position >= self._length:
+            raise ValueError(f"1 byte at {position} of {self._length}")
+        self.position = position + 1
+        return self._data[position]
 
     def _advance(self, length: int) -> None:
         if self.position + length > len(self._data):
@@ -494,8 +498,11 @@ class _Compact:
         self.position += length
 
     def _varint(self) -> int:
-        value = 0
-        for shift in range(0, 70, 7):
+        value = self._byte()
+        if value < 128:
+            return value
+        value &= 127
+        for shift in range(7, 70, 7):
             byte = self._byte()
             value |= (byte & 127) << shift
             if byte < 128:
