@@ -30,6 +30,8 @@ MAX_COLUMNS = 32
 MAX_TEXT = 32
 """Characters up to which a text is kept as a bound, as by Delta; a longer one is cut."""
 
+_LARGEST = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}
+
 _LAST = "\U0010ffff"
 """The last character: a text that is cut, with this appended, is larger than the text."""
 
@@ -160,6 +162,8 @@ def _scalar(stated: msgspec.Raw, kind: pa.DataType) -> pa.Scalar | None:
             value = datetime.fromisoformat(value.removesuffix("Z")).replace(tzinfo=timezone.utc)
         elif pa.types.is_date(kind):
             value = date.fromisoformat(value)
+        elif pa.types.is_floating(kind) and abs(value) >= _LARGEST[kind.bit_width]:
+            return None  # it may stand for infinity
         return pa.scalar(value, kind)
     except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
         return None

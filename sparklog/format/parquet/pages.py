@@ -131,16 +131,19 @@ def read_stated_pages(data: pa.Buffer, column: StoredColumn) -> list[Page]:
     """Return the pages that tile ``data``, verified by their own checksums and by what a footer states of the column.
 
     A page's checksum covers its body; each field of its header is used for a sum that the footer has. Raises ValueError
-    for pages of another kind than plain ones, ones of a dictionary, and a first one with the dictionary.
+    for pages of another kind than plain ones, integers as differences, ones of a dictionary, and a first one with the
+    dictionary.
     """
+    allowed = {DICTIONARY_PAGE: {PLAIN}, DATA_PAGE: {PLAIN, RLE_DICTIONARY}}
+    if column.kind in (INT32, INT64):
+        allowed[DATA_PAGE].add(DELTA_BINARY_PACKED)
     pages: list[Page] = []
     counts: Counter[tuple[int, int]] = Counter()
     decoded_length = 0
     for header, body in _walk(data):
         if header.crc is None or zlib.crc32(body) != header.crc & 0xFFFFFFFF:
             raise ValueError(f"the checksum of page {len(pages)} of {'.'.join(column.path)} does not match its bytes")
-        is_dictionary = header.kind == DICTIONARY_PAGE
-        if (is_dictionary and pages) or header.encoding not in (PLAIN, RLE_DICTIONARY)[: 1 if is_dictionary else 2]:
+        if (header.kind == DICTIONARY_PAGE and pages) or header.encoding not in allowed[header.kind]:
             raise ValueError(f"page {len(pages)} has type {header.kind} and encoding {header.encoding}")
         counts[header.kind, header.encoding] += 1
         decoded_length += header.header_length + header.decoded_length
@@ -228,9 +231,9 @@ def split_schema(elements: bytes) -> dict[str, bytes]:
     while seen < count:
         start, waiting, root = compact.position, 1, None
         while waiting:
-            name, children = _read_element(compact)
-            root = name if root is None else root
-            waiting += children - 1
+            element = _read_element(compact)
+            root = element.name if root is None else root
+            waiting += element.children - 1
             seen += 1
             if seen + waiting > count:
                 raise ValueError(f"a schema of {count} elements")
@@ -243,19 +246,38 @@ def column_elements(column: pa.Field) -> bytes:
     return split_schema(_schema_elements(pa.schema([column])))[column.name]
 
 
-def _read_element(compact: _Compact) -> tuple[str, int]:
-    """Read a schema element and return its name and the number of its children."""
-    name, children = "", 0
+class SchemaElement(NamedTuple):
+    """An element of a schema: a column, or a part of one. ``kind`` is its Parquet type, -1 if it has children."""
+
+    name: str
+    children: int
+    repetition: int
+    kind: int
+    type_length: int
+    scale: int
+
+
+def read_elements(elements: bytes) -> list[SchemaElement]:
+    """Return the schema elements of one column, which ``split_schema`` returned."""
+    compact = _Compact(memoryview(elements), 0)
+    found = []
+    while compact.position < len(elements):
+        found.append(_read_element(compact))
+    return found
+
+
+def _read_element(compact: _Compact) -> SchemaElement:
+    name, numbers = "", {1: -1, 2: 0, 3: -1, 5: 0, 7: 0}
     for field, kind in compact.fields():
         if field == 4:
             name = compact.binary().decode()
-        elif field == 5:
-            children = compact.integer(kind)
+        elif field in numbers:
+            numbers[field] = compact.integer(kind)
         else:
             compact.skip(kind)
-    if children < 0:
-        raise ValueError(f"a schema element with {children} children")
-    return name, children
+    if numbers[5] < 0:
+        raise ValueError(f"a schema element with {numbers[5]} children")
+    return SchemaElement(name, numbers[5], numbers[3], numbers[1], numbers[2], numbers[7])
 
 
 def _read_group(compact: _Compact) -> StoredGroup:
@@ -315,8 +337,16 @@ def _read_page_count(compact: _Compact) -> tuple[tuple[int, int], int]:
     return (found[1], found[2]), found[3]
 
 
-def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk]) -> pa.Buffer:
-    """Return a Parquet file of one row group with these columns, which are those of ``schema``, in order."""
+def encode_file(
+    schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk], elements: bytes | None = None
+) -> pa.Buffer:
+    """Return a Parquet file of one row group with these columns, which are those of ``schema``, in order.
+
+    ``elements``: the encoded elements of its one column, if they are others than Arrow writes.
+    """
+    stated = _schema_elements(schema)
+    if elements is not None:
+        stated = stated[: len(stated) - len(column_elements(schema.field(0)))] + elements
     position, columns, parts = len(MAGIC), [], [pa.py_buffer(MAGIC)]
     for chunk in chunks:
         pages = [part for page in chunk.pages for part in (_encode_page_header(page), page.body)]
@@ -327,7 +357,7 @@ def encode_file(schema: pa.Schema, rows: int, codec: str, chunks: Sequence[Chunk
     group = _struct((1, _LIST, _list(_STRUCT, columns)), (2, _I64, _zigzag(position)), (3, _I64, _zigzag(rows)))
     footer = _struct(
         (1, _I32, _zigzag(2)),
-        (2, _LIST, _schema_elements(schema)),
+        (2, _LIST, stated),
         (3, _I64, _zigzag(rows)),
         (4, _LIST, _list(_STRUCT, [group])),
     )

@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ from sparklog.records.typed_values import ValueReader
 
 DDL = (
     "text string, truth boolean, tiny tinyint, small smallint, number int, big bigint, real float, double double, "
-    "price decimal(20, 3), day date, at timestamp, raw binary, texts array<string>, counts map<string, int>, "
+    "price decimal(18, 3), day date, at timestamp, raw binary, texts array<string>, counts map<string, int>, "
     "nested struct<a: int, b: array<struct<c: string, d: decimal(5, 1)>>>, absent string"
 )
 SCHEMA = parse_ddl(DDL)
@@ -44,7 +46,7 @@ rows = st.fixed_dictionaries(
         **{name: st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in numbers.items()},
         "real": st.floats(width=32, allow_nan=False, allow_infinity=False),
         "double": st.floats(allow_nan=False, allow_infinity=False),
-        "price": st.decimals(-(10**17), 10**17, places=3).map(str),
+        "price": st.decimals(-(10**14), 10**14, places=3).map(str),
         "day": st.dates().map(str),
         "at": st.datetimes().map(lambda time: time.isoformat() + "Z"),
         "texts": st.lists(st.none() | st.text(max_size=3), max_size=3),
@@ -152,10 +154,80 @@ def test_columns_that_a_file_does_not_have_are_null() -> None:
     assert reader.typed_bounds(0, [field])["later"].smallest is None
 
 
-def test_a_column_of_another_type_is_an_error() -> None:
+WIDER = {
+    "tiny": pa.int16(),
+    "number": pa.int64(),
+    "real": pa.float64(),
+    "price": pa.decimal128(25, 5),
+    "counts": pa.map_(pa.string(), pa.int64()),
+}
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_a_column_of_a_narrower_type_is_widened(name: str) -> None:
+    file = File([[*sample(), json.dumps({"tiny": -3, "real": 0.5}).encode()]])
+    field = pa.field(name, WIDER[name])
+    reader = file.reader()
+    expected = file.typed[0][name].cast(field.type)
+    assert reader.read_typed(0, [field])[name].equals(expected)
+    bounds = reader.typed_bounds(0, [field]).get(name)
+    if name in ("tiny", "number", "price"):
+        values = [value for value in expected.to_pylist() if value is not None]
+        assert bounds is not None
+        assert (bounds.smallest, bounds.largest) == tuple(pa.scalar(bound(values), field.type) for bound in (min, max))
+    else:
+        assert bounds is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("number", pa.string()),
+        ("number", pa.int16()),
+        ("text", pa.int32()),
+        ("price", pa.decimal128(17, 3)),
+        ("day", pa.int64()),
+        ("texts", pa.list_(pa.int32())),
+        ("nested", pa.struct([pa.field("a", pa.int32())])),
+    ],
+)
+def test_a_column_of_another_type_is_an_error(name: str, kind: pa.DataType) -> None:
     reader = File([sample()]).reader()
-    with pytest.raises(CorruptRecordError, match=r"x\.parquet.*its column number is not int64"):
-        reader.read_typed(0, [pa.field("number", pa.int64())])
+    with pytest.raises(CorruptRecordError, match=rf"x\.parquet.*{name}"):
+        reader.read_typed(0, [pa.field(name, kind)])
+
+
+def test_columns_with_any_encoding_of_parquets_writer_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrows = pq.ParquetWriter
+
+    def write_otherwise(*arguments: Any, **options: Any) -> pq.ParquetWriter:
+        if "column_encoding" in options:
+            differences = dict.fromkeys(
+                ["number", "big", "price", "at", "counts.key_value.value"], "DELTA_BINARY_PACKED"
+            )
+            options["column_encoding"] = {**options["column_encoding"], **differences}
+            options["use_dictionary"] = [
+                "texts.list.element",
+                "nested.b.list.element.c",
+                "nested.a",
+                "counts.key_value.key",
+            ]
+            options["store_decimal_as_integer"] = True
+        return arrows(*arguments, **options)
+
+    monkeypatch.setattr(pq, "ParquetWriter", write_otherwise)
+    file = File([sample()])
+    found = file.reader().read_typed(0, FIELDS)
+    assert {name: array.to_pylist() for name, array in found.items()} == {
+        name: array.to_pylist() for name, array in file.typed[0].items()
+    }
+    for name, column in file.reader().typed_bounds(0, FIELDS).items():
+        assert column.smallest is None or column.smallest.as_py() == pc.min(file.typed[0][name]).as_py()
+    (texts,) = [field for field in FIELDS if field.name == "texts"]
+    longer = File([[json.dumps({"texts": ["x" * 1000] * 9}).encode()]]).reader()
+    monkeypatch.setattr(typed_reader, "MAX_BATCH_BYTES", 3000)
+    with pytest.raises(CorruptRecordError, match=r"texts\.list\.element takes 9000 bytes"):
+        longer.read_typed(0, [texts])
 
 
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.ZSTD])
