@@ -202,16 +202,11 @@ def test_columns_with_any_encoding_of_parquets_writer_are_read(monkeypatch: pyte
 
     def write_otherwise(*arguments: Any, **options: Any) -> pq.ParquetWriter:
         if "column_encoding" in options:
-            differences = dict.fromkeys(
-                ["number", "big", "price", "at", "counts.key_value.value"], "DELTA_BINARY_PACKED"
-            )
-            options["column_encoding"] = {**options["column_encoding"], **differences}
-            options["use_dictionary"] = [
-                "texts.list.element",
-                "nested.b.list.element.c",
-                "nested.a",
-                "counts.key_value.key",
-            ]
+            dictionaries = ["texts.list.element", "nested.b.list.element.c", "nested.a", "counts.key_value.key"]
+            whole = ["number", "big", "price", "at", "counts.key_value.value"]
+            encodings = {**options["column_encoding"], **dict.fromkeys(whole, "DELTA_BINARY_PACKED")}
+            options["column_encoding"] = {name: code for name, code in encodings.items() if name not in dictionaries}
+            options["use_dictionary"] = dictionaries
             options["store_decimal_as_integer"] = True
         return arrows(*arguments, **options)
 
