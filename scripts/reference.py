@@ -28,7 +28,7 @@ from sparklog.client.config import SOCKET_ARGUMENTS
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "<!-- Made by scripts/reference.py from the docstrings; change those. -->\n"
-SPARK_FUNCTIONS = ("register", "read", "table", "write", "write_batch")
+SPARK_FUNCTIONS = ("register", "read", "table", "create_view", "write", "write_batch")
 WIDTH = 100
 
 API_HEAD = f"""{MADE}

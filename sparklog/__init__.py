@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from sparklog.client.producer.producer import Producer
     from sparklog.client.producer.producer import Producer as KafkaProducer
     from sparklog.client.scan import Scan, scan
+    from sparklog.client.snapshot import Snapshot, snapshot
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
-    from sparklog.spark.history.table import table
+    from sparklog.spark.history.table import create_view, table
     from sparklog.spark.stream.foreach_batch import write_batch
     from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -64,16 +65,19 @@ __all__ = [
     "Producer",
     "RecordMetadata",
     "Scan",
+    "Snapshot",
     "SparklogError",
     "TopicPartition",
     "__version__",
     "create_cluster",
+    "create_view",
     "errors",
     "kafka",
     "open_cluster",
     "read",
     "register",
     "scan",
+    "snapshot",
     "table",
     "write",
     "write_batch",
@@ -99,15 +103,18 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Producer": ("sparklog.client.producer.producer", "Producer"),
     "RecordMetadata": ("sparklog.client.producer.futures", "RecordMetadata"),
     "Scan": ("sparklog.client.scan", "Scan"),
+    "Snapshot": ("sparklog.client.snapshot", "Snapshot"),
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
     "create_cluster": ("sparklog.client.cluster", "create_cluster"),
+    "create_view": ("sparklog.spark.history.table", "create_view"),
     "errors": ("sparklog.errors", None),
     "kafka": ("sparklog.kafka", None),
     "open_cluster": ("sparklog.client.cluster", "open_cluster"),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
     "scan": ("sparklog.client.scan", "scan"),
+    "snapshot": ("sparklog.client.snapshot", "snapshot"),
     "table": ("sparklog.spark.history.table", "table"),
     "write": ("sparklog.spark.api", "write"),
     "write_batch": ("sparklog.spark.stream.foreach_batch", "write_batch"),

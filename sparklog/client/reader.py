@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.record_reader import RecordReader
+from sparklog.coordinator.record_reader import RecordReader, Select
 from sparklog.errors import DataLossError, StorageError, UnknownTopicOrPartitionError
 from sparklog.log.records.batches import positions_of
 from sparklog.log.records.fetch import TimedOffset
@@ -183,18 +183,24 @@ class LogReader:
         end: int,
         columns: Sequence[str] | None = None,
         state: State | None = None,
+        select: Select | None = None,
     ) -> Iterator[Fetched]:
         """Yield the existing records of ``[start, end)`` as Arrow, one stored batch at a time.
 
-        ``columns`` selects from key, value, timestamp and headers, in this order; ``state`` reads in an older state.
+        ``columns`` selects from key, value, timestamp and headers, in this order; ``state`` reads in an older state;
+        ``select`` says what is read of each segment, instead of ``columns``.
         Raises UnknownTopicOrPartitionError, DataLossError, CorruptRecordError, CorruptIndexError, and
         OffsetOutOfRangeError if records of the range are deleted before they are read.
         """
         state = state or self.state
         start = max(start, state.partition(topic, partition).log_start_offset)
         end = min(end, state.partition(topic, partition).high_watermark)
-        for segment, records in self._reader.read(topic, partition, start, end, columns, state):
+        for segment, records in self._reader.read(topic, partition, start, end, columns, state, select):
             yield Fetched(records, segment.leader_epoch)
+
+    def segments(self, topic: str, partition: int, start: int, end: int, state: State) -> list[Segment]:
+        """Return the segments that hold records of ``[start, end)``, in this state. Errors as ``fetch``."""
+        return self._segments(state, topic, partition).between(start, end)
 
     def positions(
         self, topic: str, partition: int, start: int, end: int, with_offsets: bool, state: State
@@ -207,7 +213,7 @@ class LogReader:
         def read(segment: Segment, first: int, last: int) -> Iterator[Records]:
             return (fetched.records for fetched in self.fetch(topic, partition, first, last, [], state))
 
-        segments = self._segments(state, topic, partition).between(start, end)
+        segments = self.segments(topic, partition, start, end, state)
         return positions_of(segments, start, end, with_offsets, read)
 
     def records(

@@ -9,7 +9,8 @@ Rules: it only reads: no group, no reader lease, nothing is stored. Files that w
 are looked up in the newest state, as in consumers. Records come partition by partition, in the order of their offsets,
 about 1 MiB at a time.
 
-Not for: following a topic (``Consumer``), distributed queries (``sparklog.spark``).
+Not for: following a topic (``Consumer``), distributed queries (``sparklog.spark``), and how rows are read
+(``scan_rows``).
 """
 
 from __future__ import annotations
@@ -18,48 +19,32 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from sparklog.client.config import cluster_of
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.representation import Facts, Shown
+from sparklog.client.row_filter import RowFilter, parse_filter
+from sparklog.client.scan_rows import ROW_TYPES, RowReader, ScanRange
+from sparklog.config.record_schema import RecordSchema
+from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from sparklog.format.schema import COLUMNS, HEADERS, HEADERS_TYPE, TIMESTAMP_TYPE
-from sparklog.log.records.batches import RowBuilder, join_small
-from sparklog.log.records.records import Records
+from sparklog.format.typed_columns import typed_fields
+from sparklog.log.past_offsets import find_past_ends, find_past_version
+from sparklog.protocol.history import history_of
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
-
-ROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
-    {
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": TIMESTAMP_TYPE,
-        "timestampType": pa.int32(),
-        "headers": HEADERS_TYPE,
-    }
-)
-"""The columns of a scan: names, types and order are those of Spark's Kafka source with headers."""
 
 Limit = str | datetime | Mapping[int, "int | str | datetime"]
 """The start or end of a scan: ``earliest``, ``latest``, a time, or one of these or an offset for each partition."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
-
-
-class _Range(NamedTuple):
-    """Offsets ``[start, end)`` of a partition."""
-
-    partition: int
-    start: int
-    end: int
+_NO_ZONE = "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)"
 
 
 def scan(
@@ -70,6 +55,9 @@ def scan(
     start: Limit = "earliest",
     end: Limit = "latest",
     partitions: Sequence[int] | None = None,
+    filter: Any = None,
+    version: int | None = None,
+    as_of: datetime | int | None = None,
     storage_options: Mapping[str, object] | None = None,
     cluster: Any = None,
 ) -> Scan:
@@ -77,12 +65,19 @@ def scan(
 
     ``root`` is the folder or URL of the cluster, with ``storage_options`` for the storage's client; or give an open
     ``cluster``. ``columns`` selects from ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
-    ``timestampType`` and ``headers`` (default: all), in the order given; other columns are not read. ``partitions``
-    selects partitions.
+    ``timestampType`` and ``headers`` (default: these), in the order given, and from the columns of a typed topic's
+    schema and ``_unfit``; other columns are not read. ``partitions`` selects partitions.
+
+    ``filter`` is an expression of ``pyarrow.compute``, or a list of tuples as of ``pyarrow.parquet``, on any of these
+    columns: only rows that pass are returned, and what cannot have any is not read.
 
     ``start`` is the first record that is read and ``end`` the first that is not: ``"earliest"``, ``"latest"``, a time
     with a time zone (the first record at or after it), or a dict from partition to one of these or to an offset. A
     partition that the dict does not name is read from its beginning, or to its end.
+
+    ``version`` is a version of the cluster, ``as_of`` a datetime with a time zone or ms since the epoch: the topic ends
+    where it ended then. Records that were removed since are missing. It goes back as far as commits are kept
+    (``metadata.max.retention.ms``).
 
         >>> with sparklog.Producer(bootstrap_servers=root) as producer:
         ...     for number in range(3):
@@ -92,22 +87,35 @@ def scan(
         [{'offset': 0, 'value': b'0'}, {'offset': 1, 'value': b'1'}, {'offset': 2, 'value': b'2'}]
         >>> orders.end_offsets
         {0: 3}
+        >>> sparklog.scan("orders", root, columns=["value"], filter=[("offset", ">", 1)]).to_arrow().to_pylist()
+        [{'value': b'2'}]
 
     Raises:
-        UnknownTopicOrPartitionError: no such topic or partition.
+        UnknownTopicOrPartitionError: no such topic or partition, or not at that version.
         OffsetOutOfRangeError: an offset outside of the log.
         InvalidConfigurationError: an invalid argument; the message names it.
+        InvalidRequestError: a version that does not exist, or is too old to be known.
         ClusterNotFoundError, StorageError: as ``Consumer``.
     """
-    names = _check_columns(columns)
+    time_ms = find_time_ms("scan", version, as_of)
     given = {"bootstrap_servers": root, "storage_options": storage_options, "cluster": cluster}
     coordinator = cluster_of("scan", given, "root")
     with ConsumerReader(coordinator) as reader:
         state = reader.refresh()
-        numbers = _check_partitions(reader, topic, partitions)
+        typed = _record_schema(state, topic)
+        columns_of_topic = pa.schema([*(pa.field(*each) for each in ROW_TYPES.items()), *typed_fields(typed.columns)])
+        schema = _check_columns(columns, columns_of_topic)
+        row_filter = _check_filter(filter, columns_of_topic)
+        past = _find_past(coordinator, state, topic, version, time_ms)
+        numbers = _check_partitions(reader, topic, partitions, past)
         starts, ends = _by_partition("start", start, "earliest", numbers), _by_partition("end", end, "latest", numbers)
-        ranges = [_find_range(reader, topic, number, starts[number], ends[number]) for number in numbers]
-    return Scan(coordinator, state, topic, names, ranges)
+        ranges = [_find_range(reader, topic, number, starts[number], ends[number], past) for number in numbers]
+    needed = {*schema.names, *(row_filter.columns if row_filter else ())}
+    if needed.isdisjoint(field.name for field in typed_fields(typed.columns)):
+        typed = RecordSchema()
+    else:
+        ranges = [_with_history(coordinator, state, topic, span) for span in ranges]
+    return Scan(coordinator, topic, schema, ranges, RowReader(state, topic, schema, typed, row_filter))
 
 
 class Scan(Shown):
@@ -126,27 +134,27 @@ class Scan(Shown):
     """
 
     def __init__(
-        self, coordinator: Coordinator, state: State, topic: str, columns: Sequence[str], ranges: Sequence[_Range]
+        self, coordinator: Coordinator, topic: str, schema: pa.Schema, ranges: Sequence[ScanRange], rows: RowReader
     ) -> None:
         self._coordinator = coordinator
-        self._state = state
         self._ranges = tuple(ranges)
+        self._rows = rows
         self.topic = topic
-        self.schema: pa.Schema = pa.schema([pa.field(name, ROW_TYPES[name]) for name in columns])
+        self.schema: pa.Schema = schema
 
     def _facts(self) -> Facts:
-        offsets = sum(offset_range.end - offset_range.start for offset_range in self._ranges)
+        offsets = sum(span.end - span.start for span in self._ranges)
         return {"topic": self.topic, "partitions": len(self._ranges), "offsets": offsets}
 
     @property
     def start_offsets(self) -> dict[int, int]:
         """The first offset to read of each partition."""
-        return {offset_range.partition: offset_range.start for offset_range in self._ranges}
+        return {span.partition: span.start for span in self._ranges}
 
     @property
     def end_offsets(self) -> dict[int, int]:
         """The offset after the last one to read of each partition: the ``start`` of the next scan."""
-        return {offset_range.partition: offset_range.end for offset_range in self._ranges}
+        return {span.partition: span.end for span in self._ranges}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records in batches of about 1 MiB, however large the topic is.
@@ -160,27 +168,9 @@ class Scan(Shown):
             DataLossError, CorruptRecordError, CorruptIndexError: records are lost or damaged.
             StorageError: the storage failed.
         """
-        names = self.schema.names
         with ConsumerReader(self._coordinator) as reader:
-            for offset_range in self._ranges:
-                builder = RowBuilder(self.schema, names, self.topic, offset_range.partition)
-                built = (builder.build(records) for records in self._records(reader, offset_range))
-                yield from join_small((batch, batch.nbytes) for batch in built)
-
-    def _records(self, reader: ConsumerReader, offset_range: _Range) -> Iterator[Records]:
-        partition, start, end = offset_range
-        names = self.schema.names
-        stored = [name for name in COLUMNS if name in names]
-        if start == end:
-            return
-        if self.topic not in self._state.topics:  # derived from commits
-            for fetched in reader.fetch(self.topic, partition, start, end):
-                yield _with_headers(fetched.records)
-        elif stored:
-            for fetched in reader.fetch(self.topic, partition, start, end, stored, self._state):
-                yield fetched.records
-        else:
-            yield from reader.positions(self.topic, partition, start, end, "offset" in names, self._state)
+            for span in self._ranges:
+                yield from self._rows.read(reader, span)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the records as an Arrow stream of batches. Reading it raises as ``batches``.
@@ -245,29 +235,62 @@ def _import(package: str) -> Any:
         raise ModuleNotFoundError(f"to_{package}() needs {package}: pip install {package}", name=package) from error
 
 
-def _with_headers(records: Records) -> Records:
-    """Add the column headers to records that have none: records derived from commits lack it."""
-    batch = records.batch
-    if HEADERS in batch.schema.names:
-        return records
-    return records._replace(batch=batch.append_column(HEADERS, pa.nulls(batch.num_rows, HEADERS_TYPE)))
-
-
 # -- arguments
 
 
-def _check_columns(columns: Sequence[str] | None) -> list[str]:
+def _check_columns(columns: Sequence[str] | None, known: pa.Schema) -> pa.Schema:
     if isinstance(columns, str):
         raise _invalid("columns", columns, "give a list of names")
     names = list(ROW_TYPES if columns is None else columns)
-    unknown = [name for name in names if name not in ROW_TYPES]
+    unknown = [name for name in names if name not in known.names]
     if unknown or not names or len(set(names)) < len(names):
-        raise _invalid("columns", columns, f"choose from {', '.join(ROW_TYPES)}, each once")
-    return names
+        raise _invalid("columns", columns, f"choose from {', '.join(known.names)}, each once")
+    return pa.schema([known.field(name) for name in names])
 
 
-def _check_partitions(reader: ConsumerReader, topic: str, partitions: Sequence[int] | None) -> list[int]:
-    count = reader.partitions(topic)
+def _check_filter(given: Any, known: pa.Schema) -> RowFilter | None:
+    if given is None:
+        return None
+    try:
+        return parse_filter(given, known)
+    except ValueError as error:
+        raise _invalid("filter", given, str(error)) from None
+
+
+def find_time_ms(function: str, version: int | None, as_of: datetime | int | None) -> int | None:
+    """Return the time of ``as_of`` in ms since the epoch. Raises InvalidConfigurationError, also if both are given."""
+    if version is not None and as_of is not None:
+        raise _invalid("as_of", as_of, "give version or as_of, not both", function)
+    if not isinstance(as_of, datetime):
+        return as_of
+    if as_of.tzinfo is None:
+        raise _invalid("as_of", as_of, _NO_ZONE, function)
+    return (as_of - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _record_schema(state: State, topic: str) -> RecordSchema:
+    found = state.topics.get(topic)
+    if found is None:
+        return RecordSchema()
+    return find_record_schema(found, TopicConfig.resolve(found.configs, state.configs))
+
+
+def _find_past(
+    coordinator: Coordinator, state: State, topic: str, version: int | None, time_ms: int | None
+) -> Mapping[int, int] | None:
+    """Return where the partitions of a topic ended at an older version, None for the newest."""
+    past = find_past_version(coordinator.log, state, version, time_ms)
+    if past is None:
+        return None
+    if topic == CONSUMER_OFFSETS_TOPIC:
+        raise _invalid("version", past, f"{topic} is derived from the commit log, and is only known as it is now")
+    return find_past_ends(coordinator.log, state, topic, past)
+
+
+def _check_partitions(
+    reader: ConsumerReader, topic: str, partitions: Sequence[int] | None, past: Mapping[int, int] | None
+) -> list[int]:
+    count = reader.partitions(topic) if past is None else len(past)
     if not count:
         reader.state.topic(topic)  # raises, with the nearest name
     if partitions is None:
@@ -292,22 +315,29 @@ def _by_partition(name: str, limit: Limit, default: str, numbers: Sequence[int])
         if is_offset and not isinstance(limit, Mapping):
             raise _invalid(name, limit, f"an offset is of one partition: give {{0: {bound}}}, or a datetime for a time")
         if isinstance(bound, datetime) and bound.tzinfo is None:
-            raise _invalid(name, limit, "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
+            raise _invalid(name, limit, _NO_ZONE)
         if not is_offset and not isinstance(bound, datetime) and bound not in ("earliest", "latest"):
             raise _invalid(name, limit, "give 'earliest', 'latest', a datetime, or a dict from partition to offset")
     return {number: given.get(number, default) for number in numbers}
 
 
-def _invalid(name: str, value: object, advice: str) -> InvalidConfigurationError:
-    return InvalidConfigurationError(f"scan({name}={value!r}): {advice}", config=name, value=value)
+def _invalid(name: str, value: object, advice: str, function: str = "scan") -> InvalidConfigurationError:
+    return InvalidConfigurationError(f"{function}({name}={value!r}): {advice}", config=name, value=value)
 
 
 def _find_range(
-    reader: ConsumerReader, topic: str, partition: int, start: int | str | datetime, end: int | str | datetime
-) -> _Range:
+    reader: ConsumerReader,
+    topic: str,
+    partition: int,
+    start: int | str | datetime,
+    end: int | str | datetime,
+    past: Mapping[int, int] | None,
+) -> ScanRange:
     """Return the offsets of a partition, in the state read. Raises OffsetOutOfRangeError outside of the log."""
     bounds = reader.fresh_bounds(topic, partition)
     assert bounds is not None, "the partitions were counted in this state"
+    if past is not None:
+        bounds = bounds._replace(end=max(past[partition], bounds.start))
 
     def find_offset(limit: int | str | datetime) -> int:
         if isinstance(limit, int):
@@ -315,7 +345,7 @@ def _find_range(
         if isinstance(limit, str):
             return bounds.start if limit == "earliest" else bounds.end
         timed = reader.find_timestamp(topic, partition, (limit - _EPOCH) // _MICROSECOND)
-        return bounds.end if timed is None else timed.offset
+        return bounds.end if timed is None else min(timed.offset, bounds.end)
 
     first = find_offset(start)
     last = max(find_offset(end), first)
@@ -328,4 +358,12 @@ def _find_range(
                 partition=partition,
                 offset=offset,
             )
-    return _Range(partition, first, last)
+    return ScanRange(partition, first, last)
+
+
+def _with_history(coordinator: Coordinator, state: State, topic: str, span: ScanRange) -> ScanRange:
+    """Return a range with the end of its history, in this state."""
+    start = state.partition(topic, span.partition).log_start_offset
+    segments = coordinator.segments(topic, state).partition(span.partition)
+    ends = [segment.end_offset for segment in history_of(segments, start)]
+    return span._replace(history_end=ends[-1] if ends else 0)

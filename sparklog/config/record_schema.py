@@ -87,7 +87,8 @@ class RecordSchema(NamedTuple):
     key: PartSchema = PartSchema()
 
     def with_earlier(self, value: Sequence[str] = (), key: Sequence[str] = ()) -> RecordSchema:
-        """Return the same with the earlier versions of its schemas, the newest first, for formats that need them."""
+        """Return the same with the earlier versions of its schemas, the newest first, for formats that need them: a
+        record in Avro is written by the schema that its producer knew."""
         return RecordSchema(_with_earlier(self.value, value), _with_earlier(self.key, key))
 
     @property
@@ -112,7 +113,8 @@ class RecordSchema(NamedTuple):
 def _with_earlier(part: PartSchema, texts: Sequence[str]) -> PartSchema:
     if part.format != AVRO or not part.schemas:
         return part
-    return part._replace(schemas=tuple(dict.fromkeys((part.schemas[0], *texts))))
+    of_avro = (text for text in texts if parse_schema(text).language == AVRO_SCHEMA)
+    return part._replace(schemas=tuple(dict.fromkeys((part.schemas[0], *of_avro))))
 
 
 def _prefixed(prefix: str, fields: tuple[SchemaField, ...]) -> tuple[SchemaField, ...]:

@@ -16,12 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
-from sparklog.log.records.fetch import Fetcher
+from sparklog.log.records.fetch import Fetcher, Selection
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
+
+Select = Callable[[Segment], Selection | None]
+"""What to read of a segment, None for nothing."""
 
 
 class RecordReader:
@@ -49,7 +52,14 @@ class RecordReader:
         self.fetcher.close()
 
     def read(
-        self, topic: str, partition: int, start: int, end: int, columns: Sequence[str] | None, state: State
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        columns: Sequence[str] | None,
+        state: State,
+        select: Select | None = None,
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)``, which begins in the log of this state. As ``read_segments``."""
         coordinator = self._coordinator or self._open_cluster()
@@ -58,7 +68,8 @@ class RecordReader:
         except OffsetOutOfRangeError as error:
             log_start = coordinator.state.partition(topic, partition).log_start_offset
             raise records_deleted(topic, partition, start, log_start) from error
-        yield from self.read_segments(topic, state.topic(topic).topic_id, partition, segments, start, end, columns)
+        topic_id = state.topic(topic).topic_id
+        yield from self.read_segments(topic, topic_id, partition, segments, start, end, columns, select)
 
     def read_segments(
         self,
@@ -69,20 +80,26 @@ class RecordReader:
         start: int,
         end: int,
         columns: Sequence[str] | None,
+        select: Select | None = None,
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)`` in offset order, with their segments, one stored batch at a time.
+
+        ``select`` says what is read of each segment, instead of ``columns`` of all.
 
         Raises DataLossError if a file is missing, CorruptRecordError or CorruptIndexError if it is damaged, at all
         replicas; OffsetOutOfRangeError if records are deleted before they are read; the error of a storage.
         """
         failed: set[str] = set()
+        whole = Selection(columns)
         while True:
             segment: Segment | None = None
             try:
                 for segment in segments:
-                    for records in self.fetcher.read(topic, [segment], start, end, columns):
-                        start = records.end_offset
-                        yield segment, records
+                    selection = whole if select is None else select(segment)
+                    if selection is not None:
+                        for records in self.fetcher.select(topic, segment, start, end, selection):
+                            start = records.end_offset
+                            yield segment, records
                     start = max(start, min(segment.end_offset, end))
                 return
             except (DataLossError, StorageError) as error:

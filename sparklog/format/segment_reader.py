@@ -20,6 +20,7 @@ import pyarrow as pa
 from sparklog.errors import CorruptRecordError, InvalidRequestError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
+from sparklog.format.column_bounds import Bounds
 from sparklog.format.columns import ColumnLayout, decode_column, layout, offsets_rise, section_bounds
 from sparklog.format.index import BatchEntry, Index, Region
 from sparklog.format.message import (
@@ -80,6 +81,14 @@ class SegmentReader:
         Raises CorruptRecordError, CorruptIndexError.
         """
         return self.read(batch, [schema.OFFSET]).column(0)
+
+    def read_typed(self, batch: int, fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
+        """Return typed columns of one record batch, by name: a ``.log`` has none, so they are null."""
+        return {field.name: pa.nulls(self._index.entry(batch).count, field.type) for field in fields}
+
+    def typed_bounds(self, batch: int, fields: Sequence[pa.Field]) -> Bounds:
+        """Return what the file states of typed columns of one record batch: nothing."""
+        return {}
 
     def read_stored(self, batch: int) -> list[pa.Buffer]:
         """Return the stored bytes of one record batch's message, verified, as parts to be joined: for a copy of it.

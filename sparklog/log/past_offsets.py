@@ -10,17 +10,25 @@ commits are kept (``metadata.max.retention.ms``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from sparklog.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from sparklog.errors import InvalidRequestError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import complete_commit, read_ahead
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import read_certain_boundary
 from sparklog.protocol.commits import Append, Commit, CreatePartitions, CreateTopic
-from sparklog.protocol.state import State
+from sparklog.protocol.state import State, TopicState
 
 READ_AHEAD = 64
+
+
+def find_past_version(log: CommitLog, state: State, version: int | None, time_ms: int | None) -> int | None:
+    """Return the version that one of these names, None if neither is given. Errors as ``find_version``, and
+    InvalidRequestError if both are."""
+    if version is not None and time_ms is not None:
+        raise InvalidRequestError("give version or as_of, not both")
+    return version if time_ms is None else find_version(log, state, time_ms)
 
 
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:
@@ -37,39 +45,90 @@ def find_version(log: CommitLog, state: State, time_ms: int) -> int:
     return version
 
 
+def find_past_time(log: CommitLog, state: State, version: int) -> int | None:
+    """Return the time of a version in ms since the epoch, by its commit; None if that was removed."""
+    if version == state.version:
+        return state.timestamp_ms
+    try:
+        return next(log.commits(version, version)).timestamp
+    except ObjectNotFoundError:
+        return None
+
+
 def find_past_ends(log: CommitLog, state: State, topic: str, version: int) -> dict[int, int]:
     """Return the end offset of each partition that a topic had at a version.
 
     Raises UnknownTopicOrPartitionError if the topic of today did not exist then, InvalidRequestError for a version that
     does not exist or whose commits were removed, StorageError, CorruptMetadataError.
     """
+    past = _Past(state.topic(topic))
+    _go_back(log, state, [past], version)
+    if past.created_by is not None:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic!r} did not exist at version {version}: version {past.created_by} created it", topic=topic
+        )
+    return past.ends
+
+
+def find_past_topics(
+    log: CommitLog, state: State, version: int, names: Iterable[str] | None = None
+) -> dict[str, dict[int, int]]:
+    """Return those of these topics, by default all, that existed at a version, with the end offset of each partition
+    that they had. Errors as ``find_past_ends``."""
+    topics = [_Past(state.topic(name)) for name in (state.topics if names is None else names)]
+    _go_back(log, state, topics, version)
+    return {past.name: past.ends for past in topics if past.created_by is None}
+
+
+class _Past:
+    """A topic on the way back to an older version: the end offsets of its partitions, as far as they are ``known``.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, topic: TopicState) -> None:
+        self.name = topic.name
+        self.topic_id = topic.topic_id
+        self.ends = {number: partition.high_watermark for number, partition in enumerate(topic.partitions)}
+        self.created_by: int | None = None
+        self._unknown = set(self.ends)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the commits after those that were read change nothing: each partition has got records since, and so
+        was created before."""
+        return self.created_by is not None or not self._unknown
+
+    def undo(self, action: CreateTopic | CreatePartitions | Append, version: int) -> None:
+        """Take note of the next commit after the version."""
+        if isinstance(action, CreateTopic):
+            self.created_by = version
+        elif isinstance(action, CreatePartitions):
+            self.ends = dict(list(self.ends.items())[: -len(action.replicas)])
+            self._unknown &= set(self.ends)
+        elif action.partition in self._unknown:
+            self.ends[action.partition] = action.base_offset
+            self._unknown.discard(action.partition)
+
+
+def _go_back(log: CommitLog, state: State, topics: Sequence[_Past], version: int) -> None:
+    """Read the commits after a version, as far as needed."""
     if not 0 <= version <= state.version:
         raise InvalidRequestError(
             f"version {version} does not exist: the newest of {log.store.root} is {state.version}"
         )
     _check_kept(log, version, f"version {version} is")
-    found = state.topic(topic)
-    ends = {number: partition.high_watermark for number, partition in enumerate(found.partitions)}
-    unknown = set(ends)
+    waiting = {past.topic_id: past for past in topics if not past.is_known}
     for commit in _commits(log, version + 1, state.version):
-        if not unknown:
-            break  # each partition has got records since, and so was created before
+        if not waiting:
+            break
         for action in commit.actions:
-            if not isinstance(action, CreateTopic | CreatePartitions | Append) or action.topic_id != found.topic_id:
-                continue
-            if isinstance(action, CreateTopic):
-                raise UnknownTopicOrPartitionError(
-                    f"topic {topic!r} did not exist at version {version}: version {commit.version} created it",
-                    topic=topic,
-                )
-            if isinstance(action, CreatePartitions):
-                ends = dict(list(ends.items())[: -len(action.replicas)])
-                unknown &= set(ends)
-            elif action.partition in unknown:
-                ends[action.partition] = action.base_offset
-                unknown.discard(action.partition)
+            if isinstance(action, CreateTopic | CreatePartitions | Append) and action.topic_id in waiting:
+                past = waiting[action.topic_id]
+                past.undo(action, commit.version)
+                if past.is_known:
+                    del waiting[action.topic_id]
     _check_kept(log, version, f"version {version} is")  # commits may have been removed while they were read
-    return ends
 
 
 def _commits(log: CommitLog, first: int, last: int) -> Iterator[Commit]:

@@ -10,9 +10,9 @@ outlive the commits. Not for: which changes are allowed (``decide.topics``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from sparklog.config.record_schema import AVRO, AVRO_SCHEMA, PartSchema, RecordSchema, parse_schema
+from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.protocol.state import SchemaVersion, TopicState
 
@@ -36,18 +36,12 @@ def add_versions(
 
 
 def find_record_schema(topic: TopicState, config: TopicConfig) -> RecordSchema:
-    """Return how a topic's records are read: by its formats and its present schemas, and records in Avro by earlier
-    versions too, the newest first, since they are written by the schema that their producer knew."""
-    schema = config.record_schema
-    parts = zip(("value.schema", "key.schema"), schema, strict=True)
-    return RecordSchema(*(_add_earlier(part, topic.schemas.get(config_name, ())) for config_name, part in parts))
+    """Return how a topic's records are read: by its formats, its present schemas, and where needed earlier versions."""
 
+    def earlier(name: str) -> list[str]:
+        return [schema.text for schema in reversed(topic.schemas.get(name, ()))]
 
-def _add_earlier(part: PartSchema, versions: Sequence[SchemaVersion]) -> PartSchema:
-    if part.format != AVRO or not part.schemas:
-        return part
-    texts = [schema.text for schema in reversed(versions) if parse_schema(schema.text).language == AVRO_SCHEMA]
-    return part._replace(schemas=tuple(dict.fromkeys((*part.schemas, *texts))))
+    return config.record_schema.with_earlier(value=earlier("value.schema"), key=earlier("key.schema"))
 
 
 def count_unfit(topic: TopicState, config: TopicConfig) -> int | None:

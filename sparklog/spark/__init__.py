@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sparklog.spark.api import read, register, write
     from sparklog.spark.group.consume import consume
-    from sparklog.spark.history.table import table
+    from sparklog.spark.history.table import create_view, table
     from sparklog.spark.jobs.runner import SparkTasks
     from sparklog.spark.session import sparklog_session
     from sparklog.spark.stream.foreach_batch import write_batch
@@ -35,6 +35,7 @@ __all__ = [
     "LagListener",
     "SparkTasks",
     "consume",
+    "create_view",
     "read",
     "register",
     "sparklog_session",
@@ -47,6 +48,7 @@ _MODULES = {
     "LagListener": "stream.lag_listener",
     "SparkTasks": "jobs.runner",
     "consume": "group.consume",
+    "create_view": "history.table",
     "read": "api",
     "register": "api",
     "sparklog_session": "session",

@@ -69,6 +69,8 @@ def read(
     ending_timestamp: Timestamp | None = None,
     starting_offsets_by_timestamp: Mapping[str, Mapping[int, Timestamp]] | None = None,
     ending_offsets_by_timestamp: Mapping[str, Mapping[int, Timestamp]] | None = None,
+    version: int | None = None,
+    as_of: Timestamp | None = None,
     latest_if_no_match: bool = False,
     fail_on_data_loss: bool = True,
     min_partitions: int | None = None,
@@ -84,8 +86,11 @@ def read(
 
     Exactly one of ``subscribe`` (topics, or one comma-separated string), ``subscribe_pattern`` and ``assign`` selects
     the partitions. Starting offsets are inclusive, ending offsets exclusive; by default the read goes from the earliest
-    to the latest record. ``columns`` limits the read to these columns and their bytes. Raises InvalidOptionError, and
-    the errors of ``register``.
+    to the latest record. ``columns`` limits the read to these columns and their bytes.
+
+    ``version`` is a version of the cluster, ``as_of`` a time: the topics end where they ended then, in every query.
+    Records that were removed since are missing. Raises InvalidOptionError, and the errors of ``register``; a query
+    fails with InvalidRequestError for a version that is not known any more.
 
         >>> sparklog.read(spark, root, subscribe="orders", columns=["key", "value"]).columns
         ['key', 'value']
@@ -102,6 +107,8 @@ def read(
         "endingTimestamp": milliseconds(ending_timestamp),
         "startingOffsetsByTimestamp": _timestamps(starting_offsets_by_timestamp),
         "endingOffsetsByTimestamp": _timestamps(ending_offsets_by_timestamp),
+        "versionAsOf": version,
+        "timestampAsOf": milliseconds(as_of),
         "startingOffsetsByTimestampStrategy": "latest" if latest_if_no_match else None,
         "failOnDataLoss": fail_on_data_loss,
         "minPartitions": min_partitions,

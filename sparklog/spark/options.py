@@ -15,7 +15,8 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 from sparklog.config.definitions import INT_MAX, LONG_MAX
@@ -50,6 +51,8 @@ SOURCE_OPTIONS = (
     "endingOffsets",
     "endingOffsetsByTimestamp",
     "endingTimestamp",
+    "versionAsOf",
+    "timestampAsOf",
     "failOnDataLoss",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
@@ -74,6 +77,8 @@ SINK_OPTIONS = (
     "commitOffsets",
     "queryName",
 )
+ENDINGS = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+TIME_TRAVEL = ("versionAsOf", "timestampAsOf")
 TABLE_OPTIONS = ("columns",)
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS, *TABLE_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
@@ -102,6 +107,7 @@ TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
@@ -141,6 +147,13 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     push_down_predicate: bool = False
     reader_lease_ms: int = DEFAULT_READER_LEASE_MS
+    version: int | None = None
+    as_of_ms: int | None = None
+
+    @property
+    def is_of_past(self) -> bool:
+        """Whether the topics are read as they were at an older version or time."""
+        return self.version is not None or self.as_of_ms is not None
 
 
 @dataclass(frozen=True)
@@ -239,7 +252,8 @@ def source_options(raw: Mapping[str, str]) -> SourceOptions:
     ending = _limit(options, "ending", TO_LATEST)
     _refuse_word(ending, EARLIEST, "endingOffsets", "cannot be earliest (-2): the query would read nothing")
     _check_order(starting, ending)
-    return _source(options, starting, ending)
+    version, as_of_ms = _older_version(options)
+    return replace(_source(options, starting, ending), version=version, as_of_ms=as_of_ms)
 
 
 def streaming_source(options: Options) -> SourceOptions:
@@ -247,7 +261,14 @@ def streaming_source(options: Options) -> SourceOptions:
 
     A streaming read starts at the latest offsets by default, and has no end.
     """
-    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+    for name in TIME_TRAVEL:
+        if name in options:
+            raise InvalidOptionError(
+                f"option {name} does not apply to a streaming query, which follows the log; leave it out, or read that "
+                "version in a batch query",
+                option=name,
+            )
+    for name in ENDINGS:
         if name in options:
             raise InvalidOptionError(
                 f"option {name} does not apply to a streaming query, which has no end; leave it out, and use "
@@ -274,6 +295,34 @@ def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> Sou
         push_down_predicate=options.boolean("pushDownPredicate", False),
         reader_lease_ms=_reader_lease_ms(options),
     )
+
+
+def _older_version(options: Options) -> tuple[int | None, int | None]:
+    """Return the version, and the time in ms, as of which topics are read. Raises InvalidOptionError for both, or with
+    an end."""
+    given = [name for name in TIME_TRAVEL if name in options]
+    if len(given) > 1:
+        raise InvalidOptionError("options versionAsOf and timestampAsOf are set; leave one out", option=given[1])
+    endings = [name for name in ENDINGS if name in options]
+    if given and endings:
+        raise InvalidOptionError(
+            f"option {given[0]} sets where the topics end, and so does {endings[0]}; leave one out", option=endings[0]
+        )
+    return options.integer("versionAsOf", 0), _time(options, "timestampAsOf")
+
+
+def _time(options: Options, name: str) -> int | None:
+    """Return a time in ms since the epoch, None if it is not set. Raises InvalidOptionError."""
+    text = options.text(name)
+    if name not in options or text.isdecimal():
+        return options.integer(name, 0)
+    try:
+        time = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise _invalid(name, text, "expected milliseconds, or a time with a time zone such as 2026-11-01T09:30:00Z")
+    return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _reader_lease_ms(options: Options) -> int:

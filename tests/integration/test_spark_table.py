@@ -390,6 +390,36 @@ def test_an_older_version_ends_where_the_topic_ended_then(
         assert then.count() == 3 * number
 
 
+def test_views_reads_and_snapshots_are_of_one_version(spark: SparkSession, log: Coordinator) -> None:
+    root = log.store.root
+    log.create_topic("new.customers-1", 1)
+    append(log, "new.customers-1", [Written(b"k0", b"anna", 1)])
+    then = sparklog.snapshot(root)
+    sparklog.create_view(spark, root, "orders")
+    sparklog.create_view(spark, root, "new.customers-1")
+    joined = "SELECT count(*) FROM orders JOIN `new.customers-1` USING (key)"
+    assert spark.sql(joined).collect() == [(10,)]
+    append(log, "new.customers-1", [Written(b"k0", b"bert", 2)])
+    append(log, "orders", [Written(b"k0", b"later", 60)])
+    assert spark.sql(joined).collect() == [(10,)]
+    joins = [
+        then.table(spark, "orders").join(then.table(spark, "new.customers-1"), "key"),
+        then.read(spark, "orders").join(then.read(spark, "new.customers-1", columns=["key"]), "key"),
+    ]
+    assert [join.count() for join in joins] == [10, 10]
+    for name in ("orders", "new.customers-1"):
+        sparklog.create_view(spark, root, name)
+    assert spark.sql(joined).collect() == [(22,)]
+    assert sparklog.create_view(spark, root, "orders", "before", version=then.version).count() == 5 * MINUTES
+    assert spark.sql("SELECT count(*) FROM before").collect() == [(5 * MINUTES,)]
+    assert sparklog.read(spark, root, "orders", version=then.version).count() == 5 * MINUTES
+    assert sparklog.read(spark, root, "orders", as_of=then.timestamp).count() >= 5 * MINUTES
+    reader = spark.read.format("sparklog").option("subscribe", "orders")
+    assert reader.option("versionAsOf", then.version).load(root).count() == 5 * MINUTES
+    with pytest.raises(PySparkException, match="version 9999 does not exist"):
+        sparklog.read(spark, root, "orders", version=9999).count()
+
+
 def test_versions_that_are_not_known_are_refused(spark: SparkSession, log: Coordinator) -> None:
     newest = log.refresh().version
     with pytest.raises(InvalidRequestError, match=f"version {newest + 1} does not exist"):

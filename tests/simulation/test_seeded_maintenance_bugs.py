@@ -176,6 +176,7 @@ def a_reader_skips_missing_files(patch: Patch) -> None:
         start: int,
         end: int,
         columns: Any,
+        select: object = None,
     ) -> Iterator[object]:
         for segment in segments:
             try:

@@ -18,10 +18,12 @@ PUBLIC = {
     "sparklog": (
         "AdminClient Cluster ConfigResource ConfigResourceType Consumer ConsumerRebalanceListener ConsumerRecord "
         "KafkaAdminClient KafkaConsumer KafkaProducer NewPartitions NewTopic OffsetAndMetadata OffsetAndTimestamp "
-        "OffsetSpec Producer RecordMetadata Scan SparklogError TopicPartition __version__ create_cluster errors kafka "
-        "open_cluster read register scan table write write_batch"
+        "OffsetSpec Producer RecordMetadata Scan Snapshot SparklogError TopicPartition __version__ create_cluster "
+        "create_view errors kafka open_cluster read register scan snapshot table write write_batch"
     ),
-    "sparklog.spark": "LagListener SparkTasks consume read register sparklog_session table write write_batch",
+    "sparklog.spark": (
+        "LagListener SparkTasks consume create_view read register sparklog_session table write write_batch"
+    ),
     "sparklog.maintenance": "ProcessPool Scope check_cluster repair_cluster",
     "sparklog.testing": (
         "Cluster CountingStore Fault FaultyStore Finding History MemoryStore OperationLog POLL READ Read Record SEND "

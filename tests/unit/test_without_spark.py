@@ -45,7 +45,15 @@ def test_dir_lists_only_the_exported_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["read(None, 'x')", "write(None, 'x')", "register(None)", "table(None, 'x', 't')", "write_batch(None, 1)"]
+    "call",
+    [
+        "read(None, 'x')",
+        "write(None, 'x')",
+        "register(None)",
+        "table(None, 'x', 't')",
+        "create_view(None, 'x', 't')",
+        "write_batch(None, 1)",
+    ],
 )
 def test_names_that_need_spark_say_what_to_install_when_called(call: str) -> None:
     code = f"import sparklog\ntry:\n    sparklog.{call}\nexcept ImportError as error:\n    print(error.name, error)"

@@ -26,6 +26,7 @@ from sparklog.coordinator.offsets_topic import (
     record_batch,
     runs,
 )
+from sparklog.coordinator.record_reader import Select
 from sparklog.errors import (
     ObjectNotFoundError,
     OffsetOutOfRangeError,
@@ -153,10 +154,11 @@ class ConsumerReader(LogReader):
         end: int,
         columns: Sequence[str] | None = None,
         state: State | None = None,
+        select: Select | None = None,
     ) -> Iterator[Fetched]:
         """As ``LogReader.fetch``."""
         if topic != CONSUMER_OFFSETS_TOPIC:
-            yield from super().fetch(topic, partition, start, end, columns, state)
+            yield from super().fetch(topic, partition, start, end, columns, state, select)
             return
         versions = self._versions_with_records(partition, start // RECORDS_PER_COMMIT, -(-end // RECORDS_PER_COMMIT))
         if start < self._first_version * RECORDS_PER_COMMIT:

@@ -22,6 +22,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.format.column_bounds import ALL_NULL, ColumnBounds
+
 MAX_COLUMNS = 32
 """Typed columns of which statistics are kept, as by Delta; lists, maps and structs have none."""
 
@@ -156,6 +158,49 @@ class TypedBounds:
         found = {name: bounds for name, bounds in found.items() if None not in bounds}
         smallest, largest = ({name: bounds[at] for name, bounds in found.items()} for at in (0, 1))
         return TypedStats(smallest, largest, dict(self._null_counts))
+
+
+class _Typed(msgspec.Struct, rename="camel"):
+    num_records: int
+    min_values: dict[str, msgspec.Raw] = {}
+    max_values: dict[str, msgspec.Raw] = {}
+    null_count: dict[str, int] = {}
+
+
+def decode_bounds(stats: str, columns: Sequence[pa.Field]) -> dict[str, ColumnBounds]:
+    """Return what the statistics of a file state of these typed columns, by name, as far as they do."""
+    found: dict[str, ColumnBounds] = {}
+    try:
+        stated = msgspec.json.decode(stats, type=_Typed)
+    except (msgspec.MsgspecError, RecursionError):
+        return found
+    for column in columns:
+        nulls = stated.null_count.get(column.name)
+        smallest, largest = stated.min_values.get(column.name), stated.max_values.get(column.name)
+        if nulls is not None and nulls == stated.num_records:
+            found[column.name] = ALL_NULL
+        elif smallest is not None and largest is not None:
+            least, most = _scalar(smallest, column.type), _scalar(largest, column.type)
+            if least is not None and most is not None:
+                found[column.name] = ColumnBounds(least, most, nulls != 0)
+    return found
+
+
+def _scalar(stated: msgspec.Raw, kind: pa.DataType) -> pa.Scalar | None:
+    """Return a bound that ``_stated`` stated, None if it is not one of this type."""
+    try:
+        if pa.types.is_decimal(kind):
+            return pa.scalar(msgspec.json.decode(stated, type=Decimal), kind)
+        value = msgspec.json.decode(stated)
+        if pa.types.is_timestamp(kind):
+            value = datetime.fromisoformat(value.removesuffix("Z")).replace(tzinfo=timezone.utc)
+        elif pa.types.is_date(kind):
+            value = date.fromisoformat(value)
+        elif pa.types.is_floating(kind) and abs(value) >= LARGEST[kind.bit_width]:
+            return None  # it may stand for infinity
+        return pa.scalar(value, kind)
+    except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
+        return None
 
 
 def _bounds(column: pa.Array) -> tuple[object, object] | None:

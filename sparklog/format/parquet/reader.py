@@ -7,7 +7,8 @@ records (``pages`` says why).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,11 +16,15 @@ import pyarrow.parquet as pq
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format import schema
+from sparklog.format.column_bounds import Bounds
 from sparklog.format.columns import ColumnLayout, offsets_rise
 from sparklog.format.index import BatchEntry
 from sparklog.format.parquet.file_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
 from sparklog.format.parquet.pages import (
+    BYTE_ARRAY,
+    INT64,
     MAGIC,
+    PLAIN,
     Chunk,
     Footer,
     Page,
@@ -29,7 +34,10 @@ from sparklog.format.parquet.pages import (
     read_pages,
     split_leaves,
 )
+from sparklog.format.parquet.typed_reader import TypedReader
 from sparklog.format.segment_reader import SegmentReader, select_regions
+
+Result = TypeVar("Result")
 
 _FAULTS = (LookupError, ValueError, OSError, OverflowError, MemoryError, pa.ArrowException)
 
@@ -42,10 +50,13 @@ _PAGE_ROWS, _PAGE_BYTES = 10_000, 512 * 1024
 
 
 class ParquetSegmentReader(SegmentReader):
-    """Reads one ``.parquet``. As thread-safe as ``read_at``; it keeps nothing between reads.
+    """Reads one ``.parquet``. As thread-safe as ``read_at``; between reads it keeps what the footer says of the typed
+    columns that were read last.
 
     ``path`` is for messages only.
     """
+
+    _typed: TypedReader | None = None
 
     def read_stored(self, batch: int) -> list[pa.Buffer]:
         """Not possible: a row group is only valid at its position in its file."""
@@ -58,6 +69,41 @@ class ParquetSegmentReader(SegmentReader):
         """
         entry = self._index.entry(batch)
         return self._read(batch, entry, [schema.OFFSET])[schema.OFFSET]
+
+    def read_typed(self, batch: int, fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
+        """Return typed columns of a row group, by name; null in a file that does not have them.
+
+        Raises CorruptRecordError, also for a column that is there with another type, CorruptIndexError.
+        """
+        entry = self._index.entry(batch)
+
+        def read_bytes(position: int, length: int) -> pa.Buffer:
+            data = self._read_at(position, length)
+            if data.size != length:
+                self._corrupt(batch, f"it is cut short at position {position + data.size}", position=position)
+            return data
+
+        return self._with_typed(batch, fields, lambda typed: typed.read(batch, entry, fields, read_bytes))
+
+    def typed_bounds(self, batch: int, fields: Sequence[pa.Field]) -> Bounds:
+        """Return what the footer states of typed columns of a row group, as far as it does.
+
+        Errors as ``read_typed``.
+        """
+        entry = self._index.entry(batch)
+        return self._with_typed(batch, fields, lambda typed: typed.bounds(batch, entry, fields))
+
+    def _with_typed(self, batch: int, fields: Sequence[pa.Field], use: Callable[[TypedReader], Result]) -> Result:
+        names = {field.name for field in fields}
+        typed = self._typed
+        try:
+            if typed is None or not names <= typed.names:
+                footer = self._verified(None, [self._index.summary.footer])[0]
+                known = typed.names if typed else frozenset()
+                typed = self._typed = TypedReader(read_footer(footer), self._index.codec, names | known)
+            return use(typed)
+        except _FAULTS as error:
+            self._corrupt(batch, f"its typed columns cannot be read: {error}")
 
     def check_file(self) -> None:
         """Check the parts outside row groups against the index: the file's length, magic and footer.
@@ -119,17 +165,18 @@ class ParquetSegmentReader(SegmentReader):
 def _chunks(name: str, data: pa.Buffer, entry: BatchEntry) -> list[Chunk]:
     """Return the leaf columns of a section. Raises ValueError if they would take more memory than the index allows."""
     most_pages = 4 + entry.count // _PAGE_ROWS + entry.decoded_length // _PAGE_BYTES
+    kind = BYTE_ARRAY if ENCODINGS[name] == PLAIN else INT64
     pages = read_pages(data, ENCODINGS[name], most_pages)
     decoded_length = sum(page.decoded_length for page in pages)
     if decoded_length > 2 * entry.decoded_length + _PAGE_OVERHEAD * len(pages):
         raise ValueError(f"its {name} states {decoded_length} bytes decompressed, the index {entry.decoded_length}")
     if name != schema.HEADERS:
         _check_values(name, pages, entry.count, entry.count)
-        return [Chunk((name,), pages)]
+        return [Chunk((name,), pages, kind)]
     leaves = split_leaves(pages)
     most = entry.count + entry.decoded_length // 8  # two lengths of 4 bytes are in memory for each header
     _check_values(name, leaves[0], entry.count, most)
-    return [Chunk(path, leaf) for path, leaf in zip(HEADER_LEAVES, leaves, strict=True)]
+    return [Chunk(path, leaf, kind) for path, leaf in zip(HEADER_LEAVES, leaves, strict=True)]
 
 
 def _check_values(name: str, pages: Sequence[Page], least: int, most: int) -> None:

@@ -10,7 +10,7 @@ If a replica fails (its storage fails, a file is missing or damaged), the next o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import SparklogError, StorageError
 from sparklog.format import schema
+from sparklog.format.column_bounds import Admits, Bounds, ColumnBounds
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.open_segment import open_segment
 from sparklog.format.plain_arrays import plain_scalar, timestamp_scalar
@@ -41,6 +42,19 @@ class TimedOffset(NamedTuple):
 
     offset: int
     timestamp_us: int
+
+
+class Selection(NamedTuple):
+    """What to read of a segment: ``columns`` of its records, ``None`` for the four of a record; after them ``typed``
+    columns of a history segment, null where its file does not have them; of record batches that ``admits`` admits.
+
+    ``bounded``: the typed columns whose bounds ``admits`` gets, besides offset and timestamp.
+    """
+
+    columns: Sequence[str] | None = None
+    typed: Sequence[pa.Field] = ()
+    admits: Admits | None = None
+    bounded: Sequence[pa.Field] = ()
 
 
 class _Open(NamedTuple):  # a tuple has an index method
@@ -97,30 +111,37 @@ class Fetcher:
         with several replicas only if that is so for all of them.
         """
         for segment in segments:
-            if start < end and segment.end_offset > start and segment.base_offset < end:
-                read = self._read_gapped if segment.has_gaps else self._read_segment
-                yield from read(topic, segment, max(start, segment.base_offset), min(end, segment.end_offset), columns)
+            yield from self.select(topic, segment, start, end, Selection(columns))
+
+    def select(self, topic: str, segment: Segment, start: int, end: int, selection: Selection) -> Iterator[Records]:
+        """Yield what is selected of the records of ``[start, end)`` of a segment. As ``read``."""
+        if start < end and segment.end_offset > start and segment.base_offset < end:
+            read = self._read_gapped if segment.has_gaps else self._read_segment
+            yield from read(topic, segment, max(start, segment.base_offset), min(end, segment.end_offset), selection)
 
     def _read_segment(
-        self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
+        self, topic: str, segment: Segment, start: int, end: int, selection: Selection
     ) -> Iterator[Records]:
         first, last = segment.row_of(start), segment.row_of(end)
         start_batch = self._attempt(topic, segment, lambda opened: check_run(segment, opened.entries).find_row(first))
         for number in range(start_batch, segment.first_batch + segment.batches):
-            entry, batch = self._read_batch(topic, segment, number, columns)
-            lower, upper = max(first - entry.first_row, 0), min(last - entry.first_row, entry.count)
-            if upper - lower < entry.count:
-                batch = batch.slice(lower, upper - lower)
-            base_offset = segment.base_offset + (entry.first_row + lower - segment.first_row)
-            yield _apply_append_time(Records(base_offset, batch, CREATE_TIME), segment)
+            entry, batch = self._read_batch(topic, segment, number, selection)
+            if batch is not None:
+                lower, upper = max(first - entry.first_row, 0), min(last - entry.first_row, entry.count)
+                if upper - lower < entry.count:
+                    batch = batch.slice(lower, upper - lower)
+                base_offset = segment.base_offset + (entry.first_row + lower - segment.first_row)
+                yield _apply_append_time(Records(base_offset, batch, CREATE_TIME), segment)
             if entry.end_row >= last:
                 return
 
     def _read_gapped(
-        self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
+        self, topic: str, segment: Segment, start: int, end: int, selection: Selection
     ) -> Iterator[Records]:
         """Read a segment whose file stores each record's offset."""
-        names = schema.COLUMNS if columns is None else tuple(columns)
+        columns = schema.COLUMNS if selection.columns is None else tuple(selection.columns)
+        names = [*columns, *(field.name for field in selection.typed)]
+        selection = selection._replace(columns=[*columns, schema.OFFSET])
         lower, upper = start - segment.base_offset, end - segment.base_offset
 
         def batches(opened: _Open) -> range:
@@ -129,21 +150,34 @@ class Fetcher:
             return range(index.find_offset(*run, lower), index.find_offset(*run, upper - 1) + 1)
 
         for number in self._attempt(topic, segment, batches):
-            _, batch = self._read_batch(topic, segment, number, [*names, schema.OFFSET])
-            offsets = batch.column(len(names))
+            _, batch = self._read_batch(topic, segment, number, selection)
+            if batch is None:
+                continue
+            offsets = batch.column(len(columns))
             first, last = (rows_before(0, len(offsets), offsets, offset) for offset in (lower, upper))
             if first < last:
-                batch = batch.select(list(names)) if names else without_columns(batch.num_rows)
+                batch = batch.select(names) if names else without_columns(batch.num_rows)
                 lower = offsets[last - 1].as_py() + 1  # whatever the file contains, no record is returned twice
                 records = _with_offsets(batch.slice(first, last - first), offsets.slice(first, last - first), segment)
                 yield _apply_append_time(records, segment)
 
     def _read_batch(
-        self, topic: str, segment: Segment, number: int, columns: Sequence[str] | None
-    ) -> tuple[BatchEntry, pa.RecordBatch]:
-        return self._attempt(
-            topic, segment, lambda opened: (opened.entries.entry(number), opened.reader.read(number, columns))
-        )
+        self, topic: str, segment: Segment, number: int, selection: Selection
+    ) -> tuple[BatchEntry, pa.RecordBatch | None]:
+        """Return a record batch, None if it is not admitted."""
+
+        def read(opened: _Open) -> tuple[BatchEntry, pa.RecordBatch | None]:
+            entry = opened.entries.entry(number)
+            if selection.admits is not None:
+                typed = opened.reader.typed_bounds(number, selection.bounded)
+                if not selection.admits({**batch_bounds(segment, entry), **typed}):
+                    return entry, None
+            batch = opened.reader.read(number, selection.columns)
+            if selection.typed:
+                batch = _with_columns(batch, opened.reader.read_typed(number, selection.typed))
+            return entry, batch
+
+        return self._attempt(topic, segment, read)
 
     # -- by time
 
@@ -188,7 +222,8 @@ class Fetcher:
         self, topic: str, segment: Segment, number: int, timestamp_us: int, start: int
     ) -> TimedOffset | None:
         columns = [schema.TIMESTAMP, schema.OFFSET] if segment.has_gaps else [schema.TIMESTAMP]
-        entry, batch = self._read_batch(topic, segment, number, columns)
+        entry, batch = self._read_batch(topic, segment, number, Selection(columns))
+        assert batch is not None, "every batch is admitted"
         if segment.has_gaps:
             records = _with_offsets(batch, batch.column(1), segment)
         else:
@@ -261,6 +296,29 @@ def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -
         return Records(first, batch, CREATE_TIME)
     offsets = pc.add(relative.cast(pa.int64()), plain_scalar(segment.base_offset, pa.int64()))
     return Records(first, batch, CREATE_TIME, offsets)
+
+
+def batch_bounds(segment: Segment, entry: BatchEntry) -> Bounds:
+    """Return the bounds of the offsets and timestamps of a record batch of a segment."""
+    first, last = segment.base_offset, segment.end_offset - 1
+    if not segment.has_gaps:
+        first = segment.base_offset + entry.first_row - segment.first_row
+        last = first + entry.count - 1
+    earliest, latest = entry.min_timestamp_us, entry.max_timestamp_us
+    if segment.append_time_ms >= 0:
+        earliest = latest = segment.append_time_ms * 1000
+    return offset_and_time_bounds(first, last, earliest, latest)
+
+
+def offset_and_time_bounds(first: int, last: int, earliest_us: int, latest_us: int) -> Bounds:
+    """Return the bounds of records by their offsets and timestamps."""
+    offsets = ColumnBounds(plain_scalar(first, pa.int64()), plain_scalar(last, pa.int64()))
+    return {"offset": offsets, "timestamp": ColumnBounds(timestamp_scalar(earliest_us), timestamp_scalar(latest_us))}
+
+
+def _with_columns(batch: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Return a batch with more columns, also one that had none."""
+    return pa.RecordBatch.from_arrays([*batch.columns, *columns.values()], [*batch.schema.names, *columns])
 
 
 def _if_before(timed_offset: TimedOffset, end: int) -> TimedOffset | None:

@@ -23,7 +23,7 @@ from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidRequestError
-from sparklog.log.past_offsets import find_past_ends, find_version
+from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
 from sparklog.spark.api import milliseconds, prefixed
@@ -89,15 +89,41 @@ def table(
     return reduce(DataFrame.union, parts)
 
 
+def create_view(
+    spark: SparkSession,
+    root: str,
+    topic: str,
+    name: str | None = None,
+    *,
+    version: int | None = None,
+    as_of: datetime | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Give a topic's table a name for SQL: a temporary view of the session, by default named as the topic.
+
+    It shows the topic as ``sparklog.table`` does at the time of the call, in every query. Call it again to show newer
+    records: it replaces the view. Other arguments, and errors, are those of ``sparklog.table``. Returns the DataFrame
+    that the view shows.
+
+        >>> sparklog.write(spark.createDataFrame([("k", "v")], "key string, value string"), root, topic="orders")
+        >>> _ = sparklog.create_view(spark, root, "orders")
+        >>> spark.sql("SELECT key FROM orders").collect()
+        [Row(key=b'k')]
+
+    A name with other characters than letters, digits and ``_`` is written between backticks in SQL.
+    """
+    rows = table(spark, root, topic, version=version, as_of=as_of, storage_options=storage_options)
+    quoted = (topic if name is None else name).replace("`", "``")
+    rows.createOrReplaceTempView(f"`{quoted}`")
+    return rows
+
+
 def _find_ends(
     coordinator: Coordinator, state: State, topic: str, version: int | None, time_ms: int | None
 ) -> Mapping[int, int] | None:
     """Return the end offsets at an older version or time; None for the newest."""
-    if version is not None and time_ms is not None:
-        raise InvalidRequestError("give version or as_of, not both")
-    if time_ms is not None:
-        version = find_version(coordinator.log, state, time_ms)
-    return None if version is None else find_past_ends(coordinator.log, state, topic, version)
+    past = find_past_version(coordinator.log, state, version, time_ms)
+    return None if past is None else find_past_ends(coordinator.log, state, topic, past)
 
 
 def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: RecordSchema) -> DataFrame:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -20,6 +20,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.reader_leases import ReaderLease, take_reader_lease
 from sparklog.coordinator.record_reader import RecordReader
 from sparklog.errors import DataLossError, InvalidOptionError, OffsetOutOfRangeError, StorageError
+from sparklog.log.past_offsets import find_past_ends, find_past_topics, find_past_version
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
@@ -92,7 +93,7 @@ class Plan:
 
     def ranges(self) -> list[PlannedRange]:
         """Return the range of each task. Raises DataLossError, OffsetOutOfRangeError, UnknownTopicOrPartitionError."""
-        subscribed = select(self._state, self._options.subscription)
+        subscribed = self._existed(select(self._state, self._options.subscription))
         check_covers("starting", self._options.starting, subscribed)
         check_covers("ending", self._options.ending, subscribed)
         admitted = [topic_partition for topic_partition in subscribed if self._pruned.admits(*topic_partition)]
@@ -100,6 +101,35 @@ class Plan:
         pieces = split_ranges(resolved, self._options.min_partitions, self._options.max_records_per_partition)
         ranges = [self._with_segments(piece) for piece in pieces]
         return [planned for planned in ranges if planned.segments or planned.derived]
+
+    def _existed(self, subscribed: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions that existed at the version that is read. Raises UnknownTopicOrPartitionError for a
+        topic that is named and did not."""
+        past = self._past_ends
+        if past is None:
+            return list(subscribed)
+        for topic in self._options.subscription.topic_names:
+            if topic not in past:
+                find_past_ends(self._coordinator.log, self._state, topic, self._past_version)
+        return [each for each in subscribed if each.partition in past.get(each.topic, {})]
+
+    @cached_property
+    def _past_version(self) -> int:
+        past = find_past_version(self._coordinator.log, self._state, self._options.version, self._options.as_of_ms)
+        return self._state.version if past is None else past
+
+    @cached_property
+    def _past_ends(self) -> Mapping[str, Mapping[int, int]] | None:
+        """Where the partitions of each topic ended at the version that is read, None for the newest."""
+        if not self._options.is_of_past:
+            return None
+        topics = {topic for topic, _ in select(self._state, self._options.subscription)}
+        if CONSUMER_OFFSETS_TOPIC in topics:
+            raise InvalidOptionError(
+                f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, and is only known as it is now; leave out "
+                "versionAsOf and timestampAsOf"
+            )
+        return find_past_topics(self._coordinator.log, self._state, self._past_version, topics)
 
     def starts(self) -> dict[TopicPartition, int]:
         """Return the offset at which each partition starts, also of empty ones. Errors as ``ranges``."""
@@ -131,7 +161,10 @@ class Plan:
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             return self._consumer_offsets.start_offset, self._consumer_offsets.end_offset
         partition = self._state.partition(*topic_partition)
-        return partition.log_start_offset, partition.high_watermark
+        end = partition.high_watermark
+        if self._past_ends is not None:
+            end = max(self._past_ends[topic_partition.topic][topic_partition.partition], partition.log_start_offset)
+        return partition.log_start_offset, end
 
     @cached_property
     def _consumer_offsets(self) -> ConsumerOffsets:

@@ -87,7 +87,7 @@ class SparklogReader(Picklable, DataSourceReader):
                 stores,
                 lease,
                 None
-                if planned.derived
+                if planned.derived or self.options.is_of_past
                 else PlanIdentity(plan_id, state.partition(planned.topic, planned.partition).high_watermark),
             )
             for planned in ranges

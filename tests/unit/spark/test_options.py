@@ -11,6 +11,7 @@ from sparklog.errors import InvalidOptionError
 from sparklog.spark.options import SinkOptions, SourceOptions, Subscription, sink_options, source_options
 from sparklog.spark.source.offsets import EveryPartition, EveryTimestamp, PartitionOffsets, PartitionTimestamps
 from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.options import stream_options
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
 
@@ -164,6 +165,35 @@ def test_special_offsets_are_not_compared() -> None:
 def test_a_timestamp_is_a_whole_number_of_milliseconds(value: str) -> None:
     with pytest.raises(InvalidOptionError, match="startingTimestamp"):
         source(startingTimestamp=value)
+
+
+def test_an_older_version_is_a_number_or_a_time() -> None:
+    assert (source().is_of_past, source(versionAsOf="7").version) == (False, 7)
+    for text in ("1700000000000", "2023-11-14T22:13:20Z", "2023-11-15 00:13:20+02:00"):
+        assert source(timestampAsOf=text).as_of_ms == 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"versionAsOf": "-1"}, "versionAsOf: expected a whole number"),
+        ({"versionAsOf": "x"}, "versionAsOf: expected a whole number"),
+        ({"timestampAsOf": "yesterday"}, "a time with a time zone"),
+        ({"timestampAsOf": "2023-11-14T22:13:20"}, "a time with a time zone"),
+        ({"versionAsOf": "1", "timestampAsOf": "1"}, "leave one out"),
+        ({"versionAsOf": "1", "endingOffsets": "latest"}, "sets where the topics end, and so does endingOffsets"),
+        ({"timestampAsOf": "1", "endingTimestamp": "5"}, "and so does endingTimestamp"),
+    ],
+)
+def test_an_older_version_that_cannot_be_read_is_refused(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidOptionError, match=problem):
+        source(**options)
+
+
+@pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf"])
+def test_a_stream_has_no_older_version(name: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f"{name} does not apply to a streaming query, which follows the log"):
+        stream_options({"path": "/data/log", "subscribe": "a", name: "1"})
 
 
 def test_the_timestamp_strategy_is_error_or_latest() -> None:

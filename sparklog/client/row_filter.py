@@ -1,0 +1,129 @@
+"""The filter of a scan: an expression of Arrow on the columns of a topic.
+
+    wanted = parse_filter(pc.field("amount") > 100, schema)
+    wanted.admits({"amount": ColumnBounds(pa.scalar(1.0), pa.scalar(9.0))})     # False: nothing there can pass
+
+Arrow analyses and evaluates the expression; here it is only checked before anything is read.
+
+Rules: pure. A filter is refused unless it can be evaluated on rows of the schema. Pruning leaves out only what no row
+can pass; every row that is read is tested. Not for: which bounds are known (``log.records.fetch``, ``delta_stats``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.format.column_bounds import Bounds
+
+_FAULTS = (pa.ArrowException, ValueError, TypeError, NotImplementedError, OverflowError, LookupError)
+_POSITIONAL = "FieldPath("
+_UNKNOWN = re.compile(r"FieldRef\.Name\((.*?)\)")
+
+
+class RowFilter:
+    """A filter on rows of a schema. Immutable, thread-safe."""
+
+    def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
+        self._expression = expression
+        self.schema = schema
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns that the filter is about: those without which it cannot be evaluated."""
+        named = str(self._expression)
+        names = [name for name in self.schema.names if name in named]
+        return [name for name in names if not self._is_valid_without(name)]
+
+    def _is_valid_without(self, name: str) -> bool:
+        fields = [field for field in self.schema if field.name != name]
+        try:
+            pa.schema(fields).empty_table().filter(self._expression)
+        except pa.ArrowException:
+            return False
+        return True
+
+    def admits(self, bounds: Bounds) -> bool:
+        """Return whether a row within these bounds may pass."""
+        return self.select([bounds])[0]
+
+    def select(self, candidates: Sequence[Bounds]) -> list[bool]:
+        """Return for each of these bounds whether a row within them may pass."""
+        # Arrow answers this for files, by what the partition of each states; none is opened
+        import pyarrow.dataset as dataset
+        from pyarrow.fs import LocalFileSystem
+
+        file_format, storage = dataset.ParquetFileFormat(), LocalFileSystem()
+        fragments = [
+            file_format.make_fragment(str(number), storage, partition_expression=bounds_expression(bounds))
+            for number, bounds in enumerate(candidates)
+        ]
+        files = dataset.FileSystemDataset(fragments, self.schema, file_format, storage)
+        kept = {int(fragment.path) for fragment in files.get_fragments(self._expression)}
+        return [number in kept for number in range(len(candidates))]
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that pass."""
+        return batch.filter(self._expression)
+
+
+def parse_filter(given: Any, schema: pa.Schema) -> RowFilter:
+    """Return the filter that an expression, or a list of tuples as of ``pyarrow.parquet``, states.
+
+    Raises ValueError with the reason if it is none, or not on columns of this schema.
+    """
+    try:
+        expression = given if isinstance(given, pc.Expression) else _from_tuples(given)
+        schema.empty_table().filter(expression)
+    except _FAULTS as error:
+        unknown = _UNKNOWN.search(str(error))
+        if unknown and str(error).startswith("No match"):
+            raise ValueError(f"unknown column {unknown[1]!r}; choose from {', '.join(schema.names)}") from None
+        raise ValueError(str(error).partition("\n")[0]) from None
+    if _POSITIONAL in str(expression):
+        raise ValueError("name columns, as in pyarrow.compute.field('offset'), instead of giving their positions")
+    return RowFilter(expression, schema)
+
+
+def _from_tuples(given: Any) -> pc.Expression:
+    from pyarrow.parquet import filters_to_expression
+
+    if not isinstance(given, list) or not given:
+        raise ValueError("give an expression of pyarrow.compute, or a list of tuples such as [('offset', '>=', 5)]")
+    for _, _, value in _conditions(given):
+        for each in value if isinstance(value, (list, tuple, set, frozenset)) else [value]:
+            if isinstance(each, datetime) and each.tzinfo is None:
+                raise ValueError(f"{each!r} has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
+    return filters_to_expression(given)
+
+
+def _conditions(given: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:
+    """Yield the conditions of a list, or of a list of lists."""
+    for item in given:
+        for condition in item if isinstance(item, list) else [item]:
+            if not isinstance(condition, tuple) or len(condition) != 3:
+                raise ValueError(f"{condition!r} is not a tuple of column, operator and value")
+            yield condition
+
+
+def bounds_expression(bounds: Bounds) -> pc.Expression:
+    """Return what bounds state, in the form from which Arrow draws conclusions."""
+    stated = pc.scalar(True)
+    for name, column in bounds.items():
+        field = pc.field(name)
+        if column.smallest is None or column.largest is None:
+            stated &= field.is_null()
+        elif column.may_be_null:
+            stated &= (field >= column.smallest) | field.is_null()
+            stated &= (field <= column.largest) | field.is_null()
+        elif column.smallest == column.largest:
+            stated &= field == column.smallest
+        else:
+            stated &= (field >= column.smallest) & (field <= column.largest)
+    return stated
