@@ -277,6 +277,7 @@ class SegmentOutput:
         self._most_bytes = MAX_TYPED_BYTES if layout.schema else limits.MAX_BATCH_BYTES // 2
         self._thread = ThreadPoolExecutor(1, "sparklog-encode")
         self._encoding: Future[None] | None = None
+        self._is_last = False
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
@@ -331,6 +332,7 @@ class SegmentOutput:
 
         Raises StorageError; then nothing is visible.
         """
+        self._is_last = True
         try:
             self._flush()
             self._finish_encoding()
@@ -396,8 +398,9 @@ class SegmentOutput:
         self._finish_encoding()
         write = partial(self._writer.write, batch, columns, **producer._asdict())
         self._written += 1
-        if batch.nbytes + sum(column.nbytes for column in columns.values()) > MAX_TYPED_BYTES:
-            write()  # not two of these in memory
+        size = batch.nbytes + sum(column.nbytes for column in columns.values())
+        if self._is_last or size > MAX_TYPED_BYTES:  # nothing follows, or not two of these in memory
+            write()
             return
         try:
             self._encoding = self._thread.submit(write)
