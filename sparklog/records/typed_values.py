@@ -17,7 +17,9 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Optional
@@ -25,6 +27,7 @@ from typing import Annotated, Any, ClassVar, Optional
 import msgspec
 import pyarrow as pa
 from msgspec import Meta
+from msgspec.structs import astuple
 
 from sparklog.config.ddl import SchemaField, SchemaType
 from sparklog.errors import RecordListTooLargeError
@@ -45,6 +48,16 @@ _PYTHON: dict[str, Any] = {
     "binary": bytes,
 }
 
+_PACKED = {
+    pa.int8().id: "b",
+    pa.int16().id: "h",
+    pa.int32().id: "i",
+    pa.int64().id: "q",
+    pa.float32().id: "f",
+    pa.float64().id: "d",
+}
+"""The formats of ``struct`` for numbers in Arrow."""
+
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
 _INEXACT = (pa.ArrowException, UnicodeEncodeError, ValueError, OverflowError, TypeError)
 
@@ -56,7 +69,13 @@ MAX_ELEMENT_BYTES = 64 * 1024 * 1024
 fields takes 8,000 in a column."""
 
 READ_BYTES = 4 * 1024 * 1024
-"""Bytes of values that are held as Python objects at a time, about."""
+"""Bytes of values that are held as Python objects at a time at most, about."""
+
+CACHED_BYTES = 128 * 1024
+"""Bytes of values whose Python objects stay in a processor's cache: more at a time take twice as long."""
+
+_LEAST_ROWS = 64
+"""Values that are read at a time nevertheless: each column of each part is an array of its own at first."""
 
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -74,7 +93,7 @@ class ValueReader:
         self._schema = tuple(schema)
         self._types = [arrow_type(field.type) for field in schema]
         self._plain = [_plain(field.type) for field in schema]
-        self._names = [f"f{number}" for number in range(len(schema))]
+        self._nulls = (None,) * len(schema)
         self._measure = _measure(SchemaType("struct", fields=self._schema))
         self._object_bytes = max((_largest_object(field.type, False) for field in schema), default=0)
         self._row_bytes = bytes_per_record(schema)
@@ -86,7 +105,7 @@ class ValueReader:
         if value is None:
             return ""
         try:
-            self._arrays([self._decode_checked(value)[0]])
+            self._parts([self._decode_checked(value)[0]])
         except (*_UNREADABLE, *_INEXACT) as error:
             return str(error) or type(error).__name__
         return ""
@@ -96,19 +115,21 @@ class ValueReader:
 
         Raises RecordListTooLargeError if they take more than ``max_bytes``.
         """
-        rows = max(1, len(values) * READ_BYTES // max(values.nbytes, READ_BYTES))
-        rows = min(rows, max(1, MAX_ELEMENT_BYTES // max(self._row_bytes, 1)))
+        value_bytes = values.nbytes // max(len(values), 1) + 1
+        rows = min(READ_BYTES // value_bytes, max(CACHED_BYTES // value_bytes, _LEAST_ROWS))
+        rows = max(1, min(rows, MAX_ELEMENT_BYTES // max(self._row_bytes, 1)))
         slices = [values.slice(first, rows) for first in range(0, len(values), rows)] or [values]
-        parts: list[tuple[list[pa.Array], list[bool]]] = []
+        parts: list[tuple[list[_Part], list[bool]]] = []
         size = 0
         for chunk in (chunk for part in slices for chunk in self._chunks(part.to_pylist())):
             parts.append(self._columns(chunk))
-            size += sum(array.nbytes for array in parts[-1][0]) + len(parts[-1][1])
+            size += sum(len(part) if type(part) is bytes else part.nbytes for part in parts[-1][0]) + len(parts[-1][1])
             if max_bytes is not None and size > max_bytes:
                 raise RecordListTooLargeError(
                     f"the typed columns of {len(values)} records take over {max_bytes} bytes: read fewer at a time"
                 )
-        arrays = [pa.concat_arrays(column) for column in zip(*(arrays for arrays, _ in parts), strict=True)]
+        columns = zip(*(columns for columns, _ in parts), strict=True)
+        arrays = [_join(column, kind) for column, kind in zip(columns, self._types, strict=True)]
         unfit = pa.array([is_unfit for _, part in parts for is_unfit in part], pa.bool_())
         return {**{field.name: array for field, array in zip(self._schema, arrays, strict=True)}, UNFIT: unfit}
 
@@ -165,19 +186,19 @@ class ValueReader:
         if size > MAX_ELEMENT_BYTES:
             raise ValueError(f"its lists and maps take {size:,} bytes in columns, and may take {MAX_ELEMENT_BYTES:,}")
 
-    def _columns(self, chunk: _Chunk) -> tuple[list[pa.Array], list[bool]]:
+    def _columns(self, chunk: _Chunk) -> tuple[list[_Part], list[bool]]:
         rows, unfit = chunk
         try:
-            return self._arrays(rows), unfit
+            return self._parts(rows), unfit
         except _INEXACT:
             for number in self._find_inexact(rows, range(len(rows))):
                 rows[number], unfit[number] = None, True
-            return self._arrays(rows), unfit
+            return self._parts(rows), unfit
 
     def _find_inexact(self, rows: Sequence[Any], numbers: range) -> Iterator[int]:
         """Yield the numbers of the rows that Arrow cannot hold, by halving: a bad one costs twice the time."""
         try:
-            self._arrays(rows[numbers.start : numbers.stop])
+            self._parts(rows[numbers.start : numbers.stop])
         except _INEXACT:
             if len(numbers) == 1:
                 yield numbers.start
@@ -186,17 +207,43 @@ class ValueReader:
             yield from self._find_inexact(rows, numbers[:middle])
             yield from self._find_inexact(rows, numbers[middle:])
 
-    def _arrays(self, rows: Iterable[Any]) -> list[pa.Array]:
-        arrays = []
-        for number, (name, plain, kind) in enumerate(zip(self._names, self._plain, self._types, strict=True)):
-            fields = [None if row is None else getattr(row, name) for row in rows]
+    def _parts(self, rows: Sequence[Any]) -> list[_Part]:
+        columns: Iterable[Sequence[Any]] = [()] * len(self._types)
+        if rows:
+            columns = zip(*(self._nulls if row is None else astuple(row) for row in rows), strict=True)
+        parts = []
+        for number, (fields, plain, kind) in enumerate(zip(columns, self._plain, self._types, strict=True)):
             try:
                 if plain is not None:
                     fields = [None if field is None else plain(field) for field in fields]
-                arrays.append(pa.array(fields, kind))
+                parts.append(_part(fields, kind))
             except _INEXACT as error:
                 raise ValueError(f"{error} - at `$.{self._schema[number].name}`") from error
-        return arrays
+        return parts
+
+
+_Part = Any
+"""A part of a column: an array, or the bytes of numbers without nulls, which take a third of the time."""
+
+
+def _part(fields: Sequence[Any], kind: pa.DataType) -> _Part:
+    """Return plain values as a part of a column. Raises what ``_INEXACT`` names."""
+    code = _PACKED.get(kind.id)
+    if code is not None:
+        with suppress(struct.error):  # a null
+            return struct.pack(f"={len(fields)}{code}", *fields)
+    return pa.array(fields, kind)
+
+
+def _join(parts: Sequence[_Part], kind: pa.DataType) -> pa.Array:
+    """Return the parts of a column as one array."""
+    if all(type(part) is bytes for part in parts):
+        return _numbers(b"".join(parts), kind)
+    return pa.concat_arrays([_numbers(part, kind) if type(part) is bytes else part for part in parts])
+
+
+def _numbers(packed: bytes, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, 8 * len(packed) // kind.bit_width, [None, pa.py_buffer(packed)], 0)
 
 
 _Chunk = tuple[list[Any], list[bool]]

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from sparklog import limits
 from sparklog.coordinator import Coordinator
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
@@ -38,3 +39,18 @@ def test_a_fault_at_any_step_of_a_roll_leaves_the_log_unchanged_or_rolled(histor
 def test_a_follower_failing_at_any_step_of_a_roll_stays_in_sync_with_identical_files(history_format: str) -> None:
     prepare = partial(small_files, history_format=history_format)
     check_every_step_of_a_follower(Scene(prepare, lambda coordinator: roll(coordinator, InProcess())))
+
+
+def test_a_fault_while_row_groups_are_encoded_in_a_thread_leaves_the_log_unchanged_or_rolled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "TARGET_ROW_GROUP_BYTES", 1)
+
+    def prepare(coordinator: Coordinator) -> None:
+        typed = {"value.format": "json", "value.schema": "minute int"}
+        configs = {"segment.ms": "120000", "history.format": "delta", **typed}
+        coordinator.create_topic("t", 1, configs=configs)
+        for minute in range(4):
+            append(coordinator, "t", [Written(b"k", b'{"minute":%d}' % minute, minute)])
+
+    check_every_step(Scene(prepare, lambda coordinator: roll(coordinator, InProcess())))

@@ -189,7 +189,15 @@ def test_wrong_arguments_are_refused(spark: SparkSession, log: Coordinator) -> N
         sparklog.table(spark, "memory://table", "t").count()
 
 
-TYPED = {"value.format": "json", "value.schema": "customer string, amount double, placed timestamp"}
+TYPED = {
+    "value.format": "json",
+    "value.schema": "customer string, amount double, placed timestamp, tiny tinyint, small smallint, day date, "
+    "price decimal(9,2), rate float, lines array<struct<item: bigint>>",
+}
+ORDER = (
+    b'{"customer":"a","amount":2,"placed":"2026-11-01T10:00:00Z","tiny":-128,"small":-32768,"day":"0001-01-01",'
+    b'"price":-1234567.89,"rate":0.5,"lines":[{"item":9223372036854775807},{}]}'
+)
 
 
 @pytest.mark.parametrize("local_bytes", [0, 4 * 1024 * 1024])
@@ -198,7 +206,7 @@ def test_typed_columns_are_the_same_in_history_and_after_it(
 ) -> None:
     monkeypatch.setattr(implementation, "MAX_LOCAL_BYTES", local_bytes)
     log.create_topic("typed", 1, configs={"history.format": "delta", "segment.ms": "180000", **TYPED})
-    values = [b'{"customer":"a","amount":2,"placed":"2026-11-01T10:00:00Z"}', b"{}", None, b"no", b'{"amount":"2"}']
+    values = [ORDER, b"{}", None, b"no", b'{"amount":"2"}']
     for minute in (0, 60):
         append(log, "typed", [Written(b"k", value, minute) for value in values])
     roll(log, InProcess())

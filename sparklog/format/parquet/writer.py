@@ -32,6 +32,7 @@ from sparklog.format.parquet.file_schema import (
     parquet_schema,
 )
 from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
+from sparklog.format.parquet.typed_encodings import choose_encodings
 from sparklog.format.segment_writer import Sink, check_batch
 from sparklog.limits import MAX_BATCH_BYTES, MAX_ROW_GROUPS_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
@@ -93,21 +94,15 @@ class ParquetSegmentWriter:
         self._bounds = TypedBounds()
         self._footers: list[pq.FileMetaData] = []
         self._entries: list[BatchEntry] = []
-        with self._sums:
-            self._parquet = pq.ParquetWriter(
-                pa.PythonFile(self._sums, "w"),
-                self._schema,
-                version="2.6",
-                compression=_PARQUET_CODECS.get(codec, codec).upper(),
-                compression_level=_parquet_level(codec, level),
-                use_dictionary=[field.name for field in self._typed] or False,
-                column_encoding=_DIFFERENCES,
-                write_statistics=[*columns_with_statistics(self._typed), schema.OFFSET, schema.TIMESTAMP],
-                data_page_size=_PAGE_BYTES,
-                write_page_checksum=True,
-                store_schema=False,
-                metadata_collector=self._footers,
-            )
+        self._options: dict[str, Any] = {
+            "version": "2.6",
+            "compression": _PARQUET_CODECS.get(codec, codec).upper(),
+            "compression_level": _parquet_level(codec, level),
+            "data_page_size": _PAGE_BYTES,
+            "store_schema": False,
+            "store_decimal_as_integer": True,
+        }
+        self._parquet: pq.ParquetWriter | None = None
 
     @property
     def bytes_written(self) -> int:
@@ -149,8 +144,8 @@ class ParquetSegmentWriter:
         offsets = self._offsets(batch)
         columns = [*values, *map(batch.column, schema.COLUMNS), offsets]
         table = pa.Table.from_arrays(columns, schema=self._schema)
-        with self._writing():
-            self._parquet.write_table(table, row_group_size=batch.num_rows)
+        with self._writing(values) as parquet:
+            parquet.write_table(table, row_group_size=batch.num_rows)
         self._bounds.add({field.name: column for field, column in zip(self._typed, values, strict=True)})
         earliest, latest = (bound.value for bound in pc.min_max(batch.column(schema.TIMESTAMP)).values())
         self._written.append(
@@ -189,8 +184,8 @@ class ParquetSegmentWriter:
 
         Raises RecordListTooLargeError if a row group is larger than an index can say.
         """
-        with self._writing():
-            self._parquet.close()
+        with self._writing([pa.nulls(0, field.type) for field in self._typed]) as parquet:
+            parquet.close()
         (metadata,) = self._footers
         sums = _Sums(self._sums.pieces)
         header = sums.take(len(MAGIC))
@@ -217,14 +212,29 @@ class ParquetSegmentWriter:
         return encode_index(summary, self._entries)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, typed: Sequence[pa.Array]) -> Iterator[pq.ParquetWriter]:
         """Let Arrow write to the sink; after an error it does not try to finish the file when it is deleted."""
         with self._sums:
+            parquet = self._parquet = self._parquet or self._open(typed)
             try:
-                yield
+                yield parquet
             except BaseException:
-                self._parquet.is_open = False
+                parquet.is_open = False
                 raise
+
+    def _open(self, typed: Sequence[pa.Array]) -> pq.ParquetWriter:
+        """Begin the file, with encodings that suit these typed columns."""
+        chosen = choose_encodings(typed, self._typed, **self._options)
+        return pq.ParquetWriter(
+            pa.PythonFile(self._sums, "w"),
+            self._schema,
+            **self._options,
+            use_dictionary=list(chosen.dictionaries) or False,
+            column_encoding={**chosen.encodings, **_DIFFERENCES},
+            write_statistics=[*columns_with_statistics(self._typed), schema.OFFSET, schema.TIMESTAMP],
+            write_page_checksum=True,
+            metadata_collector=self._footers,
+        )
 
     def _check_typed(self, typed: Mapping[str, pa.Array], rows: int) -> list[pa.Array]:
         """Return the typed columns in the order of the file. Raises InvalidRequestError if they do not fit it."""

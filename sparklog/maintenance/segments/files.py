@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache, reduce
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -257,7 +257,8 @@ class SegmentOutput:
 
     Batches are gathered to ``limits.TARGET_BATCH_BYTES``, and an index entry covers at least ``index_interval_bytes``
     of the file, so that the index is not finer than configured; row groups to ``TARGET_ROW_GROUP_BYTES``.
-    ``base_offset`` is that of the run.
+    ``base_offset`` is that of the run. While a row group with typed columns is encoded in a thread, the values of the
+    next one are read.
     """
 
     def __init__(
@@ -284,6 +285,9 @@ class SegmentOutput:
             if part.format != UNTYPED
         ]
         self._most_bytes = MAX_TYPED_BYTES if columns else limits.MAX_BATCH_BYTES // 2
+        self._thread = ThreadPoolExecutor(1, "sparklog-encode")
+        self._encoding: Future[None] | None = None
+        self._is_last = False
 
     def add(self, batch: pa.RecordBatch, producer: BatchProducer = NO_PRODUCER) -> None:
         """Append records, with exactly the file's columns."""
@@ -338,8 +342,11 @@ class SegmentOutput:
 
         Raises StorageError; then nothing is visible.
         """
+        self._is_last = True
         try:
             self._flush()
+            self._finish_encoding()
+            self._thread.shutdown()
             index = self._writer.finish()
             stats = "" if isinstance(self._writer, SegmentWriter) else self._writer.stats
             self._output.finish(index)
@@ -357,6 +364,9 @@ class SegmentOutput:
 
     def abort(self) -> None:
         """Discard the files. Best effort: what remains is not part of the log."""
+        if self._encoding is not None:
+            wait([self._encoding])
+        self._thread.shutdown()
         self._output.abort()
 
     def _common_producer(self, producer: BatchProducer) -> BatchProducer:
@@ -395,9 +405,23 @@ class SegmentOutput:
                     self._write_typed(reader, half, its_producer)
                 return
             columns = reader.unfit_columns(1)
-        self._writer.write(batch, columns, **producer._asdict())
+        self._finish_encoding()
+        write = partial(self._writer.write, batch, columns, **producer._asdict())
         self._written += 1
         self._unfit += _count_unfit(columns)
+        size = batch.nbytes + sum(column.nbytes for column in columns.values())
+        if self._is_last or size > MAX_TYPED_BYTES:  # nothing follows, or not two of these in memory
+            write()
+            return
+        try:
+            self._encoding = self._thread.submit(write)
+        except RuntimeError:  # the interpreter exits
+            write()
+
+    def _finish_encoding(self) -> None:
+        """Wait until the last row group is written. Raises its error."""
+        if self._encoding is not None:
+            self._encoding.result()
 
     def _least_bytes(self) -> int:
         """Return how many bytes are gathered at least: in a file of many row groups ever more, since their number is

@@ -28,6 +28,7 @@ from sparklog.format.parquet import writer as parquet_writer
 from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments import files
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
@@ -194,6 +195,16 @@ def test_typed_columns_that_are_larger_than_a_batch_may_be_are_written_in_parts(
     rows = DeltaTable(f"{log.store.root}/tables/wide").to_pyarrow_table(columns=["value", "_unfit"]).to_pylist()
     assert [row["value"] for row in rows if row["_unfit"]] == [max(values, key=len)][:unfit]
     assert not check_cluster(log.store).report.findings
+
+
+def test_records_that_take_much_memory_are_written_one_by_one(
+    log: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_TYPED_BYTES", 1)
+    close_and_roll(log)
+    assert live(log, "orders")[0].batches == len(VALUES)
+    assert typed_rows(log, "value") == [(value,) for value in VALUES]
+    assert typed_rows(log, "customer", "_unfit")[::5] == [("a", False), ("b", False)]
 
 
 def test_an_added_field_is_null_in_older_files_and_read_in_newer_ones(log: Coordinator) -> None:

@@ -281,3 +281,42 @@ def test_a_topic_with_validation_refuses_records_and_rows_that_do_not_fit() -> N
         check_rows(rows, rules, now_ms=0)
     assert refused.value.index == 2
     check_rows(rows.slice(0, 2), rules, now_ms=0)
+
+
+NUMBERS = {"b": 8, "s": 16, "i": 32, "l": 64}
+ANY_NUMBER = st.integers(-(2**65), 2**65) | st.floats(allow_nan=False, allow_infinity=False) | st.none()
+EDGES = st.builds(
+    lambda bits, off, sign: sign * (2 ** (bits - 1)) + off,
+    st.sampled_from(list(NUMBERS.values())),
+    st.integers(-2, 2),
+    st.sampled_from([1, -1]),
+)
+
+
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys("bsilfd", ANY_NUMBER | EDGES)), min_size=1, max_size=5))
+def test_numbers_are_the_same_one_by_one_and_together(values: list[dict[str, object]]) -> None:
+    """Of each field alone, and of all values at a time: numbers are packed where none of them is null."""
+    ddl = {"b": "tinyint", "s": "smallint", "i": "int", "l": "bigint", "f": "float", "d": "double"}
+    for name, kind in ddl.items():
+        encoded = [json.dumps({name: value[name]}).encode() for value in values]
+        together = read(list(encoded), f"{name} {kind}")
+        assert together == [row for one in encoded for row in read([one], f"{name} {kind}")]
+        for row, value in zip(together, values, strict=True):
+            assert row == {
+                name: None if row[UNFIT] else _as_type(value[name], name),
+                UNFIT: not _fits(value[name], name),
+            }
+
+
+def _fits(value: object, name: str) -> bool:
+    if value is None or name == "d":
+        return True
+    if name == "f":
+        return abs(float(value)) <= 3.4028234663852886e38  # type: ignore[arg-type]
+    return isinstance(value, int) and -(2 ** (NUMBERS[name] - 1)) <= value < 2 ** (NUMBERS[name] - 1)
+
+
+def _as_type(value: object, name: str) -> object:
+    if name not in "fd" or value is None:
+        return value
+    return pa.scalar(float(value), pa.float32() if name == "f" else pa.float64()).as_py()  # type: ignore[arg-type]
