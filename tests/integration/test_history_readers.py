@@ -25,6 +25,7 @@ import sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
+spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 for root in sys.argv[1:]:
     spark.read.format("delta").load(f"{root}/tables/t").coalesce(1).write.parquet(f"{root}-delta-spark")
 """
@@ -60,7 +61,7 @@ def check(spark: SparkSession, topic: TopicUnderTest) -> None:
     allowed = topic.typed_in_log()
     for row, typed in found:
         assert typed in allowed[row.partition, row.offset]
-    for version, ends in list(topic.ends.items())[-9::4]:
+    for version, ends in list(topic.ends.items())[-8:-6]:
         then = sparklog.table(spark, topic.root, TOPIC, version=version)
         assert without_types(arrow(then)) == [row for row in rows if row.offset < ends[row.partition]]
 
