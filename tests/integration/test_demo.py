@@ -32,6 +32,8 @@ def test_the_demo_shows_the_main_job_and_replaces_the_cluster_of_the_last_run(tm
         "Consumed 336,776 flights with another Spark job",
         "PartitionCount: 8",
         "baseOffset: 0 ",
+        "publication: tables published 1, files added ",
+        "[9/9] Asked the table the same",
         "Try next:",
     ):
         assert text in finished.stdout
