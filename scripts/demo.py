@@ -181,9 +181,7 @@ def produce(spark: SparkSession, csv: Path, root: str) -> None:
 
     flights = spark.read.csv(str(csv), header=True, nullValue="NA", schema=SCHEMA)
     by_time = flights.repartitionByRange(FILES, "time_hour").sortWithinPartitions("time_hour")
-    records = by_time.selectExpr(
-        "tailnum AS key", "to_json(struct(*)) AS value", "time_hour AS timestamp"
-    )
+    records = by_time.selectExpr("tailnum AS key", "to_json(struct(*)) AS value", "time_hour AS timestamp")
     sparklog.write(records, root, topic=TOPIC)
 
 
@@ -345,13 +343,16 @@ def demo(folder: Path) -> None:
     output.command(create_topic)
     output.lines(created_topic)
 
-    with spark_log() as log, tempfile.TemporaryDirectory(prefix="sparklog-demo-") as scratch:
-        with running_spark(log) as spark:
-            delays_per_carrier = run_spark_steps(output, spark, root, Path(scratch))
-            describe_topic(output, root)
-            find_records(output, root)
-            dump_segment(output, root, folder)
-            query_table(output, spark, root, delays_per_carrier)
+    with (
+        spark_log() as log,
+        tempfile.TemporaryDirectory(prefix="sparklog-demo-") as scratch,
+        running_spark(log) as spark,
+    ):
+        delays_per_carrier = run_spark_steps(output, spark, root, Path(scratch))
+        describe_topic(output, root)
+        find_records(output, root)
+        dump_segment(output, root, folder)
+        query_table(output, spark, root, delays_per_carrier)
     finish(output, root)
 
 
