@@ -142,7 +142,7 @@ def remove_old_leases(coordinator: Coordinator) -> int:
         lease_key(name, member) for name, group in coordinator.refresh().groups.items() for member in group.members
     }
     orphans = [key for key in old if key not in member_keys and key.count("/") == LEASES.count("/") + 1]
-    map_parallel(coordinator.store.delete, orphans)
+    map_parallel(coordinator.store.delete, orphans, coordinator.store.parallel_requests)
     return len(orphans)
 
 

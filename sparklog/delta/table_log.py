@@ -65,7 +65,8 @@ class TableLog:
                 path=f"{self._store.root}/{self._folder}",
             )
         versions = range(self._snapshot.version + 1, max(commits, default=-1) + 1)
-        for version, lines in zip(versions, map_parallel(self._read_commit, versions), strict=True):
+        read = map_parallel(self._read_commit, versions, self._store.parallel_requests)
+        for version, lines in zip(versions, read, strict=True):
             self._snapshot = actions.apply(self._snapshot, version, lines)
         self._newest, self._own = commits.get(self._snapshot.version), b""
         return self._snapshot

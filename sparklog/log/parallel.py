@@ -6,21 +6,17 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-PARALLEL_REQUESTS = 16
-"""requests in parallel."""
-
 First = TypeVar("First")
 Second = TypeVar("Second")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def map_parallel(
-    function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = PARALLEL_REQUESTS
-) -> list[Result]:
+def map_parallel(function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int) -> list[Result]:
     """Return the function's result for each item, in order. Raises the first error once all calls have ended.
 
-    ``at_a_time`` is how many calls may run in parallel; with 1 they run in this thread, one after another.
+    ``at_a_time`` is how many calls may run in parallel, as a store's ``parallel_requests``; with 1 they run in this
+    thread, one after another, up to the first error.
     """
     arguments = list(items)
     if len(arguments) < 2 or at_a_time < 2:

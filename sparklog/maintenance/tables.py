@@ -85,14 +85,14 @@ class Tables:
         self._failed: dict[str, SparklogError] = {}
 
     def publish_all(self, topics: Collection[str]) -> PublicationResult:
-        """Publish the topics among these that have a table, and the tables of topics that were deleted since they were
-        published here. What fails for one topic does not stop the others.
+        """Publish the topics among these that have a table, by name, and the tables of topics that were published here
+        and deleted since. What fails for one topic does not stop the others.
 
         Raises StorageError if the root does not answer."""
         result = PublicationResult()
         state = self._coordinator.refresh()
         deleted = [name for name in self._logs if name not in state.topics]
-        for name in (*(topic for topic in topics if topic in state.topics), *deleted):
+        for name in (*sorted(topic for topic in topics if topic in state.topics), *deleted):
             try:
                 if name not in deleted and not has_table(state, name, partial(self._coordinator.segments, state=state)):
                     continue

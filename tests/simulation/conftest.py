@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.log import background, parallel
-from tests.simulation.scheduler import SideBySide
+from tests.simulation.scheduler import run_without_threads
 
 
 @pytest.fixture(autouse=True)
 def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parallel requests take the time of one; a checkpoint is written by the commit that requests it."""
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
-    monkeypatch.setattr(background.BackgroundTask, "request", lambda self: self._work())
+    run_without_threads(monkeypatch)

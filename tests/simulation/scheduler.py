@@ -27,10 +27,12 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any
 
+import pytest
 from greenlet import greenlet
 
 from sparklog.clock import Clock
 from sparklog.ids import SeededIds
+from sparklog.log import background, parallel
 from sparklog.store.base import Store
 from sparklog.testing.faulty_store import Call, FaultyStore
 
@@ -73,6 +75,14 @@ class Machine:
         self._simulation.suspend(self, seconds)
 
 
+class _RemoteStore(FaultyStore):
+    """A store whose users send requests in parallel, as they do to a remote one."""
+
+    @property
+    def parallel_requests(self) -> int:
+        return 16
+
+
 class SideBySide:
     """A thread pool for the code under test: calls run immediately, in the actor itself, and all of them together wait
     for a slow storage only once."""
@@ -99,6 +109,12 @@ class SideBySide:
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
         return map(function, items)
+
+
+def run_without_threads(patch: pytest.MonkeyPatch) -> None:
+    """Make parallel requests take the time of one, and the commit that requests a checkpoint write it."""
+    patch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
+    patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
 
 
 class _Actor:
@@ -163,7 +179,7 @@ class Simulation:
                 self.sleep(seconds)
             self.step(" ".join(call))
 
-        return FaultyStore(store, seed=self.random.getrandbits(64), rates=rates, before=before)
+        return _RemoteStore(store, seed=self.random.getrandbits(64), rates=rates, before=before)
 
     def _latency(self, seconds: float) -> float:
         waited = _waited.get()

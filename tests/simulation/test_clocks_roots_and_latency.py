@@ -62,14 +62,3 @@ def test_suspended_machines_lose_no_record(shard: range, capsys: pytest.CaptureF
     with capsys.disabled():
         print(f"\nsuspended machines, seeds {name(shard)}: {late} stale commits detected")
     assert late > 0 or len(shard) == 1
-
-
-def test_a_run_is_determined_by_its_seed() -> None:
-    traces = []
-    for _ in range(2):
-        roots, readers = restored.build(7), SlowReaders(7)
-        roots.findings()
-        readers.run()
-        suspension = suspended.simulate(7)
-        traces.append([world.simulation.trace for world in (roots, readers, suspension)])
-    assert traces[0] == traces[1]

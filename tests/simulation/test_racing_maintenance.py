@@ -46,8 +46,3 @@ def test_every_seed_passes_all_checks(shard: range, capsys: pytest.CaptureFixtur
         "stale",
     ):
         assert counts[event] > 0, f"no {event}"
-
-
-def test_a_run_is_determined_by_its_seed() -> None:
-    first, second = simulate(42), simulate(42)
-    assert first.simulation.trace == second.simulation.trace

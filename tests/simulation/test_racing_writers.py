@@ -133,8 +133,3 @@ def test_exactly_the_acknowledged_appends_are_stored_once(shard: range, capsys: 
         return
     assert kills > 0
     assert lost > 0
-
-
-def test_a_run_is_determined_by_its_seed() -> None:
-    first, second = simulate(42)[0], simulate(42)[0]
-    assert first.trace == second.trace

@@ -200,7 +200,7 @@ class World:
         log = self.log("reader")
         log.record(READ, reads=snapshot(coordinator, state), final=True)
         offsets = state.groups[GROUP].offsets.values() if GROUP in state.groups else ()
-        committed = [Position(o.topic, o.partition, o.offset) for o in offsets]
+        committed = sorted(Position(o.topic, o.partition, o.offset) for o in offsets)
         log.record(COMMITTED, group=GROUP, offsets=committed, final=True)
         positions = [
             Position(o.topic, o.partition, o.offset, action.group)

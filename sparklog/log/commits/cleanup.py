@@ -114,7 +114,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         last = due[count - 1]
         boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)))
     removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
-    map_parallel(store.delete, map(commit_key, removed))
+    map_parallel(store.delete, map(commit_key, removed), store.parallel_requests)
     _delete_actions(store, boundary.boundary)
     return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings))
 
@@ -144,9 +144,9 @@ def remove_some_commits(
         is_due = is_due and _is_stored_for_long(store, end, clock, settings.min_commit_age_ms)
         if is_due and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
-            size = sum(map_parallel(lambda key: _size(store, key), keys))
+            size = sum(map_parallel(lambda key: _size(store, key), keys, store.parallel_requests))
             _advance(store, _boundary_after(current, end, size, timestamp_ms))
-            map_parallel(store.delete, keys)
+            map_parallel(store.delete, keys, store.parallel_requests)
             _delete_actions(store, end)
             return len(keys)
     return 0
@@ -180,7 +180,8 @@ def _is_stored_for_long(store: Store, version: int, clock: Times, age_ms: int) -
 def _delete_actions(store: Store, boundary: int) -> None:
     """Delete spilled actions of commits up to the boundary, including those of lost attempts."""
     versions = ((info.key, actions_version(info.key)) for info in store.list(ACTIONS))
-    map_parallel(store.delete, [key for key, version in versions if version is not None and version <= boundary])
+    passed = [key for key, version in versions if version is not None and version <= boundary]
+    map_parallel(store.delete, passed, store.parallel_requests)
 
 
 def _steps(start: int, last: int) -> Sequence[int]:
@@ -286,8 +287,8 @@ def remove_checkpoints(store: Store, settings: LogSettings) -> int:
         if info.key not in named and info.modified_ms < old_ms and (checkpoint_version(info.key) or 0) < newest
     ]
     is_manifest = {info.key for info in manifests}
-    map_parallel(store.delete, (key for key in unneeded if key in is_manifest))
-    map_parallel(store.delete, (key for key in unneeded if key not in is_manifest))
+    map_parallel(store.delete, (key for key in unneeded if key in is_manifest), store.parallel_requests)
+    map_parallel(store.delete, (key for key in unneeded if key not in is_manifest), store.parallel_requests)
     return len(unneeded)
 
 

@@ -42,7 +42,7 @@ def remove_surplus_replicas(
     try:
         surplus = _find_surplus(coordinator, store, broker)  # as of a state in which no replica can be added to it
         surplus = _find_unlisted(coordinator, surplus, [] if problems is None else problems)
-        map_parallel(store.delete, [info.key for info in surplus])
+        map_parallel(store.delete, [info.key for info in surplus], store.parallel_requests)
         return surplus
     finally:
         if cordoned:

@@ -234,13 +234,13 @@ def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) 
             return error
         return None
 
-    return map_parallel(delete, files)
+    return map_parallel(delete, files, store.parallel_requests)
 
 
 def _finish_listings(coordinator: Coordinator, listings: Sequence[str], result: SweepResult) -> None:
     """Commit that all files of these listings are deleted, then delete the listings."""
     coordinator.submit(partial(_forget_listings, listings=listings))
-    map_parallel(coordinator.store.delete, listings)
+    map_parallel(coordinator.store.delete, listings, coordinator.store.parallel_requests)
     result.listings += len(listings)
 
 
@@ -256,5 +256,5 @@ def remove_expired_reader_leases(store: Store, now_ms: int, older_than_ms: int) 
 
 def _remove_leases(store: Store, readers: StoredReaderLeases, before_ms: int) -> int:
     old = [lease.key for lease in readers.expired if lease.until_ms < before_ms]
-    map_parallel(store.delete, old)
+    map_parallel(store.delete, old, store.parallel_requests)
     return len(old)

@@ -190,7 +190,7 @@ def _vacuum_broker(
         orphans = list(_find_orphans(store, broker, needed, result))
         if not result.dry_run:
             orphans = _find_unlisted(tables, state, orphans, result)
-            map_parallel(lambda orphan: store.delete(orphan.path), orphans)
+            map_parallel(store.delete, [orphan.path for orphan in orphans], store.parallel_requests)
             result.unfinished += store.remove_unfinished(before_ms)
         result.files += orphans
         surplus = remove_surplus_replicas(coordinator, broker, result.dry_run, result.problems)
@@ -236,7 +236,7 @@ def _vacuum_root(coordinator: Coordinator, state: State, now_ms: int, older_than
         *_find_old_leases(store, state, now_ms - older_than_ms),
     ]
     if not result.dry_run:
-        map_parallel(lambda file: store.delete(file.path), garbage)
+        map_parallel(store.delete, [file.path for file in garbage], store.parallel_requests)
         result.reader_leases += remove_expired_reader_leases(store, now_ms, older_than_ms)
     result.files += garbage
 
