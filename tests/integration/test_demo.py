@@ -41,7 +41,7 @@ def test_the_demo_shows_the_main_job_and_replaces_the_cluster_of_the_last_run(tm
     assert max(map(len, steps.splitlines())) <= 120
     state = open_cluster(str(folder)).state
     assert sum(partition.high_watermark for partition in state.topics["flights"].partitions) == 336_776
-    assert state.version == 4, "a cluster, a topic, the job's one commit, the topic's schema, and one commit of the roll"
+    assert state.version == 4, "a cluster, a topic, the job's one commit, its schema, and one of the roll"
 
 
 def test_the_demo_does_not_touch_a_folder_that_is_not_a_cluster(tmp_path: Path) -> None:
