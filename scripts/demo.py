@@ -1,7 +1,8 @@
 """The main job, end to end on real data: `make demo`.
 
 Makes a cluster in ./demo-cluster, produces the 336,776 flights that left New York in 2013 into a topic with one Spark
-job, reads them with another, and inspects the result with the command line. Removes the cluster of the last run first.
+job, reads them with another, inspects the result with the command line, and makes the topic a table that Spark queries
+without parsing JSON. Removes the cluster of the last run first.
 
     scripts/demo.py [--folder FOLDER]
 
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 TOPIC = "flights"
 PARTITIONS = 8
 FLIGHTS = 336_776
+FILES = 6
 WIDTH = 120
-STEPS = 7
+STEPS = 9
 SCHEMA = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, "
     "arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, "
@@ -173,13 +175,13 @@ def unpack_flights(folder: Path) -> Path:
 
 
 def produce(spark: SparkSession, csv: Path, root: str) -> None:
-    """One job, one commit: each flight as JSON, keyed by tail number, at its hour of departure."""
+    """One job of a task for every two months, one commit: each flight as JSON, keyed by tail number, at its hour of
+    departure."""
     import sparklog
 
     flights = spark.read.csv(str(csv), header=True, nullValue="NA", schema=SCHEMA)
-    records = flights.orderBy("time_hour").selectExpr(
-        "tailnum AS key", "to_json(struct(*)) AS value", "time_hour AS timestamp"
-    )
+    by_time = flights.repartitionByRange(FILES, "time_hour").sortWithinPartitions("time_hour")
+    records = by_time.selectExpr("tailnum AS key", "to_json(struct(*)) AS value", "time_hour AS timestamp")
     sparklog.write(records, root, topic=TOPIC)
 
 
@@ -213,22 +215,30 @@ def remove_old(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def run_spark_steps(output: Output, root: str, scratch: Path, log: Path) -> None:
+@contextlib.contextmanager
+def running_spark(log: Path) -> Iterator[SparkSession]:
+    """A session for the block."""
     spark = start_spark(log)
     try:
-        output.step(f"Started Spark {spark.version} on 2 cores")
-        produce(spark, unpack_flights(scratch), root)
-        output.step(f"Produced {FLIGHTS:,} flights with one Spark job, in one commit")
-        show(output, "get-offsets", "--bootstrap-server", root, "--topic", TOPIC)
-        rows = delays(spark, root).collect()
+        yield spark
     finally:
         with printing_to(log):
             spark.stop()
+
+
+def run_spark_steps(output: Output, spark: SparkSession, root: str, scratch: Path) -> list[Row]:
+    """Produce and consume; return the delays per carrier."""
+    output.step(f"Started Spark {spark.version} on 2 cores")
+    produce(spark, unpack_flights(scratch), root)
+    output.step(f"Produced {FLIGHTS:,} flights with one Spark job, in one commit")
+    show(output, "get-offsets", "--bootstrap-server", root, "--topic", TOPIC)
+    rows = delays(spark, root).collect()
     total = sum(row["flights"] for row in rows)
     if total != FLIGHTS:
         raise DemoError(f"{FLIGHTS} flights were produced and {total} came back")
     output.step(f"Consumed {total:,} flights with another Spark job: delays per carrier")
     output.lines(delay_lines(rows, 5))
+    return rows
 
 
 def describe_topic(output: Output, root: str) -> None:
@@ -277,6 +287,30 @@ def dump_segment(output: Output, root: str, folder: Path) -> None:
     output.lines(dumped_index[1:], 4)
 
 
+def query_table(output: Output, spark: SparkSession, root: str, expected: Sequence[Row]) -> None:
+    """The delays per carrier again, out of the topic as a table: of its history Spark reads two columns, as Parquet."""
+    import sparklog
+
+    topic = ["--bootstrap-server", root, "--alter", "--entity-type", "topics", "--entity-name", TOPIC]
+    configs = "history.format=delta,value.format=json,value.schema=[carrier string, dep_delay int]"
+    alter = ["configs", *topic, "--add-config", configs]
+    maintain = ["maintain", "--bootstrap-server", root, "--once", "--only", "roll,publication"]
+    altered, maintained = run_command(*alter), run_command(*maintain)
+    output.step("Made the topic a table: its closed segments are Parquet files now, with typed columns")
+    output.command(alter)
+    output.lines(altered)
+    output.command(maintain)
+    output.lines(maintained)
+
+    flights = sparklog.table(spark, root, TOPIC)
+    query = "SELECT carrier, count(*) AS flights, avg(dep_delay) AS delay FROM {flights} GROUP BY 1"
+    rows = spark.sql(query, flights=flights).collect()
+    if sorted(rows) != sorted(expected):
+        raise DemoError("the table has other delays than the topic")
+    output.step("Asked the table the same, of closed segments without parsing JSON: the same delays")
+    output.lines([f'sparklog.table(spark, "{root}", "{TOPIC}")', query, *delay_lines(rows, 5)])
+
+
 def finish(output: Output, root: str) -> None:
     programs = Path(sys.executable).parent
     with contextlib.suppress(ValueError):
@@ -309,11 +343,16 @@ def demo(folder: Path) -> None:
     output.command(create_topic)
     output.lines(created_topic)
 
-    with spark_log() as log, tempfile.TemporaryDirectory(prefix="sparklog-demo-") as scratch:
-        run_spark_steps(output, root, Path(scratch), log)
-    describe_topic(output, root)
-    find_records(output, root)
-    dump_segment(output, root, folder)
+    with (
+        spark_log() as log,
+        tempfile.TemporaryDirectory(prefix="sparklog-demo-") as scratch,
+        running_spark(log) as spark,
+    ):
+        delays_per_carrier = run_spark_steps(output, spark, root, Path(scratch))
+        describe_topic(output, root)
+        find_records(output, root)
+        dump_segment(output, root, folder)
+        query_table(output, spark, root, delays_per_carrier)
     finish(output, root)
 
 

@@ -16,6 +16,7 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
 from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
+from sparklog.delta.table_log import TableLog
 from sparklog.errors import (
     AlreadyExistsError,
     BrokerIdNotRegisteredError,
@@ -38,6 +39,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, leave_group
 from sparklog.protocol.decide.segments import delete_records
@@ -354,6 +356,39 @@ def roll_all(process: Process, expected: Expected) -> None:
     roll(process.open(), InProcess())
 
 
+def closed_typed_segments(process: Process) -> None:
+    """A table that shows a segment, and closed segments that are to become history."""
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    typed = {"value.format": "json", "value.schema": "number bigint"}
+    configs = {"history.format": "delta", "segment.ms": "180000", "history.delete.delay.ms": "1000", **typed}
+    cluster.create_topic("t", 2, configs={"file.delete.delay.ms": "1000", "retention.ms": "-1", **configs})
+    for minute in range(14):
+        append(cluster, "t", [Written(b"k%d" % minute, b'{"number":%d}' % minute, minute)])
+        if minute == 6:
+            roll(cluster, InProcess())
+            Tables(cluster).publish("t")
+    append(cluster, "t", [Written(None, b"does not fit", 1)], partition=1)
+
+
+def make_history(process: Process, expected: Expected) -> None:
+    cluster = process.open()
+    roll(cluster, InProcess())
+    Tables(cluster).publish("t")
+    process.clock.advance(60)
+    sweep(cluster)
+
+
+def check_table(world: World, cluster: Coordinator, expected: Expected) -> None:
+    """Check that the table lists exactly the history after the next publication, and no file that is gone."""
+    roll(cluster, InProcess())
+    Tables(cluster).publish("t")
+    listed = {f"tables/t/{path}" for path in TableLog(cluster.store, "t").read().files}
+    history = {segment.path for number in (0, 1) for segment in live(cluster, "t", number) if segment.is_history}
+    assert listed == history
+    assert len(history) > 2
+    assert listed <= {info.key for info in cluster.store.list("tables/")}
+
+
 def overwritten(process: Process) -> None:
     configs = {
         "cleanup.policy": "compact",
@@ -608,6 +643,7 @@ OPERATIONS: dict[str, Operation] = {
     "stream write": Operation(two_topics, stream_write, check=check_stream_write),
     "group task": Operation(to_consume, consume, check=check_consumed),
     "roll": Operation(small_files, roll_all),
+    "history and its table": Operation(closed_typed_segments, make_history, check=check_table),
     "compact": Operation(overwritten, compact_all, check=check_compacted, keeps=False),
     "retention": Operation(expired_records, retain_and_sweep, check=check_retained, keeps=False),
     "delete records": Operation(expired_records, delete_records_and_sweep, check=check_retained, keeps=False),

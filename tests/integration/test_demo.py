@@ -32,6 +32,8 @@ def test_the_demo_shows_the_main_job_and_replaces_the_cluster_of_the_last_run(tm
         "Consumed 336,776 flights with another Spark job",
         "PartitionCount: 8",
         "baseOffset: 0 ",
+        "publication: tables published 1, files added ",
+        "[9/9] Asked the table the same",
         "Try next:",
     ):
         assert text in finished.stdout
@@ -39,7 +41,7 @@ def test_the_demo_shows_the_main_job_and_replaces_the_cluster_of_the_last_run(tm
     assert max(map(len, steps.splitlines())) <= 120
     state = open_cluster(str(folder)).state
     assert sum(partition.high_watermark for partition in state.topics["flights"].partitions) == 336_776
-    assert state.version == 2, "a cluster, a topic, and the job's one commit"
+    assert state.version == 4, "a cluster, a topic, the job's one commit, its schema, and one of the roll"
 
 
 def test_the_demo_does_not_touch_a_folder_that_is_not_a_cluster(tmp_path: Path) -> None:

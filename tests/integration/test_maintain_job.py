@@ -4,16 +4,18 @@ executors."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from sparklog.client.producer.producer import Producer
@@ -99,6 +101,48 @@ def test_steps_and_topics_can_be_selected(maintain: Job, root: str, capfd: pytes
     assert "maintain: 1 step done in" in capfd.readouterr().err
     assert segments(root, "orders") == [20, 20]
     assert segments(root, "refunds") == [1, 1]
+
+
+def test_closed_segments_become_a_table_and_are_compacted_by_tasks(
+    maintain: Job, root: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster = open_cluster(root)
+    schema = {"value.format": "json", "value.schema": "number bigint NOT NULL"}
+    history = {"history.format": "delta", "segment.ms": "60000", "retention.ms": "-1", **schema}
+    configs = {**history, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    cluster.create_topic("payments", 2, configs=configs)
+    with Producer(bootstrap_servers=root) as producer:
+        for number in range(40):
+            producer.send("payments", b'{"number":%d}' % number, b"k%d" % (number % 6), partition=number % 2,
+                          timestamp_ms=number * 10_000).get()  # fmt: skip
+    before = dict(latest(root, "payments"))
+
+    assert maintain("--bootstrap-server", root, "--topic", "payments", "--only", "roll,compaction,publication") == 0
+    printed = capfd.readouterr().err
+    for line in (
+        "maintain: roll: files rewritten ",
+        "maintain: compaction: ",
+        "maintain: publication: tables published 1",
+    ):
+        assert line in printed
+    assert "records removed" in printed
+    assert dict(latest(root, "payments")) == before
+
+    table = DeltaTable(f"{root}/tables/payments").to_pyarrow_table()
+    live = [segment for number in (0, 1) for segment in open_cluster(root).segments("payments").partition(number)]
+    assert table.num_rows == sum(segment.records for segment in live if segment.is_history) > 0
+    assert table.num_rows < 40
+    assert table.column("number").to_pylist() == [
+        json.loads(value)["number"] for value in table.column("value").to_pylist()
+    ]
+
+
+def latest(root: str, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield the records of a topic as keys and values, by partition and offset."""
+    with LogReader(open_cluster(root)) as reader:
+        for number, partition in enumerate(reader.state.topic(topic).partitions):
+            for record in reader.records(topic, number, 0, partition.high_watermark):
+                yield record.key, record.value
 
 
 def test_a_failure_is_reported_with_its_file_and_the_other_partitions_are_processed(

@@ -111,6 +111,14 @@ def test_getting_started_notebook_shares_work_shows_lag_and_commits_transactions
     check_outputs("getting_started.ipynb", end)
 
 
+def test_history_notebook_shows_the_same_answer_from_the_table_and_the_topic_as_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra notebooks")
+    end = run("history.ipynb", tmp_path, "seconds")
+
+    assert {*end["seconds"]} == {"from_json", "sparklog.table"}
+    check_outputs("history.ipynb", end)
+
+
 @pytest.mark.parametrize("notebook", NAMES)
 def test_outputs_are_committed_and_match_their_source(notebook: str) -> None:
     assert stored(notebook)["metadata"].get("outputs_of") == digests(stored(notebook)), "run `make notebook-outputs`"

@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -18,6 +19,7 @@ from sparklog import TopicPartition
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
+from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
@@ -160,19 +162,78 @@ def test_deleted_and_compacted_records_are_not_in_a_table(spark: SparkSession, l
     assert_same_rows(table(spark, log), read(spark, log))
 
 
-@pytest.mark.parametrize("where", ["page", "footer", "end"])
-def test_a_damaged_file_is_an_error_that_names_it(spark: SparkSession, log: Coordinator, where: str) -> None:
-    path = history_files(log)[0]
-    data = bytearray(path.read_bytes())
-    at = {"page": len(data) // 4, "footer": len(data) - 5, "end": len(data)}[where]
-    if where == "end":
-        del data[-3:]
-    else:
-        data[at] ^= 0xFF
+def pages(path: Path) -> dict[str, range]:
+    """Return where the pages of each column lie in a file of one row group."""
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+    return {
+        column.path_in_schema.partition(".")[0]: range(start, start + column.total_compressed_size)
+        for column, start in zip(columns, starts, strict=True)
+    }
+
+
+def damage(path: Path, position: int) -> bytes:
+    """Flip a bit of a file; return what it was."""
+    data = path.read_bytes()
+    damaged = bytearray(data)
+    damaged[position] ^= 0x10
     path.chmod(0o644)
-    path.write_bytes(data)
+    path.write_bytes(damaged)
+    return data
+
+
+def test_a_flipped_bit_in_a_page_is_an_error_that_names_the_file_if_a_query_reads_it(
+    spark: SparkSession, log: Coordinator
+) -> None:
+    log.create_topic("typed", 1, configs={"history.format": "delta", "segment.ms": "180000", **TYPED})
+    value = b'{"customer":"a","amount":2,"placed":"2026-11-01T10:00:00Z"}'
+    for minute in (0, 60):
+        append(log, "typed", [Written(b"k%d" % row, value, minute, [("h", b"x")]) for row in range(20)])
+    roll(log, InProcess())
+    path = Path(log.store.root) / live(log, "typed")[0].path
+    columns = pages(path)
+    assert {*columns} == {"customer", "amount", "placed", "_unfit", "key", "value", "timestamp", "headers", "offset"}
+    for name, where in columns.items():
+        intact = damage(path, where[-1])
+        with pytest.raises(SPARK_ERRORS, match=path.name):
+            table(spark, log, "typed").select(name).collect()
+        other = "amount" if name != "amount" else "customer"
+        assert table(spark, log, "typed").select(other).count() == 40
+        path.write_bytes(intact)
+
+
+def test_a_damaged_record_is_an_error_that_names_the_file_in_the_plain_source(
+    spark: SparkSession, log: Coordinator
+) -> None:
+    path = history_files(log)[0]
+    damage(path, pages(path)["value"][-1])
+    with pytest.raises(SPARK_ERRORS, match=rf"CorruptRecordError: .*{path.name}"):
+        read(spark, log).collect()
+
+
+@pytest.mark.parametrize("kept", [0, 3, 0.3, -3])
+def test_a_file_that_is_cut_short_is_an_error_that_names_it(spark: SparkSession, log: Coordinator, kept: float) -> None:
+    path = history_files(log)[0]
+    data = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(data[: int(kept * len(data)) if kept == 0.3 else int(kept)])
     with pytest.raises(SPARK_ERRORS, match=path.name):
         table(spark, log).collect()
+    with pytest.raises(SPARK_ERRORS, match=path.name):
+        table(spark, log).count()
+
+
+def test_the_end_of_a_footer_is_checked_and_its_contents_only_by_fsck(spark: SparkSession, log: Coordinator) -> None:
+    path = history_files(log)[0]
+    intact = damage(path, -5)
+    with pytest.raises(SPARK_ERRORS, match=path.name):
+        table(spark, log).collect()
+    path.write_bytes(intact)
+    damage(path, intact.rindex(b"parquet-cpp-arrow"))
+    assert_same_rows(table(spark, log), read(spark, log))
+    (finding,) = check_cluster(log.store).report.findings
+    assert (finding.kind, path.name in str(finding)) == ("damaged-file", True)
 
 
 def test_topics_without_history_and_empty_topics_are_tables_too(spark: SparkSession, log: Coordinator) -> None:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sparklog.coordinator import create_cluster
-from tests.integration.processes import clean_environment
+from tests.integration.delta_jars import delta_settings, submit
 from tests.unit.spark.helpers import write_rows
-
-ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(sys.executable).parent
-RUN_SECONDS = 420
-UNRESOLVED = ("unresolved dependency", "[download failed")
-"""Messages of Ivy when jars cannot be fetched."""
 
 READ_TABLE = """\
 import json, sys
@@ -34,33 +25,7 @@ print("TABLE", json.dumps(found))
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
-    """The settings for one machine and for Delta in one file, as the latter documents."""
-    joined = tmp_path / "joined.conf"
-    joined.write_text(
-        "\n".join((ROOT / "conf" / name).read_text() for name in ("spark-local.conf", "spark-delta.conf"))
-    )
-    return joined
-
-
-def submit(settings: Path, *program: str) -> str:
-    """Run a program with these settings and return its output; skip the test if the jars cannot be fetched."""
-    command = [str(BIN / "spark-submit"), "--properties-file", str(settings), "--master", "local[2]"]
-    quiet = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
-    quiet += ["--conf", f"spark.local.dir={settings.parent / 'spark'}"]
-    done = subprocess.run(
-        [*command, *quiet, *program],
-        cwd=ROOT,
-        env=clean_environment(PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}", PYTHONPATH=str(ROOT)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
-    )
-    if done.returncode and any(words in done.stdout for words in UNRESOLVED):
-        pytest.skip("the jars of Delta cannot be fetched from here; conf/spark-delta.conf names them")
-    assert done.returncode == 0, done.stdout[-5000:]
-    return done.stdout
+    return delta_settings(tmp_path)
 
 
 @pytest.mark.slow

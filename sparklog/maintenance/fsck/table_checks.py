@@ -91,5 +91,10 @@ def _difference(state: State, topic: str, snapshot: Snapshot, listed: TopicSegme
     publication = plan_publication(snapshot, table)
     if not publication.removes and (publication.metadata is None or snapshot.version < 0):
         return ""  # equal, or only behind
-    what = f"{len(publication.removes)} files that are not in the log, and lacks {len(publication.adds)} of it"
-    return f"the topic's Delta table shows version {shown} of the log: at version {state.version} it lists {what}"
+    what = []
+    if publication.removes or publication.adds:
+        what.append(f"lists {len(publication.removes)} files that are not in the log and lacks {len(publication.adds)}")
+    if publication.metadata is not None:
+        what.append("has other columns or properties")
+    differences = ", and ".join(what)
+    return f"the topic's Delta table shows version {shown} of the log: at version {state.version} it {differences}"

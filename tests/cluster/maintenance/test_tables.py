@@ -310,6 +310,19 @@ def test_a_topic_that_returns_to_arrow_keeps_its_table_until_its_history_expires
     assert len(check(cluster, tmp_path)) == 4
 
 
+def test_fsck_says_that_a_table_lacks_a_column_that_was_added_since(tmp_path: Path) -> None:
+    coordinator = cluster_in(tmp_path)
+    coordinator.create_topic("t", 1, configs={**DELTA, "value.format": "json", "value.schema": "a string"})
+    produce(coordinator, "t", 1, 3, 5)
+    roll_all(coordinator)
+    publish(coordinator)
+    alter(coordinator, value_schema="a string, b string")
+    (finding,) = findings(coordinator)
+    assert finding.message.endswith(" has other columns or properties")
+    publish(coordinator)
+    assert not findings(coordinator)
+
+
 def test_a_topic_that_returned_to_arrow_is_published_and_checked_as_long_as_it_has_history(tmp_path: Path) -> None:
     coordinator = cluster_in(tmp_path)
     coordinator.create_topic("t", 2, configs=DELTA)
