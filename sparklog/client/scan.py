@@ -244,7 +244,8 @@ def _check_columns(columns: Sequence[str] | None, known: pa.Schema) -> pa.Schema
     names = list(ROW_TYPES if columns is None else columns)
     unknown = [name for name in names if name not in known.names]
     if unknown or not names or len(set(names)) < len(names):
-        raise _invalid("columns", columns, f"choose from {', '.join(known.names)}, each once")
+        reason = f"unknown column {unknown[0]!r}; " if unknown else ""
+        raise _invalid("columns", columns, f"{reason}choose from {', '.join(known.names)}, each once")
     return pa.schema([known.field(name) for name in names])
 
 

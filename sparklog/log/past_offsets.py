@@ -11,6 +11,7 @@ commits are kept (``metadata.max.retention.ms``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.commits.cleanup import newest_version_before
@@ -25,10 +26,17 @@ READ_AHEAD = 64
 
 def find_past_version(log: CommitLog, state: State, version: int | None, time_ms: int | None) -> int | None:
     """Return the version that one of these names, None if neither is given. Errors as ``find_version``, and
-    InvalidRequestError if both are."""
+    InvalidRequestError if both are, or one is not a whole number."""
     if version is not None and time_ms is not None:
         raise InvalidRequestError("give version or as_of, not both")
+    _check_whole("version", version, "a whole number")
+    _check_whole("as_of", time_ms, "a datetime with a time zone, or ms since the epoch")
     return version if time_ms is None else find_version(log, state, time_ms)
+
+
+def _check_whole(name: str, value: object, wanted: str) -> None:
+    if value is not None and not isinstance(value, Integral):
+        raise InvalidRequestError(f"invalid {name} {value!r}: give {wanted}")
 
 
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:

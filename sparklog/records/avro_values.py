@@ -246,7 +246,8 @@ class _Writer:
             try:
                 self._decode(source, schema)
             except _UNREADABLE as error:
-                return f"no value of its type at byte {at} ({str(error) or type(error).__name__}) - at `$.{name}`"
+                reason = str(error) or ("the bytes end" if isinstance(error, EOFError) else type(error).__name__)
+                return f"no value of its type at byte {at} ({reason}) - at `$.{name}`"
         return "it cannot be decoded"
 
 
