@@ -89,7 +89,7 @@ def find_past_topics(
 
 
 class _Past:
-    """A topic on the way back to an older version: the end offsets of its partitions, as far as they are ``known``.
+    """A topic at an older version: the ``ends`` of its partitions, as far as the commits that were read state them.
 
     Not thread-safe.
     """
@@ -108,7 +108,7 @@ class _Past:
         return self.created_by is not None or not self._unknown
 
     def undo(self, action: CreateTopic | CreatePartitions | Append, version: int) -> None:
-        """Take note of the next commit after the version."""
+        """Take note of an action of a commit after the version; they come oldest first."""
         if isinstance(action, CreateTopic):
             self.created_by = version
         elif isinstance(action, CreatePartitions):
