@@ -293,7 +293,7 @@ def _check_partitions(
 ) -> list[int]:
     count = reader.partitions(topic) if past is None else len(past)
     if not count:
-        reader.state.topic(topic)  # raises, with the nearest name
+        reader.state.topic(topic)  # raises
     if partitions is None:
         return list(range(count))
     numbers = sorted(set(partitions))
