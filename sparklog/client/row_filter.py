@@ -62,7 +62,7 @@ class RowFilter:
 
         file_format, storage = dataset.ParquetFileFormat(), LocalFileSystem()
         fragments = [
-            file_format.make_fragment(str(number), storage, partition_expression=bounds_expression(bounds))
+            file_format.make_fragment(str(number), storage, partition_expression=_bounds_expression(bounds))
             for number, bounds in enumerate(candidates)
         ]
         files = dataset.FileSystemDataset(fragments, self.schema, file_format, storage)
@@ -124,7 +124,7 @@ def _conditions(given: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:
             yield condition
 
 
-def bounds_expression(bounds: Bounds) -> pc.Expression:
+def _bounds_expression(bounds: Bounds) -> pc.Expression:
     """Return what bounds state, in the form from which Arrow draws conclusions."""
     stated = pc.scalar(True)
     for name, column in bounds.items():

@@ -42,7 +42,7 @@ PRIMITIVES = {
     "string": "string",
 }
 
-COMPLEX = ("record", "enum", "fixed", "array", "map")
+_COMPLEX = ("record", "enum", "fixed", "array", "map")
 
 _LOGICAL = {
     ("int", "date"): "date",
@@ -162,10 +162,10 @@ class _Parser:
         if full in self._open:
             raise _refusal(path, f"the type {name!r} contains itself")
         found = self._named.get(full)
-        if found is None and name in COMPLEX:
+        if found is None and name in _COMPLEX:
             raise _refusal(path, f'the type is written as an object, {{"type": {{"type": "{name}", ...}}}}')
         if found is None:
-            raise _refusal(path, f"unknown type {_shown(name)}{did_you_mean(name, (*PRIMITIVES, *COMPLEX))}")
+            raise _refusal(path, f"unknown type {_shown(name)}{did_you_mean(name, (*PRIMITIVES, *_COMPLEX))}")
         self._add_fields(found.fields)
         self._reach(depth + found.levels)
         return found.type

@@ -32,13 +32,13 @@ MAX_REFERENCES = 100
 """References through which a part is reached."""
 
 _PRIMITIVES = {"boolean": "boolean", "integer": "bigint", "number": "double", "string": "string"}
-TYPES = ", ".join((*_PRIMITIVES, "array", "object"))
+_TYPES = ", ".join((*_PRIMITIVES, "array", "object"))
 _FORMATS = {"date": "date", "date-time": "timestamp"}
 
-UNSUPPORTED = ("allOf", "not", "if", "$dynamicRef")
+_UNSUPPORTED = ("allOf", "not", "if", "$dynamicRef")
 """Keywords that may state a type, and are not read."""
 
-NO_TYPE = "a value of any type cannot be a column; give it a type"
+_NO_TYPE = "a value of any type cannot be a column; give it a type"
 
 
 def parse_json_schema(schema: Mapping[str, Any]) -> tuple[SchemaField, ...]:
@@ -65,7 +65,7 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise InvalidSchemaError(f"its types are nested deeper than {MAX_DEPTH}")
         if not isinstance(schema, dict):
-            raise _refusal(path, NO_TYPE)
+            raise _refusal(path, _NO_TYPE)
         if "$ref" in schema:
             return self._reference(schema["$ref"], path, depth)
         for keyword in ("anyOf", "oneOf"):
@@ -81,7 +81,7 @@ class _Parser:
             return SchemaType("array", element=self.type(items, f"{path}[]", depth + 1)[0]), nullable
         if name == "object":
             return self._object(schema, path, depth), nullable
-        raise _refusal(path, f"the type {name!r:.60} cannot be a column; choose from {TYPES}")
+        raise _refusal(path, f"the type {name!r:.60} cannot be a column; choose from {_TYPES}")
 
     def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> SchemaType:
         properties, others = schema.get("properties"), schema.get("additionalProperties")
@@ -149,8 +149,8 @@ def _type_name(schema: Mapping[str, Any], path: str) -> tuple[Any, bool]:
         raise _refusal(path, "values of several types cannot be a column")
     if values is not None:
         raise _refusal(path, "an enum or const that is not of texts needs a type")
-    unsupported = [keyword for keyword in UNSUPPORTED if keyword in schema]
-    raise _refusal(path, f"{unsupported[0]} is not supported; give it one type" if unsupported else NO_TYPE)
+    unsupported = [keyword for keyword in _UNSUPPORTED if keyword in schema]
+    raise _refusal(path, f"{unsupported[0]} is not supported; give it one type" if unsupported else _NO_TYPE)
 
 
 def _primitive(name: str, schema: Mapping[str, Any]) -> SchemaType:
