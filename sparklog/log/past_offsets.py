@@ -35,7 +35,7 @@ def find_past_version(log: CommitLog, state: State, version: int | None, time_ms
 
 
 def _check_whole(name: str, value: object, wanted: str) -> None:
-    if value is not None and not isinstance(value, Integral):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise InvalidRequestError(f"invalid {name} {value!r}: give {wanted}")
 
 
