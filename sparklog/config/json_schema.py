@@ -66,7 +66,7 @@ class _Parser:
             if keyword in schema and "type" not in schema:
                 return self._either(schema[keyword], keyword, path, depth)
         name, nullable = _type_name(schema, path)
-        if name in _PRIMITIVES:
+        if isinstance(name, str) and name in _PRIMITIVES:
             return _primitive(name, schema), nullable
         if name == "array":
             items = schema.get("items")

@@ -314,6 +314,18 @@ def test_values_in_avro_of_writers_with_an_earlier_version_of_the_schema_are_rea
     assert typed_rows(log, "customer", "amount", "_unfit") == [("a", None, False), ("b", 1.5, False)]
 
 
+def test_a_schema_in_avro_cannot_change_so_that_values_are_read_as_others(tmp_path: Path) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "long"}]
+    schema, reordered = (json.dumps({"type": "record", "name": "o", "fields": each}) for each in (fields, fields[::-1]))
+    log.create_topic("orders", 1, configs={**CONFIGS, "value.format": "avro", "value.schema": schema})
+    set_schema(log, reordered)
+    set_schema(log, schema)
+    append(log, "orders", [Written(b"k", b"\x02\x04")])
+    with pytest.raises(InvalidConfigurationError, match="its fields would have another order - at `\\$`"):
+        set_schema(log, reordered)
+
+
 def test_a_record_of_which_key_and_value_do_not_fit_is_counted_once(tmp_path: Path) -> None:
     log = create_cluster(str(tmp_path / "log"))
     log.create_topic("orders", 1, configs={**CONFIGS, "key.format": "string"})
