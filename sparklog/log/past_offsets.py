@@ -11,6 +11,7 @@ commits are kept (``metadata.max.retention.ms``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.commits.cleanup import newest_version_before
@@ -25,10 +26,20 @@ READ_AHEAD = 64
 
 def find_past_version(log: CommitLog, state: State, version: int | None, time_ms: int | None) -> int | None:
     """Return the version that one of these names, None if neither is given. Errors as ``find_version``, and
-    InvalidRequestError if both are."""
+    InvalidRequestError if both are, or one is no whole number."""
+    for given in (version, time_ms):
+        if given is not None and not _is_whole(given):
+            raise InvalidRequestError(
+                f"{given!r} is no version and no time: give version a whole number, or as_of a datetime with a time "
+                "zone or ms since the epoch"
+            )
     if version is not None and time_ms is not None:
         raise InvalidRequestError("give version or as_of, not both")
     return version if time_ms is None else find_version(log, state, time_ms)
+
+
+def _is_whole(given: object) -> bool:
+    return isinstance(given, Integral) and not isinstance(given, bool)
 
 
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:
