@@ -26,6 +26,7 @@ _FAULTS = (pa.ArrowException, ValueError, TypeError, NotImplementedError, Overfl
 _POSITIONAL = "FieldPath("
 _UNKNOWN = re.compile(r"FieldRef\.Name\((.*?)\)")
 _TYPES = re.compile(r"has no kernel matching input types \((.*)\)")
+_NAN = re.compile(r"\bnan\b")
 
 
 class RowFilter:
@@ -38,9 +39,13 @@ class RowFilter:
     @cached_property
     def columns(self) -> list[str]:
         """The columns that the filter is about: those without which it cannot be evaluated."""
-        named = str(self._expression)
+        named = _text(self._expression)
         names = [name for name in self.schema.names if name in named]
         return [name for name in names if not self._is_valid_without(name)]
+
+    @cached_property
+    def _may_compare_nan(self) -> bool:
+        return _NAN.search(_text(self._expression)) is not None
 
     def _is_valid_without(self, name: str) -> bool:
         fields = [field for field in self.schema if field.name != name]
@@ -56,6 +61,8 @@ class RowFilter:
 
     def select(self, candidates: Sequence[Bounds]) -> list[bool]:
         """Return for each of these bounds whether a row within them may pass."""
+        if self._may_compare_nan:  # Arrow concludes that all numbers are less than NaN, and then finds none that is
+            return [True] * len(candidates)
         # Arrow answers this for files, by what the partition of each states; none is opened
         import pyarrow.dataset as dataset
         from pyarrow.fs import LocalFileSystem
@@ -84,7 +91,7 @@ def parse_filter(given: Any, schema: pa.Schema) -> RowFilter:
         schema.empty_table().filter(expression)
     except _FAULTS as error:
         raise ValueError(_explain(str(error), schema)) from None
-    if _POSITIONAL in str(expression):
+    if _POSITIONAL in _text(expression):
         raise ValueError("name columns, as in pyarrow.compute.field('offset'), instead of giving their positions")
     return RowFilter(expression, schema)
 
@@ -99,6 +106,14 @@ def _explain(fault: str, schema: pa.Schema) -> str:
     if types:
         return f"values of the types {types[1]} cannot be compared; give a value of the column's type"
     return fault.partition("\n")[0]
+
+
+def _text(expression: pc.Expression) -> str:
+    """Return an expression as text, in which Arrow may have cut long literals within a character."""
+    try:
+        return str(expression)
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
 
 
 def _from_tuples(given: Any) -> pc.Expression:
@@ -134,7 +149,7 @@ def _bounds_expression(bounds: Bounds) -> pc.Expression:
         elif column.may_be_null:
             stated &= (field >= column.smallest) | field.is_null()
             stated &= (field <= column.largest) | field.is_null()
-        elif column.smallest == column.largest:
+        elif column.smallest == column.largest and not pa.types.is_floating(column.smallest.type):  # -0.0 equals 0.0
             stated &= field == column.smallest
         else:
             stated &= (field >= column.smallest) & (field <= column.largest)

@@ -104,6 +104,38 @@ def parse_avro(schema: Mapping[str, Any]) -> AvroType:
     return _Parser().type(schema, "$", "", 0)
 
 
+def find_misreading(before: AvroType, after: AvroType, path: str = "$") -> str:
+    """Return why values that were written by one schema could be read as other values by one that replaces it, empty
+    if that is as good as excluded: an encoding does not say which schema it is of.
+
+    Fields may be added, symbols appended, and numbers widened. ``find_breaking_change`` finds the other changes.
+    """
+    wider = _WIDER.get(before.name) == after.name and not before.logical
+    if (before.name, before.logical, before.size) != (after.name, after.logical, after.size) and not wider:
+        return f"{_stated(before)} would be read as {_stated(after)} - at `{path}`"
+    if (before.branches, before.null_at) != (after.branches, after.null_at):
+        return f"null would be another branch of its union, or no longer in one - at `{path}`"
+    if before.symbols != after.symbols[: len(before.symbols)]:
+        return f"its symbols would have other numbers; append new ones - at `{path}`"
+    if before.element is not None and after.element is not None:
+        return find_misreading(before.element, after.element, f"{path}[]")
+    types = {field.name: field.type for field in after.fields}
+    known = [field for field in before.fields if field.name in types]
+    names = [field.name for field in known]
+    if names != [name for name in types if name in names]:
+        return f"its fields would have another order - at `{path}`"
+    reasons = (find_misreading(field.type, types[field.name], f"{path}.{field.name}") for field in known)
+    return next(filter(None, reasons), "")
+
+
+_WIDER = {"int": "long", "float": "double"}
+"""The type whose values a type may become (``find_breaking_change``)."""
+
+
+def _stated(kind: AvroType) -> str:
+    return " ".join(filter(None, (kind.logical, kind.name, str(kind.size or ""))))
+
+
 class _Named(NamedTuple):
     """A named type, the number of all fields in it, and of levels of types below it."""
 

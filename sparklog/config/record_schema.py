@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sparklog.config.avro_schema import AvroType, is_avro, parse_avro
+from sparklog.config.avro_schema import AvroType, find_misreading, is_avro, parse_avro
 from sparklog.config.ddl import (
     KEY_UNFIT,
     RESERVED,
@@ -138,6 +138,14 @@ def find_contradiction(part: str, chosen: PartSchema) -> str:
     if language not in taken:
         return f"{part}.schema is {language}, but {part}.format={chosen.format} takes {' or '.join(taken)}."
     return ""
+
+
+def find_part_misreading(before: PartSchema, after: PartSchema) -> str:
+    """Return why values that are written could be read as other values after a change of their schema, empty if not."""
+    if not before.fields or not after.fields or {before.format, after.format} != {AVRO}:
+        return ""
+    old, new = (parse_schema(part.schemas[0]).avro for part in (before, after))
+    return "" if old is None or new is None else find_misreading(old, new)
 
 
 class Clash(NamedTuple):

@@ -103,9 +103,9 @@ class _Past:
 
     @property
     def is_known(self) -> bool:
-        """Whether the commits after those that were read change nothing: each partition has got records since, and so
-        was created before."""
-        return self.created_by is not None or not self._unknown
+        """Whether the commits after those that were read change nothing: each partition has got records since, and the
+        last one has older records, so all were created before."""
+        return self.created_by is not None or (not self._unknown and self.ends[len(self.ends) - 1] > 0)
 
     def undo(self, action: CreateTopic | CreatePartitions | Append, version: int) -> None:
         """Take note of an action of a commit after the version; they come oldest first."""

@@ -10,6 +10,7 @@ from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
 from sparklog.config.ddl import find_breaking_change
 from sparklog.config.effects import check_misleading, misleading
+from sparklog.config.record_schema import find_part_misreading
 from sparklog.config.topic_configs import TopicConfig, canonical_topic_configs, validate_topic_configs
 from sparklog.errors import (
     InvalidConfigurationError,
@@ -171,6 +172,16 @@ def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -
             topic=topic,
             config="value.schema",
         )
+    for part, old, new in zip(("value", "key"), before.record_schema, after.record_schema, strict=True):
+        reason = find_part_misreading(old, new)
+        if reason:
+            raise InvalidConfigurationError(
+                f"{part}.schema of topic {topic!r} cannot be changed in this way: {reason}; what was written before "
+                "could be read wrongly, since Avro does not say by which schema it was written; add a field of "
+                "another name, or write to a new topic",
+                topic=topic,
+                config=f"{part}.schema",
+            )
 
 
 def _check_schema_count(topic: TopicState, configs: Mapping[str, str]) -> None:

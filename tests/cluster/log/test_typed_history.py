@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+import threading
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import partial
@@ -312,6 +313,43 @@ def test_values_in_avro_of_writers_with_an_earlier_version_of_the_schema_are_rea
     append(log, "orders", [Written(b"last", b"\x02c", 60)])
     assert roll(log, InProcess()).records_that_do_not_fit == 0
     assert typed_rows(log, "customer", "amount", "_unfit") == [("a", None, False), ("b", 1.5, False)]
+
+
+def test_a_schema_in_avro_cannot_change_so_that_values_are_read_as_others(tmp_path: Path) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "long"}]
+    schema, reordered = (json.dumps({"type": "record", "name": "o", "fields": each}) for each in (fields, fields[::-1]))
+    log.create_topic("orders", 1, configs={**CONFIGS, "value.format": "avro", "value.schema": schema})
+    set_schema(log, reordered)
+    set_schema(log, schema)
+    append(log, "orders", [Written(b"k", b"\x02\x04")])
+    with pytest.raises(InvalidConfigurationError, match="its fields would have another order - at `\\$`"):
+        set_schema(log, reordered)
+
+
+def test_a_roll_that_can_start_no_thread_writes_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    log.create_topic("orders", 1, configs=CONFIGS)
+    for number in range(5):
+        append(log, "orders", [Written(b"k", b'{"amount":%d}' % number)])
+    append(log, "orders", [Written(b"last", b"{}", 60)])
+    monkeypatch.setattr(limits, "TARGET_ROW_GROUP_BYTES", 1)
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name.startswith("sparklog-encode") and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    roll(log, InProcess())
+    assert len(refused) == 1
+    assert [(segment.is_history, segment.batches) for segment in live(log, "orders")] == [(True, 5), (False, 1)]
+    assert typed_rows(log, "amount") == [(float(number),) for number in range(5)]
 
 
 def test_a_record_of_which_key_and_value_do_not_fit_is_counted_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.config import schema_json
 from sparklog.config.ddl import InvalidSchemaError, format_ddl
-from sparklog.config.record_schema import PartSchema, RecordSchema, parse_schema
+from sparklog.config.record_schema import PartSchema, RecordSchema, find_part_misreading, parse_schema
 from sparklog.config.topic_configs import TopicConfig, validate_topic_configs
 from sparklog.errors import InvalidConfigurationError
 
@@ -295,6 +295,70 @@ JSON_VALUES = st.recursive(
     ),
     max_leaves=12,
 )
+
+
+def enum(*symbols: str) -> dict[str, object]:
+    return {"type": "enum", "name": "E", "symbols": symbols}
+
+
+def order(**kinds: object) -> dict[str, object]:
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+def misreading(before: object, after: object) -> str:
+    return find_part_misreading(*(PartSchema("avro", (json.dumps(schema),)) for schema in (before, after)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (order(a="long", b="long"), order(b="long", a="long"), "another order - at `$`"),
+        (order(a=POINT), avro(POINT), ""),
+        (
+            avro({"type": "array", "items": {**order(x="int", y="int"), "name": "Line"}}),
+            avro({"type": "array", "items": {**order(y="int", x="int"), "name": "Line"}}),
+            r"another order - at `$.a[]`",
+        ),
+        (avro(enum("A", "B")), avro(enum("B", "A")), "other numbers"),
+        (avro(enum("A", "B")), avro(enum("A")), "other numbers"),
+        (avro(enum("A")), avro("string"), "enum would be read as string - at `$.a`"),
+        (
+            avro(logical("timestamp-millis", "long")),
+            avro(logical("timestamp-micros", "long")),
+            "timestamp-millis long would be read as timestamp-micros long",
+        ),
+        (avro("bytes"), avro(FIXED), "bytes would be read as fixed 16"),
+        (avro("long"), avro(["null", "long"]), "null would be another branch"),
+        (avro(["null", "long"]), avro(["long", "null"]), "null would be another branch"),
+        (avro("long"), avro(["long"]), "null would be another branch"),
+    ],
+)
+def test_changes_by_which_values_in_avro_would_be_read_as_others_are_found(
+    before: object, after: object, reason: str
+) -> None:
+    found = misreading(before, after)
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        order(a="long", b="double", c=enum("A", "B")),
+        order(a="int", b="float", c=enum("A"), d=["null", "int"]),
+        order(z="string", a="int", b="float", y="int", c=enum("A")),
+    ],
+)
+def test_fields_symbols_and_wider_numbers_may_be_added_to_a_schema_in_avro(after: object) -> None:
+    assert misreading(order(a="int", b="float", c=enum("A")), after) == ""
+
+
+@pytest.mark.parametrize("kind", [{}, [], [{}], [[]], 1])
+def test_a_type_that_is_no_text_is_refused(kind: object) -> None:
+    for schema in ({"type": kind}, {"type": "object", "properties": {"a": {"type": kind}}}):
+        with pytest.raises(InvalidSchemaError):
+            parse_schema(json.dumps(schema))
 
 
 @given(JSON_VALUES, st.sampled_from(["record", "object", None]))
