@@ -428,8 +428,9 @@ def _values(entries: Sequence[tuple[str, Any]]) -> Iterator[Any]:
     return (value for _, value in entries)
 
 
-_TEXT_BYTES, _LEAF_BYTES, _LIST_BYTES, _ENTRY_BYTES = 4, 40, 80, 160
-"""Bytes that a byte of a text takes as a Python object, a number or a short text, a list, and an entry of a map."""
+_TEXT_BYTES, _LEAF_BYTES, _DECIMAL_BYTES, _LIST_BYTES, _MAP_BYTES, _ENTRY_BYTES = 4, 40, 144, 80, 136, 160
+"""Bytes that a byte of a text takes as a Python object, a number or a short text, a decimal with its encoding, a list,
+a map with its list of entries, and an entry of it."""
 
 
 def _object_bytes(kind: AvroType, is_same: bool) -> int:
@@ -457,4 +458,5 @@ def _least(kind: AvroType) -> tuple[int, int]:
         objects = 240 + 40 * len(parts) + sum(part[0] for part in parts)
         return objects, union + sum(part[1] for part in parts)
     encoded = {"float": 4, "double": 8, "fixed": kind.size}.get(kind.name, 1)
-    return _LEAF_BYTES if kind.element is None else _LIST_BYTES, union + encoded
+    objects = {"array": _LIST_BYTES, "map": _MAP_BYTES}.get(kind.name, _LEAF_BYTES)
+    return _DECIMAL_BYTES if kind.logical == "decimal" else objects, union + encoded

@@ -464,7 +464,7 @@ def test_versions_that_are_not_known_are_refused(grown: tuple[Cluster, list[tupl
         scan(c, as_of=datetime(2026, 1, 1))
     with pytest.raises(InvalidConfigurationError, match="derived from the commit log"):
         scan(c, "__consumer_offsets", version=steps[0][0])
-    others: list[dict[str, object]] = [{"version": True}, {"version": 1.5}, {"version": "1"}]
-    for given in (*others, {"as_of": 1.5}, {"as_of": "2026-01-01"}, {"as_of": date(2026, 1, 1)}):
+    wrong: list[tuple[str, Any]] = [("version", True), ("version", 1.5), ("version", "1"), ("as_of", 1.5)]
+    for name, given in (*wrong, ("as_of", "2026-01-01"), ("as_of", date(2026, 1, 1))):
         with pytest.raises(InvalidRequestError, match="is no version and no time"):
-            scan(c, **given)
+            scan(c, **{name: given})
