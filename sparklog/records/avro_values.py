@@ -19,6 +19,7 @@ from __future__ import annotations
 import decimal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -433,19 +434,24 @@ _TEXT_BYTES, _LEAF_BYTES, _DECIMAL_BYTES, _LIST_BYTES, _MAP_BYTES, _ENTRY_BYTES 
 a map with its list of entries, and an entry of it."""
 
 
-def _object_bytes(kind: AvroType, is_same: bool) -> int:
+def _object_bytes(kind: AvroType, is_same: bool, repeated: bool = False) -> int:
     """Return how many bytes a value takes as Python objects at most, for each byte of its encoding, besides its record.
 
-    ``is_same``: the encoding is of this type; else it may have fewer fields.
+    ``is_same``: the encoding is of this type; else it may have fewer fields. ``repeated``: it is inside a list.
     """
+    own = _TEXT_BYTES
+    if repeated and kind.null_at >= 0:  # besides its branch of the union, which null has too
+        objects, encoded = _least(replace(kind, branches=0, null_at=-1))
+        own = -(-objects // (encoded if is_same else 1))
     if kind.element is None:
-        return max((_TEXT_BYTES, *(_object_bytes(field.type, is_same) for field in kind.fields)))
+        return max((own, *(_object_bytes(field.type, is_same, repeated) for field in kind.fields)))
     objects, encoded = _least(kind.element)
     if kind.name == "array":
         objects += 8
     else:  # a key has two bytes: one without is there only once
         objects, encoded = objects + _ENTRY_BYTES, encoded + 2
-    return max(_LEAF_BYTES, -(-objects // (encoded if is_same else 1)), _object_bytes(kind.element, is_same))
+    own = max(own, -(-objects // (encoded if is_same else 1)))
+    return max(_LEAF_BYTES, own, _object_bytes(kind.element, is_same, True))
 
 
 def _least(kind: AvroType) -> tuple[int, int]:
