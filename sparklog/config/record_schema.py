@@ -33,7 +33,7 @@ from sparklog.config.schema_json import MAX_SCHEMA_CHARACTERS, format_json, is_j
 UNTYPED, STRING, JSON, AVRO = "none", "string", "json", "avro"
 FORMATS = (UNTYPED, STRING, JSON, AVRO)
 
-DDL, JSON_SCHEMA, AVRO_SCHEMA = "DDL", "JSON Schema", "an Avro schema"
+DDL, JSON_SCHEMA, AVRO_SCHEMA = "DDL", "a JSON Schema", "an Avro schema"
 LANGUAGES = {JSON: (DDL, JSON_SCHEMA), AVRO: (AVRO_SCHEMA,)}
 """The languages in which the schema of a format can be stated."""
 
@@ -136,7 +136,7 @@ def find_contradiction(part: str, chosen: PartSchema) -> str:
         return f"{part}.schema is set and {part}.format is string: texts have no schema; delete {part}.schema."
     language, taken = parse_schema(schema).language, LANGUAGES[chosen.format]
     if language not in taken:
-        return f"{part}.schema is {language}, and {part}.format={chosen.format} takes {' or '.join(taken)}."
+        return f"{part}.schema is {language}, but {part}.format={chosen.format} takes {' or '.join(taken)}."
     return ""
 
 
@@ -148,14 +148,21 @@ def find_part_misreading(before: PartSchema, after: PartSchema) -> str:
     return "" if old is None or new is None else find_misreading(old, new)
 
 
-def find_clash(schema: RecordSchema) -> str:
-    """Return why the columns of a topic's table cannot have their names, empty if they can."""
-    taken = {**dict.fromkeys(RESERVED, "another column of the topic")}
+class Clash(NamedTuple):
+    """A column of the ``value`` or ``key`` that cannot have its name, and why."""
+
+    part: str
+    reason: str
+
+
+def find_clash(schema: RecordSchema) -> Clash | None:
+    """Return the first column of a topic's table that cannot have its name, None if all can."""
+    taken = dict.fromkeys(RESERVED, "another column of the topic")
     for field in schema.value_columns[:-1]:
         if field.name.lower() in taken:
-            return f"the field {field.name!r} of the value has the name of {taken[field.name.lower()]}"
+            return Clash("value", f"the field {field.name!r} of the value has the name of {taken[field.name.lower()]}")
         taken[field.name.lower()] = f"the field {field.name!r} of the value"
     for field in schema.key_columns[:-1]:
         if field.name.lower() in taken:
-            return f"the column {field.name!r} of the key has the name of {taken[field.name.lower()]}"
-    return ""
+            return Clash("key", f"the column {field.name!r} of the key has the name of {taken[field.name.lower()]}")
+    return None

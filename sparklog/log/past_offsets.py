@@ -26,20 +26,17 @@ READ_AHEAD = 64
 
 def find_past_version(log: CommitLog, state: State, version: int | None, time_ms: int | None) -> int | None:
     """Return the version that one of these names, None if neither is given. Errors as ``find_version``, and
-    InvalidRequestError if both are, or one is no whole number."""
-    for given in (version, time_ms):
-        if given is not None and not _is_whole(given):
-            raise InvalidRequestError(
-                f"{given!r} is no version and no time: give version a whole number, or as_of a datetime with a time "
-                "zone or ms since the epoch"
-            )
+    InvalidRequestError if both are, or one is not a whole number."""
     if version is not None and time_ms is not None:
         raise InvalidRequestError("give version or as_of, not both")
+    _check_whole("version", version, "a whole number")
+    _check_whole("as_of", time_ms, "a datetime with a time zone, or ms since the epoch")
     return version if time_ms is None else find_version(log, state, time_ms)
 
 
-def _is_whole(given: object) -> bool:
-    return isinstance(given, Integral) and not isinstance(given, bool)
+def _check_whole(name: str, value: object, wanted: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise InvalidRequestError(f"invalid {name} {value!r}: give {wanted}")
 
 
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:
@@ -92,7 +89,7 @@ def find_past_topics(
 
 
 class _Past:
-    """A topic on the way back to an older version: the end offsets of its partitions, as far as they are ``known``.
+    """A topic at an older version: the ``ends`` of its partitions, as far as the commits that were read state them.
 
     Not thread-safe.
     """
@@ -111,7 +108,7 @@ class _Past:
         return self.created_by is not None or (not self._unknown and self.ends[len(self.ends) - 1] > 0)
 
     def undo(self, action: CreateTopic | CreatePartitions | Append, version: int) -> None:
-        """Take note of the next commit after the version."""
+        """Take note of an action of a commit after the version; they come oldest first."""
         if isinstance(action, CreateTopic):
             self.created_by = version
         elif isinstance(action, CreatePartitions):

@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 
 from sparklog.config.ddl import SchemaField
 from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
-from sparklog.errors import RecordListTooLargeError
 from sparklog.format.typed_columns import UNFIT, typed_fields
 from sparklog.records.avro_values import AvroReader
-from sparklog.records.typed_values import value_reader
+from sparklog.records.typed_values import too_large, value_reader
 from sparklog.records.wire_format import is_framed, unframe
 
 
@@ -131,9 +130,7 @@ class TextReader:
     def columns(self, values: pa.Array, max_bytes: int | None = None) -> dict[str, pa.Array]:
         """See PartReader."""
         if max_bytes is not None and values.nbytes + len(values) > max_bytes:
-            raise RecordListTooLargeError(
-                f"the typed columns of {len(values)} records take over {max_bytes} bytes: read fewer at a time"
-            )
+            raise too_large(len(values), max_bytes)
         try:
             texts = values.cast(pa.string())
         except pa.ArrowInvalid:

@@ -156,27 +156,28 @@ def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -
         return
     before = TopicConfig.resolve(found.configs, state.configs)
     after = TopicConfig.resolve(configs, state.configs)
+    for part, old, new in zip(("value", "key"), before.record_schema, after.record_schema, strict=True):
+        if old.fields and old.format != new.format:
+            raise InvalidConfigurationError(
+                f"{part}.format of topic {topic!r} is {old.format} and cannot become {new.format}: the topic has "
+                f"{part}s of this format; write to a new topic",
+                topic=topic,
+                config=f"{part}.format",
+            )
     reason = find_breaking_change(before.typed_schema, after.typed_schema)
     if reason:
         raise InvalidConfigurationError(
             f"the schema of topic {topic!r} cannot be changed in this way: {reason}, which would break readers of its "
-            "table. Add a field of another name, or write to a new topic",
+            "table; add a field of another name, or write to a new topic",
             topic=topic,
             config="value.schema",
         )
     for part, old, new in zip(("value", "key"), before.record_schema, after.record_schema, strict=True):
-        if old.fields and old.format != new.format:
-            raise InvalidConfigurationError(
-                f"{part}.format of topic {topic!r} is {old.format} and cannot become {new.format}: the {part}s that "
-                "it has would not fit. Write to a new topic",
-                topic=topic,
-                config=f"{part}.format",
-            )
         reason = find_part_misreading(old, new)
         if reason:
             raise InvalidConfigurationError(
                 f"{part}.schema of topic {topic!r} cannot be changed in this way: {reason}; what was written before "
-                "could be read wrongly, since Avro does not say by which schema it was written. Add a field of "
+                "could be read wrongly, since Avro does not say by which schema it was written; add a field of "
                 "another name, or write to a new topic",
                 topic=topic,
                 config=f"{part}.schema",

@@ -97,6 +97,10 @@ def test_a_topic_that_was_created_again_is_another_one(shop: Cluster) -> None:
 
 def test_wrong_versions_are_refused(shop: Cluster) -> None:
     root, newest = shop.bootstrap_servers, shop.coordinator.refresh().version
+    with pytest.raises(InvalidRequestError, match=r"invalid version '3': give a whole number"):
+        sparklog.snapshot(root, version="3")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match=r"invalid as_of '2026-11-01': give a datetime with a time zone"):
+        sparklog.snapshot(root, as_of="2026-11-01")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match=f"version {newest + 1} does not exist: the newest of"):
         sparklog.snapshot(root, version=newest + 1)
     with pytest.raises(InvalidConfigurationError, match=r"snapshot\(as_of=1\): give version or as_of, not both"):
