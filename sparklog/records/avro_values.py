@@ -19,6 +19,7 @@ from __future__ import annotations
 import decimal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -406,23 +407,29 @@ def _values(entries: Sequence[tuple[str, Any]]) -> Iterator[Any]:
     return (value for _, value in entries)
 
 
-_TEXT_BYTES, _LEAF_BYTES, _LIST_BYTES, _ENTRY_BYTES = 4, 40, 80, 160
-"""Bytes that a byte of a text takes as a Python object, a number or a short text, a list, and an entry of a map."""
+_TEXT_BYTES, _LEAF_BYTES, _DECIMAL_BYTES, _LIST_BYTES, _MAP_BYTES, _ENTRY_BYTES = 4, 40, 144, 80, 136, 160
+"""Bytes that a byte of a text takes as a Python object, a number or a short text, a decimal with its encoding, a list,
+a map with its list of entries, and an entry of it."""
 
 
-def _object_bytes(kind: AvroType, is_same: bool) -> int:
+def _object_bytes(kind: AvroType, is_same: bool, repeated: bool = False) -> int:
     """Return how many bytes a value takes as Python objects at most, for each byte of its encoding, besides its record.
 
-    ``is_same``: the encoding is of this type; else it may have fewer fields.
+    ``is_same``: the encoding is of this type; else it may have fewer fields. ``repeated``: it is inside a list.
     """
+    own = _TEXT_BYTES
+    if repeated and kind.null_at >= 0:  # besides its branch of the union, which null has too
+        objects, encoded = _least(replace(kind, branches=0, null_at=-1))
+        own = -(-objects // (encoded if is_same else 1))
     if kind.element is None:
-        return max((_TEXT_BYTES, *(_object_bytes(field.type, is_same) for field in kind.fields)))
+        return max((own, *(_object_bytes(field.type, is_same, repeated) for field in kind.fields)))
     objects, encoded = _least(kind.element)
     if kind.name == "array":
         objects += 8
     else:  # a key has two bytes: one without is there only once
         objects, encoded = objects + _ENTRY_BYTES, encoded + 2
-    return max(_LEAF_BYTES, -(-objects // (encoded if is_same else 1)), _object_bytes(kind.element, is_same))
+    own = max(own, -(-objects // (encoded if is_same else 1)))
+    return max(_LEAF_BYTES, own, _object_bytes(kind.element, is_same, True))
 
 
 def _least(kind: AvroType) -> tuple[int, int]:
@@ -435,4 +442,5 @@ def _least(kind: AvroType) -> tuple[int, int]:
         objects = 240 + 40 * len(parts) + sum(part[0] for part in parts)
         return objects, union + sum(part[1] for part in parts)
     encoded = {"float": 4, "double": 8, "fixed": kind.size}.get(kind.name, 1)
-    return _LEAF_BYTES if kind.element is None else _LIST_BYTES, union + encoded
+    objects = {"array": _LIST_BYTES, "map": _MAP_BYTES}.get(kind.name, _LEAF_BYTES)
+    return _DECIMAL_BYTES if kind.logical == "decimal" else objects, union + encoded

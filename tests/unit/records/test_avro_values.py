@@ -376,3 +376,33 @@ def test_without_fastavro_the_error_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'sparklog\[avro\]'"):
         AvroReader([json.dumps(SMALL)])
+
+
+INNER = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": ["null", "int"]}]}
+MIDDLE = {"type": "record", "name": "Middle", "fields": [{"name": "y", "type": ["null", INNER]}]}
+
+
+@pytest.mark.parametrize(
+    ("items", "element"),
+    [
+        (["null", INNER], b"\2\0"),
+        (["null", MIDDLE], b"\2\2\0"),
+        (["null", {"type": "map", "values": "int"}], b"\2\0"),
+        ({"type": "map", "values": "int"}, b"\0"),
+        (logical("decimal", "bytes", precision=38), b"\2\1"),
+        (["null", logical("decimal", "bytes", precision=38)], b"\2\0"),
+    ],
+    ids=["records", "records in records", "maps or null", "maps", "decimals", "decimals or null"],
+)
+def test_lists_of_any_elements_take_a_bounded_part_of_memory(
+    monkeypatch: pytest.MonkeyPatch, items: object, element: bytes
+) -> None:
+    monkeypatch.setattr(avro_values, "MAX_OBJECT_BYTES", 4_000_000)
+    reader = AvroReader([json.dumps(record(field("l", {"type": "array", "items": items})))])
+    count = (reader._writers[0].most_bytes - 12) // len(element)  # noqa: SLF001
+    value = encode({"n": count}, record(field("n", "long"))) + element * count + b"\0"
+    tracemalloc.start()
+    assert not reader.find_misfit(value)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * 4_000_000
