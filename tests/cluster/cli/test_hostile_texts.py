@@ -96,7 +96,12 @@ def test_hostile_ids_add_no_lines_to_tables(run: Run, command: list[str], lines:
     assert all(c.isprintable() or c in "\n\t" for c in result.out + result.err)
 
 
-FORGED_CONFIGS = {"retention.ms": "1", "key.schema": FORGED}
+FORGED_SCHEMA = {"description": FORGED, "type": "object", "properties": {"id": {"type": "string"}}}
+FORGED_CONFIGS = {
+    "retention.ms": "1",
+    "key.format": "json",
+    "key.schema": json.dumps(FORGED_SCHEMA, ensure_ascii=False, separators=(",", ":")),
+}
 
 
 @pytest.fixture
@@ -114,7 +119,7 @@ def forged_topic(cluster: Coordinator) -> Coordinator:
 COMMANDS = {
     "topics": (["topics", "--list"], 1),
     "topics with details": (["topics", "--describe"], 2),
-    "settings": (["configs", "--describe", "--entity-type", "topics"], 2),
+    "settings": (["configs", "--describe", "--entity-type", "topics"], 4),
     "offsets": (["get-offsets", "--topic", ANYTHING], 1),
     "cluster": (["cluster", "describe"], 14),
     "endpoints": (["cluster", "list-endpoints", "--include-fenced-brokers"], 3),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from sparklog import limits
 from sparklog.config.ddl import parse_ddl
+from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import CorruptRecordError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
@@ -35,7 +36,7 @@ DDL = (
     "nested struct<a: int, b: array<struct<c: string, d: decimal(5, 1)>>>, absent string"
 )
 SCHEMA = parse_ddl(DDL)
-FIELDS = typed_fields(SCHEMA)
+FIELDS = typed_fields(RecordSchema(PartSchema("json", (DDL,))).columns)
 
 numbers = {"tiny": 8, "small": 16, "number": 32, "big": 64}
 rows = st.fixed_dictionaries(
