@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField
+from sparklog.config.ddl import VALUE_KEPT, SchemaField, format_ddl, parse_ddl
 from sparklog.errors import InvalidRecordError
 from sparklog.format.checksum import combine, crc32c
 from sparklog.format.index import ValueSum
@@ -36,6 +36,11 @@ class StoredValues(NamedTuple):
 
     values: pa.Array
     kept: pa.Array
+
+
+def find_fields(fields: Sequence[SchemaField]) -> tuple[SchemaField, ...]:
+    """Return the fields by which values can be left out: these, or none if the footer could not state them."""
+    return tuple(fields) if fields and parse_ddl(format_ddl(fields)) == tuple(fields) else ()
 
 
 def leave_out(fields: Sequence[SchemaField], values: pa.Array, columns: Mapping[str, pa.Array]) -> StoredValues:

@@ -39,7 +39,7 @@ from sparklog.format.parquet.file_schema import (
     decoded_length,
     parquet_schema,
 )
-from sparklog.format.parquet.left_out import FIELDS_NAME, leave_out, sum_values
+from sparklog.format.parquet.left_out import FIELDS_NAME, find_fields, leave_out, sum_values
 from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet.typed_encodings import choose_encodings
 from sparklog.format.segment_writer import Sink, check_batch
@@ -101,7 +101,7 @@ class ParquetSegmentWriter:
         self._batch_schema = schema.record_schema(schema.columns_present(True, True, has_offsets))
         self._schema = parquet_schema(typed)
         self._typed = tuple(typed)
-        self._value_fields = tuple(value_fields)
+        self._value_fields = find_fields(value_fields)
         self._value_sums: list[ValueSum] = []
         self._sums = _SummingSink(sink)
         self._written: list[_Written] = []

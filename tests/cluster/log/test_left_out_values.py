@@ -23,6 +23,8 @@ from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.files import Source
+from sparklog.maintenance.segments.replacement import replicas_of
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.topics import alter_configs
@@ -151,6 +153,15 @@ def test_a_topic_can_leave_out_values_later_but_not_keep_them_again(log: Coordin
         log.submit(partial(alter_configs, topic="kept", changes={}, deletions=["value.keep"]))
     log.create_topic("empty", 1, configs=CONFIGS)
     log.submit(partial(alter_configs, topic="empty", changes={"value.keep": "true"}))
+
+
+def test_a_segment_that_is_fetched_ahead_is_restored(log: Coordinator) -> None:
+    close_and_roll(log)
+    (segment, *_) = live(log, "orders")
+    source = Source("orders", segment, replicas_of(log, log.state.partition("orders", 0)))
+    source.fetch()
+    assert source.read(0, ["value"]).column(0).to_pylist() == VALUES
+    source.close()
 
 
 def test_a_damaged_typed_column_is_an_error_that_names_the_file(log: Coordinator) -> None:

@@ -153,6 +153,13 @@ def test_values_as_sparklog_writes_them_are_left_out() -> None:
     assert File([kept]).kept() == [True] * len(kept)
 
 
+def test_zeros_keep_their_sign_and_texts_their_repetitions() -> None:
+    values: list[bytes | None] = [b'{"text":"x","double":-0.0}', b'{"text":"x","double":0.0}', b'{"real":-0.0}'] * 5000
+    file = File([values])
+    assert file.values() == [values]
+    assert not any(file.kept())
+
+
 def test_required_fields_and_fields_of_only_some_rows_are_left_out() -> None:
     fields = parse_ddl("id int NOT NULL, place struct<city: string NOT NULL>")
     values = [b'{"id":1}', b'{"id":2,"place":{"city":"x"}}', b"{}", None]
