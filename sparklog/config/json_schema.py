@@ -131,7 +131,11 @@ def _type_name(schema: Mapping[str, Any], path: str) -> tuple[Any, bool]:
         others = [other for other in name if other != "null"]
         if len(others) != 1:
             raise _refusal(path, "only one type, or null and one other, can be a column")
+        if not isinstance(others[0], str):
+            raise _refusal(path, "its type is not a name")
         return others[0], len(others) < len(name)
+    if name is not None and not isinstance(name, str):
+        raise _refusal(path, "its type is not a name")
     if name is not None:
         return name, False
     if "properties" in schema:
