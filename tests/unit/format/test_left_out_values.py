@@ -153,6 +153,23 @@ def test_values_as_sparklog_writes_them_are_left_out() -> None:
     assert File([kept]).kept() == [True] * len(kept)
 
 
+def test_the_texts_of_the_smallest_and_largest_values_are_fixed_too() -> None:
+    fields = parse_ddl("a decimal(9,9), b decimal(38,0), day date, at timestamp, real float")
+    values: list[bytes | None] = [
+        b'{"a":1E-9}',
+        b'{"a":0E-9}',
+        b'{"a":0.000001000}',
+        b'{"a":-0.500000000,"b":12345678901234567890123456789012345678}',
+        b'{"day":"0001-01-01","at":"0001-01-01T00:00:00.000001Z"}',
+        b'{"day":"9999-12-31","at":"9999-12-31T23:59:59.999999Z"}',
+        b'{"real":1e-45}',
+        b'{"real":16777216.0}',
+    ]
+    file = File([values], fields=fields)
+    assert file.values() == [values]
+    assert not any(file.kept())
+
+
 def test_zeros_keep_their_sign_and_texts_their_repetitions() -> None:
     values: list[bytes | None] = [b'{"text":"x","double":-0.0}', b'{"text":"x","double":0.0}', b'{"real":-0.0}'] * 5000
     file = File([values])
