@@ -25,6 +25,8 @@ from sparklog.format.column_bounds import Bounds
 _FAULTS = (pa.ArrowException, ValueError, TypeError, NotImplementedError, OverflowError, LookupError)
 _POSITIONAL = "FieldPath("
 _UNKNOWN = re.compile(r"FieldRef\.Name\((.*?)\)")
+_TYPES = re.compile(r"has no kernel matching input types \((.*)\)")
+_NAN = re.compile(r"\bnan\b")
 
 
 class RowFilter:
@@ -37,9 +39,13 @@ class RowFilter:
     @cached_property
     def columns(self) -> list[str]:
         """The columns that the filter is about: those without which it cannot be evaluated."""
-        named = str(self._expression)
+        named = _text(self._expression)
         names = [name for name in self.schema.names if name in named]
         return [name for name in names if not self._is_valid_without(name)]
+
+    @cached_property
+    def _may_compare_nan(self) -> bool:
+        return _NAN.search(_text(self._expression)) is not None
 
     def _is_valid_without(self, name: str) -> bool:
         fields = [field for field in self.schema if field.name != name]
@@ -55,13 +61,15 @@ class RowFilter:
 
     def select(self, candidates: Sequence[Bounds]) -> list[bool]:
         """Return for each of these bounds whether a row within them may pass."""
+        if self._may_compare_nan:  # Arrow concludes that all numbers are less than NaN, and then finds none that is
+            return [True] * len(candidates)
         # Arrow answers this for files, by what the partition of each states; none is opened
         import pyarrow.dataset as dataset
         from pyarrow.fs import LocalFileSystem
 
         file_format, storage = dataset.ParquetFileFormat(), LocalFileSystem()
         fragments = [
-            file_format.make_fragment(str(number), storage, partition_expression=bounds_expression(bounds))
+            file_format.make_fragment(str(number), storage, partition_expression=_bounds_expression(bounds))
             for number, bounds in enumerate(candidates)
         ]
         files = dataset.FileSystemDataset(fragments, self.schema, file_format, storage)
@@ -82,13 +90,30 @@ def parse_filter(given: Any, schema: pa.Schema) -> RowFilter:
         expression = given if isinstance(given, pc.Expression) else _from_tuples(given)
         schema.empty_table().filter(expression)
     except _FAULTS as error:
-        unknown = _UNKNOWN.search(str(error))
-        if unknown and str(error).startswith("No match"):
-            raise ValueError(f"unknown column {unknown[1]!r}; choose from {', '.join(schema.names)}") from None
-        raise ValueError(str(error).partition("\n")[0]) from None
-    if _POSITIONAL in str(expression):
+        raise ValueError(_explain(str(error), schema)) from None
+    if _POSITIONAL in _text(expression):
         raise ValueError("name columns, as in pyarrow.compute.field('offset'), instead of giving their positions")
     return RowFilter(expression, schema)
+
+
+def _explain(fault: str, schema: pa.Schema) -> str:
+    """Return what is wrong with a filter that Arrow refuses."""
+    unknown, types = _UNKNOWN.search(fault), _TYPES.search(fault)
+    if unknown and fault.startswith("No match"):
+        if unknown[1] in schema.names:
+            return f"column {unknown[1]!r}, a {schema.field(unknown[1]).type}, has no such field"
+        return f"unknown column {unknown[1]!r}; choose from {', '.join(schema.names)}"
+    if types:
+        return f"values of the types {types[1]} cannot be compared; give a value of the column's type"
+    return fault.partition("\n")[0]
+
+
+def _text(expression: pc.Expression) -> str:
+    """Return an expression as text, in which Arrow may have cut long literals within a character."""
+    try:
+        return str(expression)
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
 
 
 def _from_tuples(given: Any) -> pc.Expression:
@@ -96,7 +121,9 @@ def _from_tuples(given: Any) -> pc.Expression:
 
     if not isinstance(given, list) or not given:
         raise ValueError("give an expression of pyarrow.compute, or a list of tuples such as [('offset', '>=', 5)]")
-    for _, _, value in _conditions(given):
+    for _, operator, value in _conditions(given):
+        if operator in ("in", "not in") and isinstance(value, (str, bytes)):
+            raise ValueError(f"{operator!r} takes a list of values, not {value!r}")
         for each in value if isinstance(value, (list, tuple, set, frozenset)) else [value]:
             if isinstance(each, datetime) and each.tzinfo is None:
                 raise ValueError(f"{each!r} has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
@@ -112,7 +139,7 @@ def _conditions(given: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:
             yield condition
 
 
-def bounds_expression(bounds: Bounds) -> pc.Expression:
+def _bounds_expression(bounds: Bounds) -> pc.Expression:
     """Return what bounds state, in the form from which Arrow draws conclusions."""
     stated = pc.scalar(True)
     for name, column in bounds.items():
@@ -122,7 +149,7 @@ def bounds_expression(bounds: Bounds) -> pc.Expression:
         elif column.may_be_null:
             stated &= (field >= column.smallest) | field.is_null()
             stated &= (field <= column.largest) | field.is_null()
-        elif column.smallest == column.largest:
+        elif column.smallest == column.largest and not pa.types.is_floating(column.smallest.type):  # -0.0 equals 0.0
             stated &= field == column.smallest
         else:
             stated &= (field >= column.smallest) & (field <= column.largest)

@@ -42,7 +42,7 @@ from sparklog.protocol.state import State
 Limit = str | datetime | Mapping[int, "int | str | datetime"]
 """The start or end of a scan: ``earliest``, ``latest``, a time, or one of these or an offset for each partition."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 _NO_ZONE = "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)"
 
@@ -244,7 +244,8 @@ def _check_columns(columns: Sequence[str] | None, known: pa.Schema) -> pa.Schema
     names = list(ROW_TYPES if columns is None else columns)
     unknown = [name for name in names if name not in known.names]
     if unknown or not names or len(set(names)) < len(names):
-        raise _invalid("columns", columns, f"choose from {', '.join(known.names)}, each once")
+        reason = f"unknown column {unknown[0]!r}; " if unknown else ""
+        raise _invalid("columns", columns, f"{reason}choose from {', '.join(known.names)}, each once")
     return pa.schema([known.field(name) for name in names])
 
 
@@ -265,7 +266,7 @@ def find_time_ms(function: str, version: int | None, as_of: datetime | int | Non
         return as_of
     if as_of.tzinfo is None:
         raise _invalid("as_of", as_of, _NO_ZONE, function)
-    return (as_of - _EPOCH) // timedelta(milliseconds=1)
+    return (as_of - EPOCH) // timedelta(milliseconds=1)
 
 
 def _record_schema(state: State, topic: str) -> RecordSchema:
@@ -292,7 +293,7 @@ def _check_partitions(
 ) -> list[int]:
     count = reader.partitions(topic) if past is None else len(past)
     if not count:
-        reader.state.topic(topic)  # raises, with the nearest name
+        reader.state.topic(topic)  # raises
     if partitions is None:
         return list(range(count))
     numbers = sorted(set(partitions))
@@ -344,7 +345,7 @@ def _find_range(
             return limit
         if isinstance(limit, str):
             return bounds.start if limit == "earliest" else bounds.end
-        timed = reader.find_timestamp(topic, partition, (limit - _EPOCH) // _MICROSECOND)
+        timed = reader.find_timestamp(topic, partition, (limit - EPOCH) // _MICROSECOND)
         return bounds.end if timed is None else min(timed.offset, bounds.end)
 
     first = find_offset(start)

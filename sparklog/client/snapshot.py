@@ -13,16 +13,14 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from sparklog.client.config import cluster_of
 from sparklog.client.representation import Facts, Shown
-from sparklog.client.scan import Scan, find_time_ms, scan
+from sparklog.client.scan import EPOCH, Scan, find_time_ms, scan
 from sparklog.coordinator import Coordinator
 from sparklog.log.past_offsets import find_past_time, find_past_topics, find_past_version
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def snapshot(
@@ -88,7 +86,7 @@ class Snapshot(Shown):
         self._coordinator = coordinator
         self._storage_options = storage_options
         self.version = version
-        self.timestamp = None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
+        self.timestamp = None if time_ms is None else EPOCH + timedelta(milliseconds=time_ms)
         self.topics = tuple(topics)
 
     def _facts(self) -> Facts:

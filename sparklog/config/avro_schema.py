@@ -17,10 +17,11 @@ could have any number. Names are resolved as Avro's specification states. Not fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sparklog.config.ddl import (
+    DECIMAL_RANGE,
     MAX_DEPTH,
     MAX_FIELDS,
     MAX_PRECISION,
@@ -29,6 +30,7 @@ from sparklog.config.ddl import (
     SchemaType,
     check_names,
 )
+from sparklog.errors.suggestions import did_you_mean
 
 PRIMITIVES = {
     "boolean": "boolean",
@@ -39,6 +41,8 @@ PRIMITIVES = {
     "bytes": "binary",
     "string": "string",
 }
+
+_COMPLEX = ("record", "enum", "fixed", "array", "map")
 
 _LOGICAL = {
     ("int", "date"): "date",
@@ -100,6 +104,38 @@ def parse_avro(schema: Mapping[str, Any]) -> AvroType:
     return _Parser().type(schema, "$", "", 0)
 
 
+def find_misreading(before: AvroType, after: AvroType, path: str = "$") -> str:
+    """Return why values that were written by one schema could be read as other values by one that replaces it, empty
+    if that is as good as excluded: an encoding does not say which schema it is of.
+
+    Fields may be added, symbols appended, and numbers widened. ``find_breaking_change`` finds the other changes.
+    """
+    wider = _WIDER.get(before.name) == after.name and not before.logical
+    if (before.name, before.logical, before.size) != (after.name, after.logical, after.size) and not wider:
+        return f"{_stated(before)} would be read as {_stated(after)} - at `{path}`"
+    if (before.branches, before.null_at) != (after.branches, after.null_at):
+        return f"null would be another branch of its union, or no longer in one - at `{path}`"
+    if before.symbols != after.symbols[: len(before.symbols)]:
+        return f"its symbols would have other numbers; append new ones - at `{path}`"
+    if before.element is not None and after.element is not None:
+        return find_misreading(before.element, after.element, f"{path}[]")
+    types = {field.name: field.type for field in after.fields}
+    known = [field for field in before.fields if field.name in types]
+    names = [field.name for field in known]
+    if names != [name for name in types if name in names]:
+        return f"its fields would have another order - at `{path}`"
+    reasons = (find_misreading(field.type, types[field.name], f"{path}.{field.name}") for field in known)
+    return next(filter(None, reasons), "")
+
+
+_WIDER = {"int": "long", "float": "double"}
+"""The type whose values a type may become (``find_breaking_change``)."""
+
+
+def _stated(kind: AvroType) -> str:
+    return " ".join(filter(None, (kind.logical, kind.name, str(kind.size or ""))))
+
+
 class _Named(NamedTuple):
     """A named type, the number of all fields in it, and of levels of types below it."""
 
@@ -124,7 +160,7 @@ class _Parser:
         if isinstance(schema, str):
             return self._by_name(schema, path, namespace, depth)
         if not isinstance(schema, dict):
-            raise _refusal(path, "its type is missing" if schema is None else f"{_shown(schema)} is no type")
+            raise _refusal(path, "its type is missing" if schema is None else f"invalid type {_shown(schema)}")
         name = schema.get("type")
         if isinstance(name, (dict, list)):
             return self.type(name, path, namespace, depth + 1)
@@ -147,7 +183,7 @@ class _Parser:
         if found.branches:
             raise _refusal(path, "a union is directly inside another one")
         null_at = next((number for number, branch in enumerate(branches) if _is_null(branch)), -1)
-        return _replaced(found, branches=len(branches), null_at=null_at)
+        return replace(found, branches=len(branches), null_at=null_at)
 
     def _by_name(self, name: str, path: str, namespace: str, depth: int) -> AvroType:
         if name in PRIMITIVES:
@@ -158,8 +194,10 @@ class _Parser:
         if full in self._open:
             raise _refusal(path, f"the type {name!r} contains itself")
         found = self._named.get(full)
+        if found is None and name in _COMPLEX:
+            raise _refusal(path, f'the type is written as an object, {{"type": {{"type": "{name}", ...}}}}')
         if found is None:
-            raise _refusal(path, f"unknown type {_shown(name)}")
+            raise _refusal(path, f"unknown type {_shown(name)}{did_you_mean(name, (*PRIMITIVES, *_COMPLEX))}")
         self._add_fields(found.fields)
         self._reach(depth + found.levels)
         return found.type
@@ -224,15 +262,11 @@ class _Parser:
         if logical is None:
             return found
         if logical == "decimal" and found.name in ("bytes", "fixed"):
-            return _replaced(found, kind=_decimal(schema, path), logical="decimal")
+            return replace(found, kind=_decimal(schema, path), logical="decimal")
         column = _LOGICAL.get((found.name, logical)) if isinstance(logical, str) else None
         if column is None or (logical == "uuid" and found.size not in (0, 16)):
             raise _refusal(path, f"the logical type {_shown(logical)} of {found.name} cannot be a column")
-        return _replaced(found, kind=SchemaType(column), logical=str(logical))
-
-
-def _replaced(found: AvroType, **changes: Any) -> AvroType:
-    return AvroType(**{**{name: getattr(found, name) for name in AvroType.__dataclass_fields__}, **changes})
+        return replace(found, kind=SchemaType(column), logical=str(logical))
 
 
 def _is_null(branch: Any) -> bool:
@@ -250,7 +284,7 @@ def _decimal(schema: Mapping[str, Any], path: str) -> SchemaType:
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     numbers = [number for number in (precision, scale) if isinstance(number, int) and not isinstance(number, bool)]
     if len(numbers) < 2 or not 1 <= numbers[0] <= MAX_PRECISION or not 0 <= numbers[1] <= numbers[0]:
-        raise _refusal(path, f"decimal({_shown(precision)},{_shown(scale)}) is out of range")
+        raise _refusal(path, f"decimal({_shown(precision)},{_shown(scale)}) is out of range: {DECIMAL_RANGE}")
     return SchemaType("decimal", numbers[0], numbers[1])
 
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from sparklog.errors.suggestions import did_you_mean
+
 PRIMITIVES = {
     "string": "string",
     "boolean": "boolean",
@@ -49,6 +51,7 @@ RESERVED = (
 MAX_DEPTH = 16
 MAX_FIELDS = 1000
 MAX_PRECISION = 38
+DECIMAL_RANGE = f"a decimal has 1 to {MAX_PRECISION} digits, and no more than these after the point"
 
 _TOKEN = re.compile(r"\s*(?:(`[^`]*`)|([^\W\d]\w*)|(\d+)|([<>(),:])|('(?:[^'\\]|\\.)*'))", re.UNICODE)
 _NAME = re.compile(r"[^\W\d]\w*\Z")
@@ -235,17 +238,23 @@ class _Parser:
         if word in ("decimal", "dec", "numeric"):
             return self._decimal()
         if word not in ("array", "map", "struct"):
-            raise InvalidSchemaError(f"unknown type {word!r}" if word else "a type is missing at its end")
+            raise self._unknown_type(word)
         self._expect("<")
         if word == "struct":
             return SchemaType("struct", fields=self.fields(">", depth + 1))
         if word == "map":
             if self._type(depth + 1).name != "string":
-                raise InvalidSchemaError("the keys of a map have to be strings")
+                raise InvalidSchemaError("the keys of a map have to be of the type string")
             self._expect(",")
         element = self._type(depth + 1)
         self._expect(">")
         return SchemaType(word, element=element)
+
+    def _unknown_type(self, word: str) -> InvalidSchemaError:
+        if word[:1].isalpha():
+            known = (*PRIMITIVES, "decimal", "array", "map", "struct")
+            return InvalidSchemaError(f"unknown type {word!r}{did_you_mean(word, known)}")
+        return InvalidSchemaError(f"a type is missing before {word!r}" if word else "a type is missing at its end")
 
     def _decimal(self) -> SchemaType:
         precision, scale = 10, 0
@@ -257,7 +266,7 @@ class _Parser:
                 scale = self._number()
             self._expect(")")
         if not 1 <= precision <= MAX_PRECISION or scale > precision:
-            raise InvalidSchemaError(f"decimal({precision},{scale}) is out of range")
+            raise InvalidSchemaError(f"decimal({precision},{scale}) is out of range: {DECIMAL_RANGE}")
         return SchemaType("decimal", precision, scale)
 
     def _number(self) -> int:

@@ -126,7 +126,7 @@ class ConfigDef:
                 f"a comma-separated list of {' and '.join(self.choices)}" if self.choices else "a comma-separated list"
             )
         if self.schema:
-            return "a schema in Spark's DDL, such as customer string, amount double; in Avro; or a JSON Schema"
+            return "Spark's DDL, such as `customer string, amount double`, a JSON Schema, or an Avro schema"
         if self.kind == "string":
             return f"one of {', '.join(self.choices)}" if self.choices else "text"
         return f"{'a number' if self.kind == 'double' else 'a whole number'} {self._describe_range()}"
@@ -241,7 +241,10 @@ class ConfigDef:
         try:
             return parse_schema(value).text
         except InvalidSchemaError as error:
-            raise self.error(value, str(error)) from error
+            message = f"Invalid value {_quote(value)} for configuration {self.name}: {error}. "
+            raise InvalidConfigurationError(
+                f"{message}docs/typed-topics.md shows what a schema can have.", config=self.name, value=value
+            ) from error
 
 
 def canonical_text(value: ConfigValue) -> str:

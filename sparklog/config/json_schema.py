@@ -32,7 +32,13 @@ MAX_REFERENCES = 100
 """References through which a part is reached."""
 
 _PRIMITIVES = {"boolean": "boolean", "integer": "bigint", "number": "double", "string": "string"}
+_TYPES = ", ".join((*_PRIMITIVES, "array", "object"))
 _FORMATS = {"date": "date", "date-time": "timestamp"}
+
+_UNSUPPORTED = ("allOf", "not", "if", "$dynamicRef")
+"""Keywords that may state a type, and are not read."""
+
+_NO_TYPE = "a value of any type cannot be a column; give it a type"
 
 
 def parse_json_schema(schema: Mapping[str, Any]) -> tuple[SchemaField, ...]:
@@ -59,14 +65,14 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise InvalidSchemaError(f"its types are nested deeper than {MAX_DEPTH}")
         if not isinstance(schema, dict):
-            raise _refusal(path, "a value of any type cannot be a column")
+            raise _refusal(path, _NO_TYPE)
         if "$ref" in schema:
             return self._reference(schema["$ref"], path, depth)
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema and "type" not in schema:
                 return self._either(schema[keyword], keyword, path, depth)
         name, nullable = _type_name(schema, path)
-        if name in _PRIMITIVES:
+        if isinstance(name, str) and name in _PRIMITIVES:
             return _primitive(name, schema), nullable
         if name == "array":
             items = schema.get("items")
@@ -75,7 +81,7 @@ class _Parser:
             return SchemaType("array", element=self.type(items, f"{path}[]", depth + 1)[0]), nullable
         if name == "object":
             return self._object(schema, path, depth), nullable
-        raise _refusal(path, f"the type {name!r:.60} cannot be a column")
+        raise _refusal(path, f"the type {name!r:.60} cannot be a column; choose from {_TYPES}")
 
     def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> SchemaType:
         properties, others = schema.get("properties"), schema.get("additionalProperties")
@@ -108,16 +114,16 @@ class _Parser:
 
     def _reference(self, reference: Any, path: str, depth: int) -> tuple[SchemaType, bool]:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            raise _refusal(path, f"$ref {reference!r:.60} is not to a part of this schema, as #/$defs/name is")
+            raise _refusal(path, f"$ref {reference!r:.60} is not to a part of this schema, such as #/$defs/name")
         if reference in self._open or reference == "#":
-            raise _refusal(path, f"{reference} contains itself")
+            raise _refusal(path, f"the part {reference} contains itself")
         if len(self._open) >= MAX_REFERENCES:
             raise _refusal(path, f"more than {MAX_REFERENCES} references lead to it")
         part: Any = self._root
         for step in reference.split("/")[1:]:
             step = unquote(step).replace("~1", "/").replace("~0", "~")
             if not isinstance(part, dict) or step not in part:
-                raise _refusal(path, f"there is no {reference[:60]}")
+                raise _refusal(path, f"there is no {reference[:60]} in the schema")
             part = part[step]
         self._open.append(reference)
         found = self.type(part, path, depth)
@@ -131,11 +137,7 @@ def _type_name(schema: Mapping[str, Any], path: str) -> tuple[Any, bool]:
         others = [other for other in name if other != "null"]
         if len(others) != 1:
             raise _refusal(path, "only one type, or null and one other, can be a column")
-        if not isinstance(others[0], str):
-            raise _refusal(path, "its type is not a name")
         return others[0], len(others) < len(name)
-    if name is not None and not isinstance(name, str):
-        raise _refusal(path, "its type is not a name")
     if name is not None:
         return name, False
     if "properties" in schema:
@@ -145,7 +147,10 @@ def _type_name(schema: Mapping[str, Any], path: str) -> tuple[Any, bool]:
         if all(value is None or isinstance(value, str) for value in values):
             return "string", None in values
         raise _refusal(path, "values of several types cannot be a column")
-    raise _refusal(path, "a value of any type cannot be a column")
+    if values is not None:
+        raise _refusal(path, "an enum or const that is not of texts needs a type")
+    unsupported = [keyword for keyword in _UNSUPPORTED if keyword in schema]
+    raise _refusal(path, f"{unsupported[0]} is not supported; give it one type" if unsupported else _NO_TYPE)
 
 
 def _primitive(name: str, schema: Mapping[str, Any]) -> SchemaType:

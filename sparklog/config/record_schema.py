@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sparklog.config.avro_schema import AvroType, is_avro, parse_avro
+from sparklog.config.avro_schema import AvroType, find_misreading, is_avro, parse_avro
 from sparklog.config.ddl import (
     KEY_UNFIT,
     RESERVED,
@@ -35,7 +35,7 @@ from sparklog.config.schema_json import MAX_SCHEMA_CHARACTERS, format_json, is_j
 UNTYPED, STRING, JSON, AVRO = "none", "string", "json", "avro"
 FORMATS = (UNTYPED, STRING, JSON, AVRO)
 
-DDL, JSON_SCHEMA, AVRO_SCHEMA = "DDL", "JSON Schema", "an Avro schema"
+DDL, JSON_SCHEMA, AVRO_SCHEMA = "DDL", "a JSON Schema", "an Avro schema"
 LANGUAGES = {JSON: (DDL, JSON_SCHEMA), AVRO: (AVRO_SCHEMA,)}
 """The languages in which the schema of a format can be stated."""
 
@@ -141,18 +141,33 @@ def find_contradiction(part: str, chosen: PartSchema) -> str:
         return f"{part}.schema is set and {part}.format is string: texts have no schema; delete {part}.schema."
     language, taken = parse_schema(schema).language, LANGUAGES[chosen.format]
     if language not in taken:
-        return f"{part}.schema is {language}, and {part}.format={chosen.format} takes {' or '.join(taken)}."
+        return f"{part}.schema is {language}, but {part}.format={chosen.format} takes {' or '.join(taken)}."
     return ""
 
 
-def find_clash(schema: RecordSchema) -> str:
-    """Return why the columns of a topic's table cannot have their names, empty if they can."""
-    taken = {**dict.fromkeys(RESERVED, "another column of the topic")}
+def find_part_misreading(before: PartSchema, after: PartSchema) -> str:
+    """Return why values that are written could be read as other values after a change of their schema, empty if not."""
+    if not before.fields or not after.fields or {before.format, after.format} != {AVRO}:
+        return ""
+    old, new = (parse_schema(part.schemas[0]).avro for part in (before, after))
+    return "" if old is None or new is None else find_misreading(old, new)
+
+
+class Clash(NamedTuple):
+    """A column of the ``value`` or ``key`` that cannot have its name, and why."""
+
+    part: str
+    reason: str
+
+
+def find_clash(schema: RecordSchema) -> Clash | None:
+    """Return the first column of a topic's table that cannot have its name, None if all can."""
+    taken = dict.fromkeys(RESERVED, "another column of the topic")
     for field in schema.value_columns[: len(schema.value.fields)]:
         if field.name.lower() in taken:
-            return f"the field {field.name!r} of the value has the name of {taken[field.name.lower()]}"
+            return Clash("value", f"the field {field.name!r} of the value has the name of {taken[field.name.lower()]}")
         taken[field.name.lower()] = f"the field {field.name!r} of the value"
     for field in schema.key_columns[:-1]:
         if field.name.lower() in taken:
-            return f"the column {field.name!r} of the key has the name of {taken[field.name.lower()]}"
-    return ""
+            return Clash("key", f"the column {field.name!r} of the key has the name of {taken[field.name.lower()]}")
+    return None

@@ -486,8 +486,9 @@ def _check_schemas(config: TopicConfig) -> None:
         if contradiction:
             raise InvalidConfigurationError(contradiction, config=f"{part}.schema")
         if validated and not chosen.fields:
+            missing = f"{part}.format and {part}.schema" if chosen.format == UNTYPED else f"{part}.schema"
             raise InvalidConfigurationError(
-                f"{part}.schema.validation=true requires a schema: set {part}.format=json and {part}.schema.",
+                f"{part}.schema.validation=true requires a schema: set {missing}.",
                 config=f"{part}.schema.validation",
             )
     if not config.value_keep and (
@@ -499,9 +500,9 @@ def _check_schemas(config: TopicConfig) -> None:
             config="value.keep",
         )
     clash = find_clash(schema)
-    if clash:
-        name = "key.schema" if clash.startswith("the column") else "value.schema"
-        raise InvalidConfigurationError(f"{name} cannot be read into columns: {clash}; rename it.", config=name)
+    if clash is not None:
+        name = f"{clash.part}.schema"
+        raise InvalidConfigurationError(f"{name} cannot be read into columns: {clash.reason}; rename it.", config=name)
 
 
 def _check_remote(config: TopicConfig) -> None:

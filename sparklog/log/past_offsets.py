@@ -11,6 +11,7 @@ commits are kept (``metadata.max.retention.ms``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.commits.cleanup import newest_version_before
@@ -25,10 +26,17 @@ READ_AHEAD = 64
 
 def find_past_version(log: CommitLog, state: State, version: int | None, time_ms: int | None) -> int | None:
     """Return the version that one of these names, None if neither is given. Errors as ``find_version``, and
-    InvalidRequestError if both are."""
+    InvalidRequestError if both are, or one is not a whole number."""
     if version is not None and time_ms is not None:
         raise InvalidRequestError("give version or as_of, not both")
+    _check_whole("version", version, "a whole number")
+    _check_whole("as_of", time_ms, "a datetime with a time zone, or ms since the epoch")
     return version if time_ms is None else find_version(log, state, time_ms)
+
+
+def _check_whole(name: str, value: object, wanted: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise InvalidRequestError(f"invalid {name} {value!r}: give {wanted}")
 
 
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:
@@ -81,7 +89,7 @@ def find_past_topics(
 
 
 class _Past:
-    """A topic on the way back to an older version: the end offsets of its partitions, as far as they are ``known``.
+    """A topic at an older version: the ``ends`` of its partitions, as far as the commits that were read state them.
 
     Not thread-safe.
     """
@@ -95,12 +103,12 @@ class _Past:
 
     @property
     def is_known(self) -> bool:
-        """Whether the commits after those that were read change nothing: each partition has got records since, and so
-        was created before."""
-        return self.created_by is not None or not self._unknown
+        """Whether the commits after those that were read change nothing: each partition has got records since, and the
+        last one has older records, so all were created before."""
+        return self.created_by is not None or (not self._unknown and self.ends[len(self.ends) - 1] > 0)
 
     def undo(self, action: CreateTopic | CreatePartitions | Append, version: int) -> None:
-        """Take note of the next commit after the version."""
+        """Take note of an action of a commit after the version; they come oldest first."""
         if isinstance(action, CreateTopic):
             self.created_by = version
         elif isinstance(action, CreatePartitions):

@@ -28,9 +28,15 @@ from sparklog.config.avro_schema import ABSENT, AvroField, AvroType
 from sparklog.config.ddl import SchemaType, find_breaking_change
 from sparklog.config.record_schema import parse_schema
 from sparklog.config.schema_json import parse_json
-from sparklog.errors import RecordListTooLargeError
 from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record, width
-from sparklog.records.typed_values import MAX_ELEMENT_BYTES, MAX_VALUE_BYTES
+from sparklog.records.typed_values import (
+    INEXACT,
+    MAX_ELEMENT_BYTES,
+    MAX_VALUE_BYTES,
+    check_element_bytes,
+    make_columns,
+    too_large,
+)
 from sparklog.records.wire_format import FINGERPRINT_END, fingerprint_of, has_likely_id, is_framed, unframe
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
@@ -41,7 +47,6 @@ READ_BYTES = 256 * 1024
 than reading them."""
 
 _UNREADABLE = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, struct.error, RecursionError)
-_INEXACT = (pa.ArrowException, ValueError, ArithmeticError, TypeError)
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days 0001-01-01 and 9999-12-31 since 1970."""
@@ -93,13 +98,11 @@ class AvroReader:
         unfit: list[bool] = []
         size = len(values)
         for rows, is_unfit in self._chunks(values):
-            arrays.append(self._arrays_of_fitting(rows, is_unfit))
+            arrays.append(make_columns(self._arrays, rows, is_unfit))
             unfit += is_unfit
             size += sum(array.nbytes for array in arrays[-1])
             if max_bytes is not None and size > max_bytes:
-                raise RecordListTooLargeError(
-                    f"the typed columns of {len(values)} records take over {max_bytes} bytes: read fewer at a time"
-                )
+                raise too_large(len(values), max_bytes)
         joined = [pa.concat_arrays(column) for column in zip(*arrays, strict=True)]
         columns = {field.name: array for field, array in zip(self._fields, joined, strict=True)}
         return {**columns, UNFIT: pa.array(unfit, pa.bool_())}
@@ -136,7 +139,7 @@ class AvroReader:
         for writer, encoded in self._candidates(value):
             try:
                 row = writer.read(encoded)
-                self._check_size(row)
+                check_element_bytes(0 if self._measure is None else self._measure(row))
                 return row
             except _UNREADABLE as error:
                 failure = failure or error
@@ -152,38 +155,12 @@ class AvroReader:
             ways = [unframe(value), value] if has_likely_id(value) else [value, unframe(value)]
         yield from ((writer, encoded) for encoded in ways for writer in self._writers)
 
-    def _check_size(self, row: Any) -> None:
-        size = 0 if self._measure is None else self._measure(row)
-        if size > MAX_ELEMENT_BYTES:
-            raise ValueError(f"its lists and maps take {size:,} bytes in columns, and may take {MAX_ELEMENT_BYTES:,}")
-
-    def _arrays_of_fitting(self, rows: list[Any], unfit: list[bool]) -> list[pa.Array]:
-        """Return the columns; rows that Arrow cannot hold become None, and unfit."""
-        try:
-            return self._arrays(rows)
-        except _INEXACT:
-            for number in self._find_inexact(rows, range(len(rows))):
-                rows[number], unfit[number] = None, True
-            return self._arrays(rows)
-
-    def _find_inexact(self, rows: Sequence[Any], numbers: range) -> Iterator[int]:
-        """Yield the numbers of the rows that Arrow cannot hold, by halving: a bad one costs twice the time."""
-        try:
-            self._arrays(rows[numbers.start : numbers.stop])
-        except _INEXACT:
-            if len(numbers) == 1:
-                yield numbers.start
-                return
-            middle = len(numbers) // 2
-            yield from self._find_inexact(rows, numbers[:middle])
-            yield from self._find_inexact(rows, numbers[middle:])
-
     def _arrays(self, rows: Sequence[Any]) -> list[pa.Array]:
         arrays = []
         for field, kind in zip(self._fields, self._types, strict=True):
             try:
                 arrays.append(pa.array([None if row is None else row[field.name] for row in rows], kind))
-            except _INEXACT as error:
+            except INEXACT as error:
                 raise ValueError(f"{error} - at `$.{field.name}`") from error
         return arrays
 
@@ -246,7 +223,8 @@ class _Writer:
             try:
                 self._decode(source, schema)
             except _UNREADABLE as error:
-                return f"no value of its type at byte {at} ({str(error) or type(error).__name__}) - at `$.{name}`"
+                reason = str(error) or ("the bytes end" if isinstance(error, EOFError) else type(error).__name__)
+                return f"no value of its type at byte {at} ({reason}) - at `$.{name}`"
         return "it cannot be decoded"
 
 
@@ -394,7 +372,7 @@ def _plain_default(kind: AvroType, default: Any) -> Any:
         stored = default.encode("latin-1") if kind.name in ("bytes", "fixed") else default
         plain = _apply(_plain_primitive(kind), stored)
         pa.array([plain], arrow_type(kind.kind))
-    except (AttributeError, *_INEXACT):
+    except (AttributeError, *INEXACT):
         return ABSENT
     return plain
 

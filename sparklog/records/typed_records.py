@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 
 from sparklog.config.ddl import VALUE_KEPT, SchemaField
 from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
-from sparklog.errors import RecordListTooLargeError
 from sparklog.format.typed_columns import UNFIT, typed_fields
 from sparklog.records.avro_values import AvroReader
-from sparklog.records.typed_values import value_reader
+from sparklog.records.typed_values import too_large, value_reader
 from sparklog.records.wire_format import is_framed, unframe
 
 
@@ -137,9 +136,7 @@ class TextReader:
     def columns(self, values: pa.Array, max_bytes: int | None = None) -> dict[str, pa.Array]:
         """See PartReader."""
         if max_bytes is not None and values.nbytes + len(values) > max_bytes:
-            raise RecordListTooLargeError(
-                f"the typed columns of {len(values)} records take over {max_bytes} bytes: read fewer at a time"
-            )
+            raise too_large(len(values), max_bytes)
         try:
             texts = values.cast(pa.string())
         except pa.ArrowInvalid:
@@ -160,9 +157,8 @@ class FramedJsonReader:
 
     def columns(self, values: pa.Array, max_bytes: int | None = None) -> dict[str, pa.Array]:
         """See PartReader."""
-        framed = pc.fill_null(pc.starts_with(values, pattern=b"\0"), False)
-        if framed.true_count:  # JSON never begins with this byte
-            # one by one: Arrow's slice fails for values that are shorter than the prefix
-            plain = [unframe(value) for value in values.filter(framed).to_pylist()]
-            values = pc.replace_with_mask(values, framed, pa.array(plain, pa.binary()))
+        if pc.any(pc.starts_with(values, pattern=b"\0")).as_py():  # JSON never begins with this byte
+            # Arrow's binary_slice fails if most of the values are shorter than the prefix
+            texts = [unframe(text) if text and text[0] == 0 else text for text in values.to_pylist()]
+            values = pa.array(texts, values.type)
         return self._reader.columns(values, max_bytes)

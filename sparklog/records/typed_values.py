@@ -59,7 +59,8 @@ _PACKED = {
 """The formats of ``struct`` for numbers in Arrow."""
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
-_INEXACT = (pa.ArrowException, UnicodeEncodeError, ValueError, OverflowError, TypeError)
+INEXACT = (pa.ArrowException, ValueError, ArithmeticError, TypeError)
+"""What making an array of values raises if Arrow cannot hold one of them."""
 
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 """Size in bytes up to which a value is read: as Python objects it takes up to some twenty times as much memory."""
@@ -106,7 +107,7 @@ class ValueReader:
             return ""
         try:
             self._parts([self._decode_checked(value)[0]])
-        except (*_UNREADABLE, *_INEXACT) as error:
+        except (*_UNREADABLE, *INEXACT) as error:
             return str(error) or type(error).__name__
         return ""
 
@@ -125,9 +126,7 @@ class ValueReader:
             parts.append(self._columns(chunk))
             size += sum(len(part) if type(part) is bytes else part.nbytes for part in parts[-1][0]) + len(parts[-1][1])
             if max_bytes is not None and size > max_bytes:
-                raise RecordListTooLargeError(
-                    f"the typed columns of {len(values)} records take over {max_bytes} bytes: read fewer at a time"
-                )
+                raise too_large(len(values), max_bytes)
         columns = zip(*(columns for columns, _ in parts), strict=True)
         arrays = [_join(column, kind) for column, kind in zip(columns, self._types, strict=True)]
         unfit = pa.array([is_unfit for _, part in parts for is_unfit in part], pa.bool_())
@@ -176,36 +175,15 @@ class ValueReader:
         if len(value) > MAX_VALUE_BYTES:
             raise ValueError(f"it has {len(value):,} bytes, and typed values at most {MAX_VALUE_BYTES:,}")
         if len(value) * self._object_bytes > 2 * MAX_ELEMENT_BYTES:
-            self._check_size(value.count(b"{") * self._object_bytes)
+            check_element_bytes(value.count(b"{") * self._object_bytes)
         row = self._decode(value)
         size = 0 if self._measure is None else self._measure(row)
-        self._check_size(size)
+        check_element_bytes(size)
         return row, size
-
-    def _check_size(self, size: int) -> None:
-        if size > MAX_ELEMENT_BYTES:
-            raise ValueError(f"its lists and maps take {size:,} bytes in columns, and may take {MAX_ELEMENT_BYTES:,}")
 
     def _columns(self, chunk: _Chunk) -> tuple[list[_Part], list[bool]]:
         rows, unfit = chunk
-        try:
-            return self._parts(rows), unfit
-        except _INEXACT:
-            for number in self._find_inexact(rows, range(len(rows))):
-                rows[number], unfit[number] = None, True
-            return self._parts(rows), unfit
-
-    def _find_inexact(self, rows: Sequence[Any], numbers: range) -> Iterator[int]:
-        """Yield the numbers of the rows that Arrow cannot hold, by halving: a bad one costs twice the time."""
-        try:
-            self._parts(rows[numbers.start : numbers.stop])
-        except _INEXACT:
-            if len(numbers) == 1:
-                yield numbers.start
-                return
-            middle = len(numbers) // 2
-            yield from self._find_inexact(rows, numbers[:middle])
-            yield from self._find_inexact(rows, numbers[middle:])
+        return make_columns(self._parts, rows, unfit), unfit
 
     def _parts(self, rows: Sequence[Any]) -> list[_Part]:
         columns: Iterable[Sequence[Any]] = [()] * len(self._types)
@@ -217,9 +195,45 @@ class ValueReader:
                 if plain is not None:
                     fields = [None if field is None else plain(field) for field in fields]
                 parts.append(_part(fields, kind))
-            except _INEXACT as error:
+            except INEXACT as error:
                 raise ValueError(f"{error} - at `$.{self._schema[number].name}`") from error
         return parts
+
+
+def make_columns(make: Callable[[Sequence[Any]], list[Any]], rows: list[Any], unfit: list[bool]) -> list[Any]:
+    """Return the columns that ``make`` makes of decoded values; those that Arrow cannot hold become None, and unfit."""
+    try:
+        return make(rows)
+    except INEXACT:
+        for number in _find_inexact(make, rows, range(len(rows))):
+            rows[number], unfit[number] = None, True
+        return make(rows)
+
+
+def _find_inexact(make: Callable[[Sequence[Any]], object], rows: Sequence[Any], numbers: range) -> Iterator[int]:
+    """Yield the numbers of the rows that Arrow cannot hold, by halving: a bad one costs twice the time."""
+    try:
+        make(rows[numbers.start : numbers.stop])
+    except INEXACT:
+        if len(numbers) == 1:
+            yield numbers.start
+            return
+        middle = len(numbers) // 2
+        yield from _find_inexact(make, rows, numbers[:middle])
+        yield from _find_inexact(make, rows, numbers[middle:])
+
+
+def check_element_bytes(size: int) -> None:
+    """Raise ValueError if the lists and maps of one value take too many bytes in columns."""
+    if size > MAX_ELEMENT_BYTES:
+        raise ValueError(f"its lists and maps take {size:,} bytes in columns, and may take {MAX_ELEMENT_BYTES:,}")
+
+
+def too_large(records: int, max_bytes: int) -> RecordListTooLargeError:
+    """Return the error for typed columns of this many records that take too many bytes."""
+    return RecordListTooLargeError(
+        f"the typed columns of {records} records take over {max_bytes} bytes: read fewer at a time"
+    )
 
 
 _Part = Any
@@ -227,7 +241,7 @@ _Part = Any
 
 
 def _part(fields: Sequence[Any], kind: pa.DataType) -> _Part:
-    """Return plain values as a part of a column. Raises what ``_INEXACT`` names."""
+    """Return plain values as a part of a column. Raises what ``INEXACT`` names."""
     code = _PACKED.get(kind.id)
     if code is not None:
         with suppress(struct.error):  # a null

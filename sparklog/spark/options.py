@@ -16,7 +16,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from sparklog.config.definitions import INT_MAX, LONG_MAX
@@ -24,6 +24,7 @@ from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.errors import InvalidOptionError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.spark.sink.repeated_batches import ON_MISMATCH
+from sparklog.spark.source.filters import EPOCH
 from sparklog.spark.source.offsets import (
     EveryPartition,
     EveryTimestamp,
@@ -79,6 +80,7 @@ SINK_OPTIONS = (
 )
 ENDINGS = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 TIME_TRAVEL = ("versionAsOf", "timestampAsOf")
+"""Options of a batch query alone, as are ``ENDINGS``."""
 TABLE_OPTIONS = ("columns",)
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS, *TABLE_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
@@ -107,7 +109,6 @@ TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
@@ -322,7 +323,7 @@ def _time(options: Options, name: str) -> int | None:
         time = None
     if time is None or time.tzinfo is None:
         raise _invalid(name, text, "expected milliseconds, or a time with a time zone such as 2026-11-01T09:30:00Z")
-    return (time - _EPOCH) // timedelta(milliseconds=1)
+    return (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def _reader_lease_ms(options: Options) -> int:

@@ -15,4 +15,7 @@ from tests.unit.test_examples import examples, run
 def test_the_examples_of_a_function_run(spark: SparkSession, name: str, tmp_path: Path) -> None:
     sources = examples(name)
     assert sources
-    assert run(sources, {"spark": spark}, tmp_path) == ""
+    try:
+        assert run(sources, {"spark": spark}, tmp_path) == ""
+    finally:
+        spark.catalog.dropTempView("orders")  # other tests share the session

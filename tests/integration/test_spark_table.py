@@ -187,13 +187,12 @@ def test_a_flipped_bit_in_a_page_is_an_error_that_names_the_file_if_a_query_read
     spark: SparkSession, log: Coordinator
 ) -> None:
     log.create_topic("typed", 1, configs={"history.format": "delta", "segment.ms": "180000", **TYPED})
-    value = b'{"customer":"a","amount":2,"placed":"2026-11-01T10:00:00Z"}'
     for minute in (0, 60):
-        append(log, "typed", [Written(b"k%d" % row, value, minute, [("h", b"x")]) for row in range(20)])
+        append(log, "typed", [Written(b"k%d" % row, ORDER, minute, [("h", b"x")]) for row in range(20)])
     roll(log, InProcess())
     path = Path(log.store.root) / live(log, "typed")[0].path
     columns = pages(path)
-    assert {*columns} == {"customer", "amount", "placed", "_unfit", "key", "value", "timestamp", "headers", "offset"}
+    assert {"customer", "price", "lines", "_unfit", "key", "value", "timestamp", "headers", "offset"} < {*columns}
     for name, where in columns.items():
         intact = damage(path, where[-1])
         with pytest.raises(SPARK_ERRORS, match=path.name):
@@ -459,6 +458,16 @@ def test_an_older_version_ends_where_the_topic_ended_then(
         assert then.count() == 3 * number
 
 
+@pytest.fixture
+def no_views(spark: SparkSession) -> Iterator[None]:
+    """Drop the temporary views of a test: other tests share the session."""
+    yield
+    for found in spark.catalog.listTables():
+        if found.isTemporary:
+            spark.catalog.dropTempView(f"`{found.name}`")
+
+
+@pytest.mark.usefixtures("no_views")
 def test_views_reads_and_snapshots_are_of_one_version(spark: SparkSession, log: Coordinator) -> None:
     root = log.store.root
     log.create_topic("new.customers-1", 1)

@@ -91,7 +91,7 @@ class FileStats(msgspec.Struct, frozen=True, rename="camel"):
             ]
         except (KeyError, msgspec.MsgspecError):
             return None
-        if kind is float and any(abs(bound) in LARGEST.values() for bound in bounds):
+        if kind is float and any(map(_may_be_infinite, bounds)):
             return None
         return bounds[0], bounds[1]
 
@@ -196,11 +196,16 @@ def _scalar(stated: msgspec.Raw, kind: pa.DataType) -> pa.Scalar | None:
             value = datetime.fromisoformat(value.removesuffix("Z")).replace(tzinfo=timezone.utc)
         elif pa.types.is_date(kind):
             value = date.fromisoformat(value)
-        elif pa.types.is_floating(kind) and abs(value) >= LARGEST[kind.bit_width]:
-            return None  # it may stand for infinity
+        elif pa.types.is_floating(kind) and _may_be_infinite(value):
+            return None
         return pa.scalar(value, kind)
     except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
         return None
+
+
+def _may_be_infinite(bound: float) -> bool:
+    """Return whether a bound may stand for infinity or NaN, also one of a ``float`` that has become a ``double``."""
+    return abs(bound) in LARGEST.values()
 
 
 def _bounds(column: pa.Array) -> tuple[object, object] | None:

@@ -1,8 +1,8 @@
 """Chooses how the typed columns of a history segment are encoded: by encoding some of them both ways.
 
-Random whole numbers take the least as differences; a few values that repeat take the least as a dictionary. Which of
-them a column has, nobody states, so its first row group is encoded with dictionaries and without, and each column keeps
-what took fewer bytes. Every Parquet reader knows these encodings; fewer know the newer ones for texts and floats.
+Random whole numbers take the least as differences; a few values that repeat take the least as a dictionary. Nobody
+states which of them a column has, so the first row group is encoded both with dictionaries and without, and each column
+keeps what took fewer bytes. Every Parquet reader knows these encodings; fewer know the newer ones for texts and floats.
 
 Not for: the columns of a record, whose pages sparklog's own reader checks (``file_schema.ENCODINGS``).
 """

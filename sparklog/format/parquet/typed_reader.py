@@ -6,8 +6,8 @@ the footer says (``pages.read_stated_pages``), whose checksum is in the index.
 
 Rules: as in ``reader``: no header or footer that was read is given to Parquet's reader, but for a column's schema
 elements that differ from the expected ones in the types of numbers alone, and what pages take in memory is bounded
-first. A column that the file does not have is null; one of a narrower type is widened, and one of any other
-type is an error.
+first. A column that the file does not have is null, one of a narrower type is widened, and one of any other type is an
+error.
 Not for: what the values mean, and which columns a topic has.
 """
 

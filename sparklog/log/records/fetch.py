@@ -170,7 +170,7 @@ class Fetcher:
             entry = opened.entries.entry(number)
             if selection.admits is not None:
                 typed = opened.reader.typed_bounds(number, selection.bounded)
-                if not selection.admits({**batch_bounds(segment, entry), **typed}):
+                if not selection.admits({**_batch_bounds(segment, entry), **typed}):
                     return entry, None
             batch = opened.reader.read(number, selection.columns)
             if selection.typed:
@@ -298,7 +298,7 @@ def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -
     return Records(first, batch, CREATE_TIME, offsets)
 
 
-def batch_bounds(segment: Segment, entry: BatchEntry) -> Bounds:
+def _batch_bounds(segment: Segment, entry: BatchEntry) -> Bounds:
     """Return the bounds of the offsets and timestamps of a record batch of a segment."""
     first, last = segment.base_offset, segment.end_offset - 1
     if not segment.has_gaps:

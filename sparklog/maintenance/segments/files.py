@@ -417,7 +417,8 @@ class SegmentOutput:
             return
         try:
             self._encoding = self._thread.submit(write)
-        except RuntimeError:  # the interpreter exits
+        except RuntimeError:  # the interpreter exits, or no thread can be started: the call may be queued already
+            self._thread.shutdown(cancel_futures=True)
             write()
 
     def _finish_encoding(self) -> None:

@@ -10,6 +10,7 @@ from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
 from sparklog.config.ddl import find_breaking_change
 from sparklog.config.effects import check_misleading, misleading
+from sparklog.config.record_schema import find_part_misreading
 from sparklog.config.topic_configs import TopicConfig, canonical_topic_configs, validate_topic_configs
 from sparklog.errors import (
     InvalidConfigurationError,
@@ -155,10 +156,18 @@ def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -
         return
     before = TopicConfig.resolve(found.configs, state.configs)
     after = TopicConfig.resolve(configs, state.configs)
+    for part, old, new in zip(("value", "key"), before.record_schema, after.record_schema, strict=True):
+        if old.fields and old.format != new.format:
+            raise InvalidConfigurationError(
+                f"{part}.format of topic {topic!r} is {old.format} and cannot become {new.format}: the topic has "
+                f"{part}s of this format; write to a new topic",
+                topic=topic,
+                config=f"{part}.format",
+            )
     if after.value_keep and not before.value_keep:
         raise InvalidConfigurationError(
             f"value.keep of topic {topic!r} is false and cannot become true: readers of its table would no longer see "
-            "which values are left out. Write to a new topic",
+            "which values are left out; write to a new topic",
             topic=topic,
             config="value.keep",
         )
@@ -166,17 +175,19 @@ def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -
     if reason:
         raise InvalidConfigurationError(
             f"the schema of topic {topic!r} cannot be changed in this way: {reason}, which would break readers of its "
-            "table. Add a field of another name, or write to a new topic",
+            "table; add a field of another name, or write to a new topic",
             topic=topic,
             config="value.schema",
         )
     for part, old, new in zip(("value", "key"), before.record_schema, after.record_schema, strict=True):
-        if old.fields and old.format != new.format:
+        reason = find_part_misreading(old, new)
+        if reason:
             raise InvalidConfigurationError(
-                f"{part}.format of topic {topic!r} is {old.format} and cannot become {new.format}: the {part}s that "
-                "it has would not fit. Write to a new topic",
+                f"{part}.schema of topic {topic!r} cannot be changed in this way: {reason}; what was written before "
+                "could be read wrongly, since Avro does not say by which schema it was written; add a field of "
+                "another name, or write to a new topic",
                 topic=topic,
-                config=f"{part}.format",
+                config=f"{part}.schema",
             )
 
 

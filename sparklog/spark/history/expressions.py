@@ -53,7 +53,7 @@ def items(sequence: Any) -> list[Any]:
 
 
 def read_filter(expression: Any) -> Filter | None:
-    """Return an expression as a filter; None if it is anything else than a column compared with values."""
+    """Return an expression as a filter; None if it is anything but a column compared with values."""
     kind = _kind(expression)
     if kind in ("AttributeReference", "Not"):  # of a boolean column
         column = _operand(expression if kind == "AttributeReference" else expression.child())

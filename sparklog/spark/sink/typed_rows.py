@@ -43,6 +43,7 @@ from sparklog.config.ddl import SchemaField, SchemaType, format_ddl
 from sparklog.config.record_schema import JSON
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidRecordError
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.schema import VALUE
 from sparklog.records.json_values import JsonWriter
 from sparklog.spark.sink.conversion import WRITTEN
@@ -105,26 +106,36 @@ def find_typed_rows(rows: StructType, topic: str, config: TopicConfig) -> TypedR
     others = [number for number, name in enumerate(names) if name in WRITTEN]
     typed = [number for number, name in enumerate(names) if name in by_name]
     extra = [rows[number].name for number in range(len(names)) if number not in (*others, *typed)]
-    if not typed:
-        raise InvalidRecordError(
-            f"the rows have neither a column value nor one of the schema of topic {topic!r}, {format_ddl(schema)}; "
-            f"their columns are {', '.join(rows.fieldNames()) or 'none'}",
-            topic=topic,
-        )
     if config.value_format != JSON:
+        if not typed:
+            return None
         raise InvalidRecordError(
             f"values are made of columns only as JSON, and value.format of topic {topic!r} is {config.value_format}: "
             "give the rows a column value",
             topic=topic,
         )
-    problem = f"column {extra[0]} is not in it; leave it out, or add it to value.schema" if extra else ""
-    problem = problem or _find_problem(schema, [rows[number] for number in typed])
+    if not typed:
+        raise InvalidRecordError(
+            f"the rows have neither a column value nor one of the schema of topic {topic!r}; their columns are "
+            f"{', '.join(rows.fieldNames()) or 'none'} (schema: {format_ddl(schema)})",
+            topic=topic,
+        )
+    problem = _find_extra(schema, extra) or _find_problem(schema, [rows[number] for number in typed])
     if problem:
         raise InvalidRecordError(
-            f"the rows do not fit the schema of topic {topic!r}, {format_ddl(schema)}: {problem}", topic=topic
+            f"the rows do not fit the schema of topic {topic!r}: {problem} (schema: {format_ddl(schema)})",
+            topic=topic,
         )
     row_schema = StructType([*(rows[number] for number in others), StructField(VALUE, BinaryType())])
     return TypedRows(schema, tuple(typed), tuple(others), row_schema)
+
+
+def _find_extra(fields: Sequence[SchemaField], extra: Sequence[str]) -> str:
+    """Return why columns that are not in the schema cannot be written, empty if there are none."""
+    if not extra:
+        return ""
+    hint = did_you_mean(extra[0], [field.name for field in fields]) or "; leave it out, or add it to value.schema"
+    return f"column {extra[0]} is not in it{hint}"
 
 
 def _find_problem(fields: Sequence[SchemaField], columns: Sequence[StructField], path: str = "") -> str:

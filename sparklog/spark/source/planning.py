@@ -110,7 +110,7 @@ class Plan:
             return list(subscribed)
         for topic in self._options.subscription.topic_names:
             if topic not in past:
-                find_past_ends(self._coordinator.log, self._state, topic, self._past_version)
+                find_past_ends(self._coordinator.log, self._state, topic, self._past_version)  # raises, with the reason
         return [each for each in subscribed if each.partition in past.get(each.topic, {})]
 
     @cached_property

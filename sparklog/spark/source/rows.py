@@ -95,7 +95,8 @@ def check_write_schema(schema: StructType, has_topic_option: bool, include_times
         raise InvalidRecordError(f"two column names differ only in case: {', '.join(schema.fieldNames())}")
     if "value" not in columns:
         raise InvalidRecordError(
-            f"the rows have no column value; their columns are {', '.join(schema.fieldNames()) or 'none'}"
+            f"the rows have no column value; their columns are {', '.join(schema.fieldNames()) or 'none'}. Give them "
+            "one, or name with option topic a topic that has value.format=json and these columns in its value.schema"
         )
     for name in ("value", "key"):
         if name in columns and not isinstance(columns[name], _TEXT_OR_BYTES):

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidOptionError, InvalidRequestError
-from sparklog.spark.options import Options, address, checked_names, sink_options, source_options
+from sparklog.spark.options import TIME_TRAVEL, Options, address, checked_names, sink_options, source_options
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.sink.writer import SparklogWriter
 from sparklog.spark.source.reader import SparklogReader
@@ -84,7 +84,7 @@ def _includes_headers(options: Options) -> bool:
     try:
         return source_options(options).include_headers
     except InvalidOptionError as of_batch:
-        if of_batch.message == of_stream.message:
+        if of_batch.message == of_stream.message or any(name in options for name in TIME_TRAVEL):
             raise
         raise InvalidOptionError(
             f"in a streaming query {of_stream.message}; in a batch query {of_batch.message}", **of_batch.context

@@ -275,7 +275,7 @@ def test_a_start_in_deleted_records_raises_an_error(orders: Cluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"columns": ["valeu"]}, "choose from key, value, topic"),
+        ({"columns": ["valeu"]}, "unknown column 'valeu'; choose from key, value, topic"),
         ({"columns": ["key", "key"]}, "each once"),
         ({"columns": []}, "each once"),
         ({"columns": "value"}, "a list of names"),

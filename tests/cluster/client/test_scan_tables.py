@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 import sparklog
 from sparklog import limits
+from sparklog.client.row_filter import parse_filter
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     CorruptRecordError,
@@ -25,6 +26,7 @@ from sparklog.errors import (
     InvalidRequestError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.format.parquet.delta_stats import TypedBounds, decode_bounds, encode_stats
 from sparklog.format.parquet.pages import read_footer
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -319,7 +321,8 @@ def test_log_append_time_is_what_a_filter_compares() -> None:
         (pc.field("nope") == 1, "unknown column 'nope'; choose from key, value, topic"),
         (pc.field("tags", "inner") == 1, "scan"),
         (pc.field(0) == b"k", "name columns"),
-        (pc.field("offset") == "five", "no kernel"),
+        (pc.field("offset") == "five", "values of the types int64, string cannot be compared"),
+        ([("key", "in", "abc")], "'in' takes a list of values, not 'abc'"),
         (pc.field("offset") + 1, "must evaluate to bool"),
         ("offset > 3", "expression of pyarrow.compute, or a list of tuples"),
         ([], "list of tuples"),
@@ -333,6 +336,38 @@ def test_a_filter_that_cannot_be_evaluated_is_refused(orders: Cluster, given: An
     with pytest.raises(InvalidConfigurationError, match=words) as caught:
         scan(orders, filter=given)
     assert "scan(filter=" in str(caught.value)
+
+
+NUMBERS = pa.schema([pa.field("a", pa.float64()), pa.field("f", pa.float32()), pa.field("s", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pc.field("a").isin([0.0]),
+        pc.field("a").isin([1.5, 0.0]),
+        pc.divide(pc.scalar(1.0), pc.field("a")) > 0,
+        ~pc.field("a").isin([-0.0]),
+        ~(pc.field("a") < float("nan")),
+        ~(pc.field("f") <= float("nan")),
+    ],
+    ids=str,
+)
+def test_bounds_of_zeros_and_comparisons_with_nan_leave_out_no_row_that_passes(given: Any) -> None:
+    columns = {"a": pa.array([0.0, 0.0]), "f": pa.array([1.0, 2.0], pa.float32()), "s": pa.array(["x", "y"])}
+    typed = TypedBounds()
+    typed.add(columns)
+    bounds = decode_bounds(encode_stats(2, (0, 1), (0, 0), {}, typed.stats), list(NUMBERS))
+    assert set(bounds) == set(NUMBERS.names)
+    row_filter = parse_filter(given, NUMBERS)
+    assert row_filter.apply(pa.RecordBatch.from_pydict(columns)).num_rows
+    assert row_filter.admits({name: bounds[name] for name in row_filter.columns})
+
+
+def test_long_texts_that_arrow_cuts_within_a_character_can_be_looked_for() -> None:
+    row_filter = parse_filter([("s", "in", ["é" * 101, "x"])], NUMBERS)
+    assert row_filter.columns == ["s"]
+    assert row_filter.apply(pa.RecordBatch.from_pylist([{"s": "é" * 101}, {"s": "é"}], NUMBERS)).num_rows == 1
 
 
 def test_consumer_offsets_are_filtered_too(files: Cluster) -> None:
@@ -430,3 +465,9 @@ def test_versions_that_are_not_known_are_refused(grown: tuple[Cluster, list[tupl
         scan(c, as_of=datetime(2026, 1, 1))
     with pytest.raises(InvalidConfigurationError, match="derived from the commit log"):
         scan(c, "__consumer_offsets", version=steps[0][0])
+    for version in (True, 1.5, "1"):
+        with pytest.raises(InvalidRequestError, match=r"invalid version .*: give a whole number"):
+            scan(c, version=version)
+    for as_of in (1.5, "2026-01-01", date(2026, 1, 1)):
+        with pytest.raises(InvalidRequestError, match=r"invalid as_of .*: give a datetime with a time zone"):
+            scan(c, as_of=as_of)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
 import pytest
 
@@ -20,9 +21,11 @@ from sparklog.errors import (
 )
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.settings import LogSettings
+from sparklog.protocol.decide.topics import create_partitions
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.clusters import Cluster, cluster
 from sparklog.testing.records import Record, append_records
+from tests.cluster.maintenance.logs import Written, append
 
 
 def send(c: Cluster, topic: str, value: bytes) -> None:
@@ -94,6 +97,10 @@ def test_a_topic_that_was_created_again_is_another_one(shop: Cluster) -> None:
 
 def test_wrong_versions_are_refused(shop: Cluster) -> None:
     root, newest = shop.bootstrap_servers, shop.coordinator.refresh().version
+    with pytest.raises(InvalidRequestError, match=r"invalid version '3': give a whole number"):
+        sparklog.snapshot(root, version="3")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match=r"invalid as_of '2026-11-01': give a datetime with a time zone"):
+        sparklog.snapshot(root, as_of="2026-11-01")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match=f"version {newest + 1} does not exist: the newest of"):
         sparklog.snapshot(root, version=newest + 1)
     with pytest.raises(InvalidConfigurationError, match=r"snapshot\(as_of=1\): give version or as_of, not both"):
@@ -125,3 +132,12 @@ def test_a_version_beyond_the_retention_of_commits_is_refused() -> None:
     assert values(last_removed, "orders") == [b"a", b"b"]
     again = sparklog.snapshot(cluster=log, version=last_removed.version)
     assert (again.timestamp, again.topics) == (None, ("orders",))
+
+
+def test_partitions_that_were_added_twice_since_are_not_in_an_older_version(shop: Cluster) -> None:
+    before = shop.coordinator.refresh().version
+    for total in (3, 4):
+        shop.coordinator.submit(partial(create_partitions, topic="orders", total=total))
+        for number in range(2):
+            append(shop.coordinator, "orders", [Written(b"k", b"later")], partition=number)
+    assert sparklog.scan("orders", cluster=shop.coordinator, version=before).end_offsets == {0: 1}

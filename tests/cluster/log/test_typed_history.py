@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+import threading
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import partial
@@ -314,6 +315,43 @@ def test_values_in_avro_of_writers_with_an_earlier_version_of_the_schema_are_rea
     assert typed_rows(log, "customer", "amount", "_unfit") == [("a", None, False), ("b", 1.5, False)]
 
 
+def test_a_schema_in_avro_cannot_change_so_that_values_are_read_as_others(tmp_path: Path) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "long"}]
+    schema, reordered = (json.dumps({"type": "record", "name": "o", "fields": each}) for each in (fields, fields[::-1]))
+    log.create_topic("orders", 1, configs={**CONFIGS, "value.format": "avro", "value.schema": schema})
+    set_schema(log, reordered)
+    set_schema(log, schema)
+    append(log, "orders", [Written(b"k", b"\x02\x04")])
+    with pytest.raises(InvalidConfigurationError, match="its fields would have another order - at `\\$`"):
+        set_schema(log, reordered)
+
+
+def test_a_roll_that_can_start_no_thread_writes_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    log.create_topic("orders", 1, configs=CONFIGS)
+    for number in range(5):
+        append(log, "orders", [Written(b"k", b'{"amount":%d}' % number)])
+    append(log, "orders", [Written(b"last", b"{}", 60)])
+    monkeypatch.setattr(limits, "TARGET_ROW_GROUP_BYTES", 1)
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name.startswith("sparklog-encode") and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    roll(log, InProcess())
+    assert len(refused) == 1
+    assert [(segment.is_history, segment.batches) for segment in live(log, "orders")] == [(True, 5), (False, 1)]
+    assert typed_rows(log, "amount") == [(float(number),) for number in range(5)]
+
+
 def test_a_record_of_which_key_and_value_do_not_fit_is_counted_once(tmp_path: Path) -> None:
     log = create_cluster(str(tmp_path / "log"))
     log.create_topic("orders", 1, configs={**CONFIGS, "key.format": "string"})
@@ -411,8 +449,12 @@ def test_a_schema_that_breaks_readers_is_refused_once_there_are_records(log: Coo
 
 def test_deleting_the_schema_is_refused_too(log: Coordinator) -> None:
     deletions = ["value.schema", "value.format"]
-    with pytest.raises(InvalidConfigurationError, match="break readers of its table"):
+    with pytest.raises(
+        InvalidConfigurationError, match=r"value\.format of topic 'orders' is json and cannot become none"
+    ):
         log.submit(partial(alter_configs, topic="orders", changes={}, deletions=deletions))
+    with pytest.raises(InvalidConfigurationError, match="break readers of its table"):
+        log.submit(partial(alter_configs, topic="orders", changes={}, deletions=["value.schema"]))
 
 
 def test_a_cluster_cannot_change_the_schema_of_its_topics(log: Coordinator) -> None:
@@ -426,7 +468,7 @@ def test_a_cluster_cannot_change_the_schema_of_its_topics(log: Coordinator) -> N
 @pytest.mark.parametrize("format", ["string", "avro"])
 def test_a_format_cannot_change_once_there_are_records(log: Coordinator, format: str) -> None:
     changes = {"value.format": format, "value.schema": "" if format == "string" else json.dumps(AVRO)}
-    with pytest.raises(InvalidConfigurationError, match="has no field"):
+    with pytest.raises(InvalidConfigurationError, match=f"cannot become {format}: the topic has values of this format"):
         log.submit(partial(alter_configs, topic="orders", changes=changes))
     same = [{"name": name, "type": ["null", kind]} for name, kind in (("customer", "string"), ("amount", "double"))]
     schema = json.dumps({"type": "record", "name": "Order", "fields": same})

@@ -67,6 +67,8 @@ def test_sparks_other_names_and_spellings_are_read(text: str, canonical: str) ->
         ("a int b int", "unexpected 'b'"),
         ("a int, A string", "occurs twice"),
         ("a varchar(3)", "unknown type 'varchar'"),
+        ("a dubble", "unknown type 'dubble'; did you mean double[?]"),
+        ("a, b int", "a type is missing before ','"),
         ("a-b int", "unexpected '-b int'"),
         ("`a.b` int", "invalid name"),
         ("a map<int,int>", "keys of a map"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.config import schema_json
 from sparklog.config.ddl import InvalidSchemaError, format_ddl
-from sparklog.config.record_schema import PartSchema, RecordSchema, parse_schema
+from sparklog.config.record_schema import PartSchema, RecordSchema, find_part_misreading, parse_schema
 from sparklog.config.topic_configs import TopicConfig, validate_topic_configs
 from sparklog.errors import InvalidConfigurationError
 
@@ -75,7 +75,9 @@ def test_an_avro_type_is_a_column(kind: object, column: str) -> None:
         ({"type": "array", "items": ["int", "string"]}, r"at `\$\.a\[\]`"),
         ({"type": "map", "values": "null"}, "null alone"),
         ("nothing", "unknown type 'nothing'"),
-        (5, "5 is no type"),
+        ("strnig", "unknown type 'strnig'; did you mean string[?]"),
+        ("array", "the type is written as an object"),
+        (5, "invalid type 5"),
         ({"type": "array"}, "its type is missing"),
         ({"type": "record", "name": "Empty", "fields": []}, "without fields"),
         ({"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]}, "'R' contains itself"),
@@ -190,25 +192,27 @@ def test_a_property_is_required_if_it_is_listed_and_cannot_be_null() -> None:
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        ({}, r"value of any type cannot be a column - at `\$\.a`"),
+        ({}, r"value of any type cannot be a column; give it a type - at `\$\.a`"),
         (True, "any type"),
         ({"type": ["string", "integer"]}, "only one type"),
         ({"type": "null"}, "'null' cannot be a column"),
-        ({"type": "strnig"}, "'strnig' cannot be"),
+        ({"type": {}}, "{} cannot be a column"),
+        ({"type": [{}]}, "{} cannot be a column"),
+        ({"type": "strnig"}, "'strnig' cannot be a column; choose from boolean, integer, "),
         ({"type": "array"}, "one schema of its items"),
         ({"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "string"}}, "one schema"),
-        ({"type": "array", "items": {}}, r"any type cannot be a column - at `\$\.a\[\]`"),
+        ({"type": "array", "items": {}}, r"any type cannot be a column; give it a type - at `\$\.a\[\]`"),
         ({"type": "object"}, "without properties"),
         ({"type": "object", "patternProperties": {}}, "without properties"),
         ({"type": "object", "properties": {"a-b": {"type": "string"}}}, "invalid name 'a-b'"),
         ({"type": "object", "properties": {"b": {"type": "string"}, "B": {"type": "string"}}}, "occurs twice"),
         ({"type": "object", "properties": {"b": {"type": "string"}}, "required": "b"}, "required is not a list"),
         ({"anyOf": [{"type": "string"}, {"type": "number"}]}, "only anyOf of null and one other"),
-        ({"allOf": [{"type": "string"}]}, "any type"),
+        ({"allOf": [{"type": "string"}]}, r"allOf is not supported; give it one type - at `\$\.a`"),
         ({"enum": ["a", 1]}, "several types"),
-        ({"enum": [1, 2]}, "any type"),
+        ({"enum": [1, 2]}, "an enum or const that is not of texts needs a type"),
         ({"$ref": "https://example.com/x"}, "not to a part of this schema"),
-        ({"$ref": "#/$defs/none"}, "there is no #/"),
+        ({"$ref": "#/$defs/none"}, "there is no #/.* in the schema"),
         ({"$ref": "#"}, "contains itself"),
         ({"$ref": "#/properties/a"}, "contains itself"),
     ],
@@ -243,7 +247,7 @@ def test_a_json_schema_cannot_grow_by_its_references() -> None:
         ("{", "not JSON"),
         ('["null"]', "not a JSON object"),
         ('"string"', "not a JSON object"),
-        ('{"type":"object","properties":{"a":{"type":"number","minimum":NaN}}}', "NaN is no number"),
+        ('{"type":"object","properties":{"a":{"type":"number","minimum":NaN}}}', "NaN is not a JSON number"),
         ('{"type":"object","properties":{"a":{"type":"number","minimum":1e999}}}', "not JSON"),
         ('{"type":"object","properties":{"a":{"type":"string","title":"\\ud800"}}}', "not JSON"),
         ('{"type":"string"}', "object with properties"),
@@ -293,6 +297,70 @@ JSON_VALUES = st.recursive(
 )
 
 
+def enum(*symbols: str) -> dict[str, object]:
+    return {"type": "enum", "name": "E", "symbols": symbols}
+
+
+def order(**kinds: object) -> dict[str, object]:
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+def misreading(before: object, after: object) -> str:
+    return find_part_misreading(*(PartSchema("avro", (json.dumps(schema),)) for schema in (before, after)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (order(a="long", b="long"), order(b="long", a="long"), "another order - at `$`"),
+        (order(a=POINT), avro(POINT), ""),
+        (
+            avro({"type": "array", "items": {**order(x="int", y="int"), "name": "Line"}}),
+            avro({"type": "array", "items": {**order(y="int", x="int"), "name": "Line"}}),
+            r"another order - at `$.a[]`",
+        ),
+        (avro(enum("A", "B")), avro(enum("B", "A")), "other numbers"),
+        (avro(enum("A", "B")), avro(enum("A")), "other numbers"),
+        (avro(enum("A")), avro("string"), "enum would be read as string - at `$.a`"),
+        (
+            avro(logical("timestamp-millis", "long")),
+            avro(logical("timestamp-micros", "long")),
+            "timestamp-millis long would be read as timestamp-micros long",
+        ),
+        (avro("bytes"), avro(FIXED), "bytes would be read as fixed 16"),
+        (avro("long"), avro(["null", "long"]), "null would be another branch"),
+        (avro(["null", "long"]), avro(["long", "null"]), "null would be another branch"),
+        (avro("long"), avro(["long"]), "null would be another branch"),
+    ],
+)
+def test_changes_by_which_values_in_avro_would_be_read_as_others_are_found(
+    before: object, after: object, reason: str
+) -> None:
+    found = misreading(before, after)
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        order(a="long", b="double", c=enum("A", "B")),
+        order(a="int", b="float", c=enum("A"), d=["null", "int"]),
+        order(z="string", a="int", b="float", y="int", c=enum("A")),
+    ],
+)
+def test_fields_symbols_and_wider_numbers_may_be_added_to_a_schema_in_avro(after: object) -> None:
+    assert misreading(order(a="int", b="float", c=enum("A")), after) == ""
+
+
+@pytest.mark.parametrize("kind", [{}, [], [{}], [[]], 1])
+def test_a_type_that_is_no_text_is_refused(kind: object) -> None:
+    for schema in ({"type": kind}, {"type": "object", "properties": {"a": {"type": kind}}}):
+        with pytest.raises(InvalidSchemaError):
+            parse_schema(json.dumps(schema))
+
+
 @given(JSON_VALUES, st.sampled_from(["record", "object", None]))
 def test_any_json_is_a_schema_or_refused_and_its_text_is_stable(value: Any, kind: str | None) -> None:
     if isinstance(value, dict) and kind:
@@ -319,10 +387,13 @@ JSON_SCHEMA = json.dumps(json_schema({"type": "string"}))
         ({"value.schema": AVRO}, r"value\.format is none"),
         ({"key.schema": "a int"}, r"key\.format is none"),
         ({"value.format": "string", "value.schema": "a int"}, "texts have no schema"),
-        ({"value.format": "json", "value.schema": AVRO}, r"an Avro schema, and value\.format=json takes DDL or JSON"),
-        ({"value.format": "avro", "value.schema": JSON_SCHEMA}, r"JSON Schema, and value\.format=avro takes an Avro"),
+        ({"value.format": "json", "value.schema": AVRO}, r"an Avro schema, but value\.format=json takes DDL or a JSON"),
+        ({"value.format": "avro", "value.schema": JSON_SCHEMA}, r"JSON Schema, but value\.format=avro takes an Avro"),
         ({"key.format": "avro", "key.schema": "a int"}, r"key\.schema is DDL"),
-        ({"key.format": "json", "key.schema.validation": "true"}, r"key\.schema\.validation=true requires a schema"),
+        (
+            {"key.format": "json", "key.schema.validation": "true"},
+            r"key\.schema\.validation=true.*: set key\.schema\.$",
+        ),
         ({"value.format": "json", "value.schema": "offset bigint"}, "'offset' of the value has the name of another"),
         ({"value.format": "json", "value.schema": "Timestamp date"}, "another column"),
         ({"value.format": "json", "value.schema": "_unfit boolean"}, "another column"),

@@ -15,6 +15,8 @@ from sparklog.format.parquet.delta_stats import (
     TypedBounds,
     TypedStats,
     complete_stats,
+    decode_bounds,
+    decode_stats,
     encode_stats,
 )
 
@@ -145,6 +147,16 @@ def test_nan_and_infinity_are_stated_as_the_largest_numbers(
 def test_numbers_of_32_bits_have_bounds_of_32_bits() -> None:
     stats = stats_of(pa.table({"a": pa.array([NAN, -INF], pa.float32())}))
     assert (stats.smallest["a"], stats.largest["a"]) == (-LARGEST[32], LARGEST[32])
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_infinity_of_a_float_that_became_a_double_has_no_bounds(kind: pa.DataType) -> None:
+    typed = stats_of(pa.table({"a": pa.array([1.0, INF, NAN], pa.float32())}))
+    stats = encode_stats(3, (0, 2), (0, 0), {}, typed)
+    assert decode_bounds(stats, [pa.field("a", kind)]) == {}
+    stated = decode_stats(stats)
+    assert stated is not None
+    assert stated.bounds("a", float) is None
 
 
 def test_only_the_first_columns_have_statistics() -> None:

@@ -45,6 +45,19 @@ def test_keys_and_values_are_read_each_by_its_own_format() -> None:
     assert record_reader(pickle.loads(pickle.dumps(schema))) is record_reader(schema)
 
 
+@pytest.mark.parametrize(
+    "others", [[None] * 5, [b"{}"] * 9, [b""] * 3, [b'{"a":7}'] * 2], ids=["tombstones", "short", "empty", "long"]
+)
+@pytest.mark.parametrize("framed", [b"\0", b"\0\0\0\0\1", b'\0\0\0\0\1{"a":1}'])
+def test_a_json_value_that_begins_with_zero_is_read_among_values_of_any_length(
+    framed: bytes, others: list[bytes | None]
+) -> None:
+    schema = RecordSchema(JSON)
+    rows = read(schema, [None] * (len(others) + 1), [framed, *others])
+    assert rows[0] == {"a": 1, "_unfit": False} if len(framed) > 5 else {"a": None, "_unfit": True}
+    assert rows[1:] == read(schema, [None] * len(others), others)
+
+
 def test_a_topic_without_a_format_has_no_columns() -> None:
     assert RecordReader(RecordSchema()).columns(pa.nulls(1, pa.binary()), pa.nulls(1, pa.binary())) == {}
     assert TopicConfig.resolve({}).record_schema.columns == ()

@@ -105,7 +105,8 @@ CUSTOMER: dict[str, DataType] = {"customer": StringType()}
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({}, "neither a column value nor one of the schema of topic 'orders', customer string NOT NULL, amount double"),
+        ({}, r"neither .* of topic 'orders'; their columns are none \(schema: customer string NOT NULL, amount double"),
+        ({**CUSTOMER, "amout": DoubleType()}, "column amout is not in it; did you mean amount[?] "),
         ({"key": StringType()}, "neither a column value nor .*; their columns are key"),
         ({**CUSTOMER, "offset": LongType()}, "column offset is not in it; leave it out, or add it to value.schema"),
         ({"amount": DoubleType()}, "customer is NOT NULL, and the rows do not have it"),

@@ -172,9 +172,10 @@ def parse_add_config(text: str) -> dict[str, str]:
     for pair in re.split("," + _OUTSIDE_BRACKETS, text):
         parts = re.split(r"\s*=\s*" + _OUTSIDE_BRACKETS, pair)
         if len(parts) != 2:
+            hint = " Use --add-config-file for JSON." if "{" in text else ""
             raise UsageError(
                 'Invalid entity config: all configs to be added must be in the format "key=val" or "key=[val1,val2]" '
-                "to group values which contain commas."
+                f"to group values which contain commas.{hint}"
             )
         changes[parts[0].strip()] = parts[1].replace("[", "").replace("]", "").strip()
     return changes

@@ -28,10 +28,10 @@ def parser() -> CommandParser:
         "sparklog schemas --bootstrap-server /data/log --describe --topic orders",
         "(--list | --describe) [OPTIONS]",
     )
-    options.add_switch("--list", "list the topics that have a schema, and the number of its versions")
+    options.add_switch("--list", "list the schemas of topics, with the number of versions of each")
     options.add_switch("--describe", "print the versions of the schemas")
     options.add_value("--topic", "TOPIC", "the topics; a regular expression (default: all)")
-    options.add_number("--schema-version", "N", "--describe: this version only")
+    options.add_number("--schema-version", "N", "--describe: only the version with this number")
     add_json(options, "--list, --describe")
     return options
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     versions = _versions(described, options.schema_version)
     if options.schema_version is not None and not versions.schemas:
         raise CommandError(
-            f"no schema has a version {options.schema_version}; `sparklog schemas --list` shows how many it has"
+            f"no schema has a version {options.schema_version}; `sparklog schemas --list` shows how many each has"
         )
     print_document(versions, options.json, _lines(versions))
     return 0
