@@ -245,9 +245,13 @@ def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
     typed = {"value.format": "json", "value.schema": schema}
     written = {
         name: _roll(str(folder / f"json-{name}"), values, {"history.format": kind, **configs})
-        for name, kind, configs in (("arrow", "arrow", {}), ("typed", "delta", typed))
+        for name, kind, configs in (
+            ("arrow", "arrow", {}),
+            ("typed", "delta", typed),
+            ("left-out", "delta", {**typed, "value.keep": "false"}),
+        )
     }
-    size = written["typed"].bytes_out / written["arrow"].bytes_out
+    size, left = (written[name].bytes_out / written["arrow"].bytes_out for name in ("typed", "left-out"))
     table = sparklog.table(spark, str(folder / "json-typed"), "bench")
     source = sparklog.read(spark, str(folder / "json-typed"), "bench", columns=["value"])
     parsed = source.selectExpr(f"from_json(CAST(value AS STRING), '{schema}') order").select("order.*")
@@ -265,6 +269,14 @@ def _typed(spark: SparkSession, folder: Path, settings: Settings) -> list[Figure
             size,
             "<= 1.3",
             size <= 1.3,
+        ),
+        Figure(
+            "bytes of typed history without raw values",
+            f"{written['left-out'].bytes_out / 1e6:.0f} MB",
+            "zstd Arrow",
+            left,
+            "<= 0.6",
+            left <= 0.6,
         ),
         Figure(
             "roll to typed history",

@@ -39,9 +39,12 @@ PRIMITIVES = {
 UNFIT, KEY_UNFIT = "_unfit", "_key_unfit"
 """The typed columns that say whether a record's value, or key, does not fit its schema."""
 
+VALUE_KEPT = "_value_kept"
+"""The typed column that says whether a record's value is stored, and not left out."""
+
 RESERVED = (
     *("partition", "offset", "timestamp", "key", "value", "headers", "topic", "timestamptype"),
-    *(UNFIT, KEY_UNFIT),
+    *(UNFIT, KEY_UNFIT, VALUE_KEPT),
 )
 """Names that the other columns of a topic have, in lower case."""
 

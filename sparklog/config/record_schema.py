@@ -3,7 +3,8 @@
     RecordSchema(PartSchema("json", ("customer string, amount double",)), PartSchema("string")).columns
     # customer, amount, _unfit, key_string, _key_unfit
 
-The columns are those of the value, ``_unfit``, those of the key, with ``key_`` before their names, and ``_key_unfit``.
+The columns are those of the value, ``_unfit``, ``_value_kept`` if values are left out of history, those of the key,
+with ``key_`` before their names, and ``_key_unfit``.
 A topic without a format for one of them has no columns of it. A text of the format ``string`` is in ``value_string`` or
 ``key_string``.
 
@@ -21,6 +22,7 @@ from sparklog.config.ddl import (
     KEY_UNFIT,
     RESERVED,
     UNFIT,
+    VALUE_KEPT,
     InvalidSchemaError,
     SchemaField,
     SchemaType,
@@ -67,10 +69,12 @@ def parse_schema(text: str) -> ParsedSchema:
 
 class PartSchema(NamedTuple):
     """How the values, or the keys, of a topic are read. ``schemas`` are the texts of their schema, the newest first:
-    values in Avro can only be read with the one by which they were written."""
+    values in Avro can only be read with the one by which they were written. ``kept``: history has the bytes of each
+    value, also of those that its typed columns state."""
 
     format: str = UNTYPED
     schemas: tuple[str, ...] = ()
+    kept: bool = True
 
     @property
     def fields(self) -> tuple[SchemaField, ...]:
@@ -98,11 +102,12 @@ class RecordSchema(NamedTuple):
 
     @property
     def value_columns(self) -> tuple[SchemaField, ...]:
-        """The typed columns of values, ``_unfit`` the last."""
+        """The typed columns of values, then ``_unfit``, and ``_value_kept`` if values are left out."""
         fields = self.value.fields
         if self.value.format == STRING:
             fields = _prefixed("value_", fields)
-        return _flagged(fields, UNFIT)
+        columns = _flagged(fields, UNFIT)
+        return columns if self.value.kept else _flagged(columns, VALUE_KEPT)
 
     @property
     def key_columns(self) -> tuple[SchemaField, ...]:
@@ -158,7 +163,7 @@ class Clash(NamedTuple):
 def find_clash(schema: RecordSchema) -> Clash | None:
     """Return the first column of a topic's table that cannot have its name, None if all can."""
     taken = dict.fromkeys(RESERVED, "another column of the topic")
-    for field in schema.value_columns[:-1]:
+    for field in schema.value_columns[: len(schema.value.fields)]:
         if field.name.lower() in taken:
             return Clash("value", f"the field {field.name!r} of the value has the name of {taken[field.name.lower()]}")
         taken[field.name.lower()] = f"the field {field.name!r} of the value"

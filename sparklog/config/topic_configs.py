@@ -32,6 +32,7 @@ from sparklog.config.definitions import (
 )
 from sparklog.config.record_schema import (
     FORMATS,
+    JSON,
     UNTYPED,
     PartSchema,
     RecordSchema,
@@ -260,6 +261,11 @@ _TABLE = (
         "Whether a record is refused if its value does not fit value.format and value.schema.",
     ),
     ConfigDef(
+        "value.keep", "boolean", "true",
+        "Whether history keeps the bytes of each value, also where the typed columns state them. With false, which "
+        "cannot be undone, readers of sparklog get the same bytes, and other readers of the table null.",
+    ),
+    ConfigDef(
         "key.format", "string", UNTYPED,
         "How keys are read into typed columns of the topic's table: none, string, json, or avro.",
         choices=FORMATS,
@@ -377,6 +383,8 @@ class TopicConfig(TypedConfigs):
     """In DDL, JSON Schema or Avro, empty for none; of the key as well."""
     key_schema = Setting(str, "key.schema")
 
+    value_keep = Setting(bool, "value.keep")
+    """Whether history keeps the bytes of values that its typed columns state."""
     value_schema_validation = Setting(bool, "value.schema.validation")
     key_schema_validation = Setting(bool, "key.schema.validation")
 
@@ -387,7 +395,7 @@ class TopicConfig(TypedConfigs):
             PartSchema(format, (schema,) if schema else ())
             for format, schema in ((self.value_format, self.value_schema), (self.key_format, self.key_schema))
         )
-        return RecordSchema(value, key)
+        return RecordSchema(value._replace(kept=self.value_keep), key)
 
     @property
     def typed_schema(self) -> tuple[SchemaField, ...]:
@@ -483,6 +491,14 @@ def _check_schemas(config: TopicConfig) -> None:
                 f"{part}.schema.validation=true requires a schema: set {missing}.",
                 config=f"{part}.schema.validation",
             )
+    if not config.value_keep and (
+        schema.value.format != JSON or not schema.value.fields or config.history_format != DELTA
+    ):
+        raise InvalidConfigurationError(
+            "value.keep=false requires value.format=json with a value.schema, and history.format=delta: set them, or "
+            "leave value.keep true.",
+            config="value.keep",
+        )
     clash = find_clash(schema)
     if clash is not None:
         name = f"{clash.part}.schema"

@@ -4,7 +4,8 @@
       0  8s  magic, b"SLINDEX" and a zero byte        0  i64  first row, counted from the start of the file
       8  u16 version, 1                               8  i64  position of the message in the .log
      10  u16 flags: 1 has key, 2 has headers,        16  i64  smallest timestamp, us
-             4 has explicit offsets, 8 is Parquet    24  i64  largest timestamp, us
+             4 has explicit offsets, 8 is Parquet,   24  i64  largest timestamp, us
+             16 values are left out
      12  u8  codec number, 3 bytes of zero           32  i64  producer id, -1 for none
      16  u32 entries, 4 bytes of zero                40  u32  rows
      24  i64 rows in the file                        44  u32  length of the message, its metadata included
@@ -16,8 +17,9 @@
              on, 4 bytes of zero                    100  u32  null keys
                                                     104  u32  null values
     and after the last entry                        108  i32  base sequence, -1 for none
-      u32 CRC32C of all bytes before it             112  i16  producer epoch, -1 for none
-                                                    114  u8   codec number
+      with flag 16, for each entry: u32 bytes       112  i16  producer epoch, -1 for none
+        of the values, u32 their CRC32C             114  u8   codec number
+      u32 CRC32C of all bytes before it
                                                     115  u8   flags, zero
                                                     116  i32  offset of the first record, counted from the base
                                                               offset of its run; 0 in a file without flag 4
@@ -30,6 +32,9 @@ Worked example: a file with key, value and timestamp, whose first batch is at po
 and sections of 40, 48 and 16 bytes, has an entry of position 512 and length 368; its value is bytes 816 to 864 of the
 ``.log`` (512 + 264 + 40, and 48 on). The next entry's position is 880. An index of 2 entries is 64 + 2 * 120 + 4 = 308
 bytes.
+
+With flag 16 some values of a Parquet file are left out, since its typed columns state them (``parquet.left_out``): the
+length and checksum after the entries are those of all values, as they are once they are restored.
 
 Rules: the checksum is verified first, then the header, and an entry when it is used, so that opening does not decode
 entries; ``check`` checks all of them. Any fault is a CorruptIndexError.
@@ -47,7 +52,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, overload
 
 import pyarrow as pa
 
-from sparklog.errors import CorruptIndexError, UnsupportedVersionError
+from sparklog.errors import CorruptIndexError, InvalidRequestError, UnsupportedVersionError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE, MAX_INDEX_BYTES
@@ -62,14 +67,15 @@ MAGIC = b"SLINDEX\x00"
 MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + MAX_BATCH_BYTES // 64
 """bytes. A batch at the limit, with metadata, padding, and what a codec may add to incompressible data."""
 
-_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS, _IS_PARQUET = 1, 2, 4, 8
-_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS | _IS_PARQUET
+_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS, _IS_PARQUET, _LEAVES_OUT_VALUES = 1, 2, 4, 8, 16
+_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS | _IS_PARQUET | _LEAVES_OUT_VALUES
 
 _LEAST_ROW_BYTES = 16
 """bytes that a row takes in memory at least: timestamp and offset. In Parquet, many rows may take a few bytes."""
 
 _HEADER = struct.Struct("<8sHHB3xI4xqqqIII4x")
 _ENTRY = struct.Struct("<qqqqqIIIIIIIIIIIIIIIIIihBBi")
+_VALUE_SUM = struct.Struct("<II")
 _CRC = struct.Struct("<I")
 _FIRST_ROW_AND_POSITION = struct.Struct("<qq")
 _FIRST_ROW = struct.Struct("<q")
@@ -99,6 +105,14 @@ class Region(NamedTuple):
     batch: int
     name: str
     position: int
+    length: int
+    crc32c: int
+
+
+class ValueSum(NamedTuple):
+    """The bytes of all values of a record batch together, and the CRC32C of their lengths (i32 each, 0 for null) and of
+    them."""
+
     length: int
     crc32c: int
 
@@ -189,6 +203,7 @@ class FileSummary(NamedTuple):
     header_crc32c: int
     footer_crc32c: int
     is_parquet: bool = False
+    leaves_out_values: bool = False
 
     @property
     def header(self) -> Region:
@@ -202,12 +217,14 @@ class FileSummary(NamedTuple):
         return Region(-1, "footer", self.footer_position, length, self.footer_crc32c)
 
 
-def encode_index(summary: FileSummary, entries: Iterable[BatchEntry]) -> bytes:
-    """Return the bytes of an ``.index`` file."""
+def encode_index(summary: FileSummary, entries: Iterable[BatchEntry], values: Sequence[ValueSum] = ()) -> bytes:
+    """Return the bytes of an ``.index`` file. ``values``: those of each record batch, if some are left out."""
     packed = [_ENTRY.pack(*entry) for entry in entries]
+    if len(values) != (len(packed) if summary.leaves_out_values else 0):
+        raise InvalidRequestError(f"{len(values)} sums of values for {len(packed)} record batches")
     codec = codecs.codec_number(summary.codec)
     head = _HEADER.pack(MAGIC, schema.FORMAT_VERSION, _flags(summary), codec, len(packed), *summary[4:10])
-    body = b"".join([head, *packed])
+    body = b"".join([head, *packed, *(_VALUE_SUM.pack(*each) for each in values)])
     return body + _CRC.pack(crc32c(body))
 
 
@@ -217,6 +234,7 @@ def _flags(summary: FileSummary) -> int:
         (_HAS_HEADERS, summary.has_headers),
         (_HAS_OFFSETS, summary.has_offsets),
         (_IS_PARQUET, summary.is_parquet),
+        (_LEAVES_OUT_VALUES, summary.leaves_out_values),
     )
     return sum(flag for flag, there in flags if there)
 
@@ -243,9 +261,12 @@ class Index:
             self._corrupt(f"it names codec number {codec}, which does not exist")
         present = [bool(flags & flag) for flag in (_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS)]
         summary = FileSummary(codecs.CODECS[codec], *present, *sizes)
-        self.summary = summary._replace(is_parquet=bool(flags & _IS_PARQUET))
+        leaves_out_values = bool(flags & _LEAVES_OUT_VALUES)
+        self.summary = summary._replace(is_parquet=bool(flags & _IS_PARQUET), leaves_out_values=leaves_out_values)
         if self.summary.is_parquet and not all(present[:2]):
             self._corrupt(f"a Parquet file has keys and headers, flags {flags:#x} say otherwise")
+        if leaves_out_values and not self.summary.is_parquet:
+            self._corrupt(f"only a Parquet file leaves out values, flags {flags:#x} say otherwise")
         self._verify_summary()
         self.codec = self.summary.codec
         self.rows = self.summary.rows
@@ -268,6 +289,14 @@ class Index:
         if fault:
             self._corrupt(f"the entry of record batch {batch} is impossible: {fault}")
         return entry
+
+    def value_sum(self, batch: int) -> ValueSum:
+        """Return what the values of a record batch are, in a file that leaves some out. Raises CorruptIndexError if
+        there is no such batch."""
+        if not (self.summary.leaves_out_values and 0 <= batch < self._count):
+            self._corrupt(f"it says nothing of the values of record batch {batch}")
+        at = _HEADER.size + self._count * _ENTRY.size + batch * _VALUE_SUM.size
+        return ValueSum._make(_VALUE_SUM.unpack_from(self._data, at))
 
     def find_row(self, row: int) -> int:
         """Find the record batch with a row, by binary search. Raises CorruptIndexError if the file lacks the row."""
@@ -354,7 +383,8 @@ class Index:
 
     def _verify_summary(self) -> None:
         count, summary = self._count, self.summary
-        if count > MAX_BATCHES_PER_FILE or _HEADER.size + count * _ENTRY.size + _CRC.size != len(self._data):
+        each = _ENTRY.size + (_VALUE_SUM.size if summary.leaves_out_values else 0)
+        if count > MAX_BATCHES_PER_FILE or _HEADER.size + count * each + _CRC.size != len(self._data):
             self._corrupt(f"{count} entries do not make {len(self._data)} bytes")
         if not 0 < summary.header_length <= summary.footer_position < summary.log_length:
             self._corrupt(f"its .log is laid out impossibly: {summary}")

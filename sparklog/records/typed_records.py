@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import SchemaField
+from sparklog.config.ddl import VALUE_KEPT, SchemaField
 from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
 from sparklog.format.typed_columns import UNFIT, typed_fields
 from sparklog.records.avro_values import AvroReader
@@ -52,10 +52,11 @@ class RecordReader:
     def __init__(self, schema: RecordSchema) -> None:
         self._columns = schema.columns
         self._value, self._key = map(_part_reader, schema)
+        self._says_kept = any(column.name == VALUE_KEPT for column in self._columns)
         self._names = _names(schema.value, schema.value_columns), _names(schema.key, schema.key_columns)
 
     def columns(self, keys: pa.Array, values: pa.Array, max_bytes: int | None = None) -> dict[str, pa.Array]:
-        """Return the typed columns of records with these keys and values, by name.
+        """Return the typed columns of records with these keys and values, by name. All of these values are kept.
 
         Raises RecordListTooLargeError if they take more than ``max_bytes``; ModuleNotFoundError if a package is
         missing that the format needs.
@@ -67,14 +68,18 @@ class RecordReader:
             rest = None if max_bytes is None else max_bytes - sum(column.nbytes for column in found.values())
             columns = reader.columns(texts, rest)
             found.update((name, columns[field]) for field, name in names.items())
-        return found
+        return {**found, **self._kept(len(values))}
 
     def unfit_columns(self, rows: int) -> dict[str, pa.Array]:
         """Return the typed columns of records of which nothing fits."""
         flags = [names[UNFIT] for names in self._names if names]
         fields = typed_fields(self._columns)
         nulls = {field.name: pa.nulls(rows, field.type) for field in fields}
-        return {**nulls, **dict.fromkeys(flags, pa.array([True] * rows, pa.bool_()))}
+        return {**nulls, **dict.fromkeys(flags, pa.array([True] * rows, pa.bool_())), **self._kept(rows)}
+
+    def _kept(self, rows: int) -> dict[str, pa.Array]:
+        """Return the column that says that values are kept, if there is one."""
+        return {VALUE_KEPT: pa.repeat(pa.scalar(True), rows)} if self._says_kept else {}
 
     def find_misfit(self, key: bytes | None, value: bytes | None) -> Misfit | None:
         """Return what does not fit the schema, None if all does. Raises ModuleNotFoundError as ``columns``."""
@@ -103,7 +108,8 @@ def record_reader(schema: RecordSchema) -> RecordReader:
 def _names(part: PartSchema, columns: tuple[SchemaField, ...]) -> dict[str, str]:
     """Return the names of a part's columns by those that its reader gives them."""
     fields = [field.name for field in part.fields]
-    return dict(zip((*fields, UNFIT), (column.name for column in columns), strict=True)) if columns else {}
+    names = [column.name for column in columns if column.name != VALUE_KEPT]
+    return dict(zip((*fields, UNFIT), names, strict=True)) if columns else {}
 
 
 def _part_reader(part: PartSchema) -> PartReader | None:

@@ -39,7 +39,7 @@ def topic(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TopicUnder
 
 
 def run_history(folder: Path, seed: int) -> TopicUnderTest:
-    topic = TopicUnderTest(folder, compacted=seed % 2 == 1, schema=seed % 3)
+    topic = TopicUnderTest(folder, compacted=seed % 2 == 1, schema=seed % 3, kept=seed != 2)
     for step in [*random_steps(Random(seed)), ("append", 0, 4, seed), ("append", 1, 4, seed + 1), ("roll",)]:
         topic.run(step)
     return topic
@@ -56,14 +56,15 @@ def check(spark: SparkSession, topic: TopicUnderTest) -> None:
     assert without_types(arrow(read)) == rows
     shown = sparklog.table(spark, topic.root, TOPIC)
     names = shown.columns[len(COLUMNS) :]
-    found = rows_with_types(arrow(shown), names)
+    found = topic.with_values(rows_with_types(arrow(shown), names))
     assert [row for row, _ in found] == rows
     allowed = topic.typed_in_log()
     for row, typed in found:
         assert typed in allowed[row.partition, row.offset]
     for version, ends in list(topic.ends.items())[-8:-6]:
         then = sparklog.table(spark, topic.root, TOPIC, version=version)
-        assert without_types(arrow(then)) == [row for row in rows if row.offset < ends[row.partition]]
+        read_then = topic.with_values(rows_with_types(arrow(then), then.columns[len(COLUMNS) :]))
+        assert [row for row, _ in read_then] == [row for row in rows if row.offset < ends[row.partition]]
 
 
 def without_types(table: pa.Table) -> list[Row]:

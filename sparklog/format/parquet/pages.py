@@ -8,7 +8,8 @@ bodies into a file of one row group whose page headers and footer are made here.
     page header, compact Thrift        1 type, 2 size once decompressed, 3 size, 4 CRC32 of the body,
                                        5 data page: 1 values, 2 encoding, 3 encoding of definition levels,
                                        7 dictionary page: 1 values, 2 encoding
-    footer (FileMetaData)              1 version, 2 list of schema elements, 3 rows, 4 list of row groups
+    footer (FileMetaData)              1 version, 2 list of schema elements, 3 rows, 4 list of row groups,
+                                       5 list of 1 key, 2 value
     row group                          1 list of columns, 2 bytes, 3 rows
     column                             2 position, 3 metadata: 1 type, 2 encodings, 3 path, 4 codec, 5 values,
                                        6 bytes once decompressed, 7 bytes, 9 position of the first data page,
@@ -108,10 +109,11 @@ class StoredGroup(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """The encoded list of schema elements, and the row groups."""
+    """The encoded list of schema elements, the row groups, and the texts that the writer added, by name."""
 
     schema: bytes
     groups: list[StoredGroup]
+    texts: Mapping[str, str]
 
 
 def read_pages(data: pa.Buffer, encoding: int, most: int) -> list[Page]:
@@ -188,7 +190,7 @@ def read_footer(footer: pa.Buffer) -> Footer:
     if tail[4:] != MAGIC or int.from_bytes(tail[:4], "little") + len(tail) != footer.size:
         raise ValueError("it does not end as a Parquet file")
     compact = _Compact(memoryview(footer).cast("B"), 0)
-    schema, groups = b"", []
+    schema, groups, texts = b"", [], {}
     for field, kind in compact.fields():
         start = compact.position
         if field == 4:
@@ -196,11 +198,13 @@ def read_footer(footer: pa.Buffer) -> Footer:
             if count > MAX_ROW_GROUPS_PER_FILE:
                 raise ValueError(f"a footer of {count} row groups")
             groups = [_read_group(compact) for _ in range(count)]
+        elif field == 5:
+            texts = dict(_read_text(compact) for _ in range(compact.items(kind)))
         else:
             compact.skip(kind)
         if field == 2:
             schema = footer.slice(start, compact.position - start).to_pybytes()
-    return Footer(schema, groups)
+    return Footer(schema, groups, texts)
 
 
 def codec_name(number: int) -> str:
@@ -278,6 +282,16 @@ def _read_element(compact: _Compact) -> SchemaElement:
     if numbers[5] < 0:
         raise ValueError(f"a schema element with {numbers[5]} children")
     return SchemaElement(name, numbers[5], numbers[3], numbers[1], numbers[2], numbers[7])
+
+
+def _read_text(compact: _Compact) -> tuple[str, str]:
+    name = text = ""
+    for field, kind in compact.fields():
+        if kind != _BINARY:
+            raise ValueError(f"a text of type {kind}")
+        found = compact.binary().decode()
+        name, text = (found, text) if field == 1 else (name, found)
+    return name, text
 
 
 def _read_group(compact: _Compact) -> StoredGroup:

@@ -8,18 +8,20 @@ records (``pages`` says why).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sparklog.config.ddl import VALUE_KEPT, SchemaField, parse_ddl
 from sparklog.errors import InvalidRequestError
 from sparklog.format import schema
 from sparklog.format.column_bounds import Bounds
 from sparklog.format.columns import ColumnLayout, offsets_rise
-from sparklog.format.index import BatchEntry
+from sparklog.format.index import BatchEntry, Region, ValueSum
 from sparklog.format.parquet.file_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
+from sparklog.format.parquet.left_out import FIELDS_NAME, restore, sum_values
 from sparklog.format.parquet.pages import (
     BYTE_ARRAY,
     INT64,
@@ -36,6 +38,7 @@ from sparklog.format.parquet.pages import (
 )
 from sparklog.format.parquet.typed_reader import TypedReader
 from sparklog.format.segment_reader import SegmentReader, select_regions
+from sparklog.format.typed_columns import typed_fields
 
 Result = TypeVar("Result")
 
@@ -49,14 +52,23 @@ _PAGE_ROWS, _PAGE_BYTES = 10_000, 512 * 1024
 """Half of the rows, and of the bytes, at which Arrow begins another page."""
 
 
+class _LeftOut(NamedTuple):
+    """How values that are left out are made: of these fields, whose typed columns the reader reads."""
+
+    fields: Sequence[SchemaField]
+    columns: Sequence[pa.Field]
+    typed: TypedReader
+
+
 class ParquetSegmentReader(SegmentReader):
     """Reads one ``.parquet``. As thread-safe as ``read_at``; between reads it keeps what the footer says of the typed
     columns that were read last.
 
-    ``path`` is for messages only.
+    Values that the file leaves out are made of its typed columns, and verified. ``path`` is for messages only.
     """
 
     _typed: TypedReader | None = None
+    _left_out: _LeftOut | None = None
 
     def read_stored(self, batch: int) -> list[pa.Buffer]:
         """Not possible: a row group is only valid at its position in its file."""
@@ -93,6 +105,14 @@ class ParquetSegmentReader(SegmentReader):
         entry = self._index.entry(batch)
         return self._with_typed(batch, fields, lambda typed: typed.bounds(batch, entry, fields))
 
+    def sum_values(self, batch: int) -> ValueSum:
+        """Return the length and checksum of the values of a row group in a file that leaves some out, which are not
+        compared with the index: for who makes one.
+
+        Raises CorruptRecordError, CorruptIndexError.
+        """
+        return sum_values(self._read_values(batch, self._index.entry(batch), [schema.VALUE])[schema.VALUE])
+
     def _with_typed(self, batch: int, fields: Sequence[pa.Field], use: Callable[[TypedReader], Result]) -> Result:
         names = {field.name for field in fields}
         typed = self._typed
@@ -127,6 +147,10 @@ class ParquetSegmentReader(SegmentReader):
             raise ValueError("its schema does not end with the columns of a record")
         if [group.rows for group in footer.groups] != [entry.count for entry in self._index.entries]:
             raise ValueError("its row groups have other numbers of rows than the index says")
+        if (FIELDS_NAME in footer.texts) != self._index.summary.leaves_out_values:
+            raise ValueError("it says otherwise than the index whether values are left out")
+        if self._index.summary.leaves_out_values:
+            self._find_left_out()
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
         arrays = self._read(batch, entry, [column.name for column in wanted])
@@ -136,9 +160,58 @@ class ParquetSegmentReader(SegmentReader):
 
     def _read(self, batch: int, entry: BatchEntry, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return columns with the types of the file."""
-        regions = [region for region in select_regions(entry, names) if region.name != "metadata"]
+        if not (self._index.summary.leaves_out_values and schema.VALUE in names):
+            regions = [region for region in select_regions(entry, names) if region.name != "metadata"]
+            return self._decode_sections(batch, entry, self._sections(batch, regions))
+        arrays = self._read_values(batch, entry, names)
+        found, expected = sum_values(arrays[schema.VALUE]), self._index.value_sum(batch)
+        if found != expected:
+            self._corrupt(
+                batch,
+                f"its values have {found.length} bytes and the checksum {found.crc32c:#010x}, the index says "
+                f"{expected.length} and {expected.crc32c:#010x}",
+                position=entry.position,
+                expected=expected.crc32c,
+                actual=found.crc32c,
+            )
+        return arrays
+
+    def _read_values(self, batch: int, entry: BatchEntry, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return columns, ``value`` among them, with the values that are left out."""
+        left_out = self._left_out = self._left_out or self._find_left_out()
+        sections = self._sections(batch, select_regions(entry, names))
+        stated = sections.pop("metadata")
+        arrays = self._decode_sections(batch, entry, sections)
+
+        def read_bytes(position: int, length: int) -> pa.Buffer:
+            return stated.slice(position - entry.position, length)
+
+        try:
+            typed = left_out.typed.read(batch, entry, left_out.columns, read_bytes)
+            stored = arrays[schema.VALUE]
+            return {**arrays, schema.VALUE: restore(left_out.fields, stored, typed, entry.decoded_length)}
+        except _FAULTS as error:
+            self._corrupt(batch, f"its values cannot be restored: {error}", position=entry.position)
+
+    def _find_left_out(self) -> _LeftOut:
+        """Read in the footer how values are left out."""
+        data = self._verified(None, [self._index.summary.footer])[0]
+        try:
+            footer = read_footer(data)
+            fields = parse_ddl(footer.texts[FIELDS_NAME])
+            columns = [*typed_fields(fields), pa.field(VALUE_KEPT, pa.bool_())]
+            typed = TypedReader(footer, self._index.codec, [column.name for column in columns])
+            if not all(map(typed.has, columns)):
+                raise ValueError("it lacks typed columns of values that are left out")
+            return _LeftOut(fields, columns, typed)
+        except _FAULTS as error:
+            self._corrupt(None, f"its footer does not say how values are left out: {error}")
+
+    def _sections(self, batch: int, regions: Sequence[Region]) -> dict[str, pa.Buffer]:
         parts = self._verified(batch, regions)
-        sections = {region.name: part for region, part in zip(regions, parts, strict=True)}
+        return {region.name: part for region, part in zip(regions, parts, strict=True)}
+
+    def _decode_sections(self, batch: int, entry: BatchEntry, sections: dict[str, pa.Buffer]) -> dict[str, pa.Array]:
         try:
             arrays = self._decode_pages(sections, entry)
             if schema.OFFSET in arrays:

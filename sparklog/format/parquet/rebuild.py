@@ -19,11 +19,13 @@ from sparklog.format.index import (
     BatchProducer,
     FileSummary,
     ProducerOf,
+    ValueSum,
     decode_index,
     encode_index,
 )
 from sparklog.format.parquet.file_schema import decoded_length
-from sparklog.format.parquet.pages import MAGIC, StoredGroup, codec_name, read_footer
+from sparklog.format.parquet.left_out import FIELDS_NAME
+from sparklog.format.parquet.pages import MAGIC, Footer, StoredGroup, codec_name, read_footer
 from sparklog.format.parquet.reader import ParquetSegmentReader
 from sparklog.format.segment_reader import ReadAt
 from sparklog.limits import MAX_BATCH_BYTES
@@ -39,7 +41,8 @@ def rebuild_history_index(
 
     ``base_offset`` is that of the run; ``has_offsets`` says that there are gaps between its offsets.
     """
-    groups, footer = _read_groups(read_at, size)
+    stated, footer = _read_footer(read_at, size)
+    groups = stated.groups
     if not groups:
         raise ValueError("it has no row groups")
     codec = codec_name(groups[0].columns[0].codec)
@@ -62,23 +65,28 @@ def rebuild_history_index(
         header_crc32c=crc32c(read_at(0, len(MAGIC))),
         footer_crc32c=crc32c(footer),
         is_parquet=True,
+        leaves_out_values=FIELDS_NAME in stated.texts,
     )
-    reader = ParquetSegmentReader(read_at, decode_index(encode_index(summary, entries), path), path)
+    values = [ValueSum(0, 0)] * len(entries) if summary.leaves_out_values else []
+    reader = ParquetSegmentReader(read_at, decode_index(encode_index(summary, entries, values), path), path)
+    if values:
+        values = [reader.sum_values(number) for number in range(len(entries))]
+        reader = ParquetSegmentReader(read_at, decode_index(encode_index(summary, entries, values), path), path)
     entries = [
         _complete(reader, number, entry, producer_of(number, entry.first_row), base_offset, has_offsets)
         for number, entry in enumerate(entries)
     ]
-    index = encode_index(summary, entries)
+    index = encode_index(summary, entries, values)
     ParquetSegmentReader(read_at, decode_index(index, path), path).check_file()
     return index
 
 
-def _read_groups(read_at: ReadAt, size: int) -> tuple[list[StoredGroup], pa.Buffer]:
+def _read_footer(read_at: ReadAt, size: int) -> tuple[Footer, pa.Buffer]:
     length = _TAIL_LENGTH + int.from_bytes(read_at(size - _TAIL_LENGTH, 4).to_pybytes(), "little")
     if not _TAIL_LENGTH < length <= min(size - len(MAGIC), _MAX_FOOTER_BYTES):
         raise ValueError(f"a footer of {length} bytes in a file of {size}")
     footer = read_at(size - length, length)
-    return read_footer(footer).groups, footer
+    return read_footer(footer), footer
 
 
 def _measure(read_at: ReadAt, group: StoredGroup, row: int, position: int, codec: str) -> BatchEntry:

@@ -66,7 +66,7 @@ class TypedReader:
         """Return these columns of a row group, by name."""
         arrays = {field.name: pa.nulls(entry.count, field.type) for field in fields}
         for field in fields:
-            if self._has(field):
+            if self.has(field):
                 arrays[field.name] = self._read_column(batch, entry, field, read_bytes)
         return arrays
 
@@ -74,7 +74,7 @@ class TypedReader:
         """Return what the footer states of these columns of a row group, by name."""
         found: dict[str, ColumnBounds] = {}
         for field in fields:
-            if not self._has(field):
+            if not self.has(field):
                 found[field.name] = ALL_NULL
             elif not pa.types.is_nested(field.type) and not pa.types.is_floating(field.type):  # NaN is outside of these
                 stats = self._leaves(batch, entry, field.name)[0].stats
@@ -86,7 +86,7 @@ class TypedReader:
                     found[field.name] = ColumnBounds(smallest, largest, stats.nulls != 0)
         return found
 
-    def _has(self, field: pa.Field) -> bool:
+    def has(self, field: pa.Field) -> bool:
         """Return whether the file has a column. Raises ValueError if it has one of another type."""
         elements = self._elements.get(field.name)
         if elements is not None and not _are_alike(elements, column_elements(field)):

@@ -19,10 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sparklog.config.ddl import VALUE_KEPT, SchemaField, format_ddl
 from sparklog.errors import InvalidRequestError, RecordListTooLargeError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
-from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, BatchProducer, FileSummary, encode_index
+from sparklog.format.index import (
+    MAX_MESSAGE_BYTES,
+    BatchEntry,
+    BatchProducer,
+    FileSummary,
+    ValueSum,
+    encode_index,
+)
 from sparklog.format.parquet.delta_stats import TypedBounds, encode_stats
 from sparklog.format.parquet.file_schema import (
     ENCODINGS,
@@ -31,6 +39,7 @@ from sparklog.format.parquet.file_schema import (
     decoded_length,
     parquet_schema,
 )
+from sparklog.format.parquet.left_out import FIELDS_NAME, find_fields, leave_out, sum_values
 from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet.typed_encodings import choose_encodings
 from sparklog.format.segment_writer import Sink, check_batch
@@ -52,6 +61,7 @@ class _Written(NamedTuple):
     producer: BatchProducer
     null_keys: int
     null_values: int
+    stored_null_values: int
     first_offset: int
     last_offset: int
 
@@ -69,7 +79,8 @@ class ParquetSegmentWriter:
 
     ``base_offset`` is that of the run. With ``has_offsets`` batches have a column of offsets relative to it; else
     offsets are consecutive from it on. ``codec`` and ``level`` as in ``codecs.compressor``. ``typed`` are the typed
-    columns, which ``write`` gets beside each batch. After any error the file is unusable: abort the sink.
+    columns, which ``write`` gets beside each batch. ``value_fields``: values that these of them state are left out, and
+    the typed column ``_value_kept`` says which. After any error the file is unusable: abort the sink.
     """
 
     def __init__(
@@ -81,6 +92,7 @@ class ParquetSegmentWriter:
         level: int | None = None,
         has_offsets: bool = False,
         typed: Sequence[pa.Field] = (),
+        value_fields: Sequence[SchemaField] = (),
     ) -> None:
         self.rows = 0
         self._base_offset = base_offset
@@ -89,6 +101,8 @@ class ParquetSegmentWriter:
         self._batch_schema = schema.record_schema(schema.columns_present(True, True, has_offsets))
         self._schema = parquet_schema(typed)
         self._typed = tuple(typed)
+        self._value_fields = find_fields(value_fields)
+        self._value_sums: list[ValueSum] = []
         self._sums = _SummingSink(sink)
         self._written: list[_Written] = []
         self._bounds = TypedBounds()
@@ -141,8 +155,10 @@ class ParquetSegmentWriter:
             )
         if len(self._written) >= MAX_ROW_GROUPS_PER_FILE:
             raise RecordListTooLargeError(f"a file holds at most {MAX_ROW_GROUPS_PER_FILE} row groups: start another")
-        offsets = self._offsets(batch)
-        columns = [*values, *map(batch.column, schema.COLUMNS), offsets]
+        offsets, records = self._offsets(batch), {name: batch.column(name) for name in schema.COLUMNS}
+        if self._value_fields:
+            records[schema.VALUE], values = self._leave_out(records[schema.VALUE], values)
+        columns = [*values, *records.values(), offsets]
         table = pa.Table.from_arrays(columns, schema=self._schema)
         with self._writing(values) as parquet:
             parquet.write_table(table, row_group_size=batch.num_rows)
@@ -157,6 +173,7 @@ class ParquetSegmentWriter:
                 BatchProducer(producer_id, producer_epoch, base_sequence),
                 batch.column(schema.KEY).null_count,
                 batch.column(schema.VALUE).null_count,
+                records[schema.VALUE].null_count,
                 batch.column(schema.OFFSET)[0].as_py() if self._has_offsets else 0,
                 offsets[-1].as_py(),
             )
@@ -169,7 +186,7 @@ class ParquetSegmentWriter:
         written = self._written
         nulls = {
             schema.KEY: sum(group.null_keys for group in written),
-            schema.VALUE: sum(group.null_values for group in written),
+            schema.VALUE: sum(group.stored_null_values for group in written),
         }
         return encode_stats(
             self.rows,
@@ -208,8 +225,9 @@ class ParquetSegmentWriter:
             header_crc32c=header,
             footer_crc32c=sums.take(footer_length),
             is_parquet=True,
+            leaves_out_values=bool(self._value_fields),
         )
-        return encode_index(summary, self._entries)
+        return encode_index(summary, self._entries, self._value_sums)
 
     @contextmanager
     def _writing(self, typed: Sequence[pa.Array]) -> Iterator[pq.ParquetWriter]:
@@ -225,7 +243,7 @@ class ParquetSegmentWriter:
     def _open(self, typed: Sequence[pa.Array]) -> pq.ParquetWriter:
         """Begin the file, with encodings that suit these typed columns."""
         chosen = choose_encodings(typed, self._typed, **self._options)
-        return pq.ParquetWriter(
+        parquet = pq.ParquetWriter(
             pa.PythonFile(self._sums, "w"),
             self._schema,
             **self._options,
@@ -235,6 +253,16 @@ class ParquetSegmentWriter:
             write_page_checksum=True,
             metadata_collector=self._footers,
         )
+        if self._value_fields:
+            parquet.add_key_value_metadata({FIELDS_NAME: format_ddl(self._value_fields)})
+        return parquet
+
+    def _leave_out(self, values: pa.Array, typed: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
+        """Return the values without those that typed columns state, and the typed columns, which say so."""
+        columns = {field.name: column for field, column in zip(self._typed, typed, strict=True)}
+        self._value_sums.append(sum_values(values))
+        stored, kept = leave_out(self._value_fields, values, columns)
+        return stored, list({**columns, VALUE_KEPT: kept}.values())
 
     def _check_typed(self, typed: Mapping[str, pa.Array], rows: int) -> list[pa.Array]:
         """Return the typed columns in the order of the file. Raises InvalidRequestError if they do not fit it."""

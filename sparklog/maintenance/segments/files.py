@@ -117,7 +117,9 @@ class Source:
         """Read the index, and the records of a small segment, before they are needed. Errors as ``read``."""
         if self.segment.size_bytes <= MAX_WHOLE_FETCH_BYTES and self._reader is None:
             first, last = (self.index.entry(self.batches[at]) for at in (0, -1))
-            self._from_any(lambda broker: self._fetch_all(broker, first.position, last.end - first.position))
+            summary = self.index.summary
+            end = summary.log_length if summary.leaves_out_values else last.end  # the footer says how to restore them
+            self._from_any(lambda broker: self._fetch_all(broker, first.position, end - first.position))
 
     def fetch_index(self) -> None:
         """Read the index before it is needed."""
@@ -459,6 +461,7 @@ def _open_writer(sink: Sink, layout: Layout, base_offset: int) -> SegmentWriter 
             level=layout.level,
             has_offsets=layout.has_offsets,
             typed=typed_fields(layout.schema.columns),
+            value_fields=() if layout.schema.value.kept else layout.schema.value.fields,
         )
     return SegmentWriter(
         sink,

@@ -164,6 +164,13 @@ def _check_schema_change(state: State, topic: str, configs: Mapping[str, str]) -
                 topic=topic,
                 config=f"{part}.format",
             )
+    if after.value_keep and not before.value_keep:
+        raise InvalidConfigurationError(
+            f"value.keep of topic {topic!r} is false and cannot become true: readers of its table would no longer see "
+            "which values are left out; write to a new topic",
+            topic=topic,
+            config="value.keep",
+        )
     reason = find_breaking_change(before.typed_schema, after.typed_schema)
     if reason:
         raise InvalidConfigurationError(

@@ -57,6 +57,7 @@ from tests.cluster.maintenance.published_tables import DELTA, Row, alter, cluste
 TOPIC = "t"
 PARTITIONS = 2
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
+KEPT = "_value_kept"
 FAULTS = (CRASH_BEFORE, CRASH_AFTER, ERROR, UNAVAILABLE, LOST_ANSWER)
 CONFIGS = {**DELTA, "internal.segment.bytes": "3000", "min.cleanable.dirty.ratio": "0.01"}
 MAINTENANCE = ("publish", "roll", "compact", "retain", "sweep", "vacuum")
@@ -135,6 +136,7 @@ def value_of(number: int, kind: int) -> Value:
         "place": {"city": f"p{number}", "zip": number},
     }
     some = {"number": number, "name": f"n{number}"}
+    stated = {"name": f"n{number}", "number": number, "tags": ["\n", None]}
     kinds: tuple[Callable[[], Value], ...] = (
         lambda: Value(encode(full), full),
         lambda: Value(encode({**some, "unknown": [1]}), some),
@@ -145,12 +147,13 @@ def value_of(number: int, kind: int) -> Value:
         lambda: Value(b"no %d" % number, None),
         lambda: Value(b"", None),
         lambda: Value(None, None),
+        lambda: Value(encode(stated), stated),
     )
     return kinds[kind % len(kinds)]()
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, default=str).encode()
+    return json.dumps(fields, default=str, separators=(",", ":")).encode()
 
 
 # -- steps
@@ -194,11 +197,12 @@ class TopicUnderTest:
 
     ``shown``: by version of the log, the records of the history after the step that ended at this version, None if
     records wait to be deleted by a rewrite; ``ends`` are the partitions' end offsets. ``open``: a transaction that is
-    neither committed nor aborted, and its records by partition.
+    neither committed nor aborted, and its records by partition. ``kept``: without it the history leaves out values.
     """
 
-    def __init__(self, folder: Path, compacted: bool, schema: int = 0) -> None:
+    def __init__(self, folder: Path, compacted: bool, schema: int = 0, kept: bool = True) -> None:
         self.folder = folder
+        self.kept = kept
         self.root = str(folder)
         self.cluster = cluster_in(folder)
         self.compacted = compacted
@@ -299,7 +303,8 @@ class TopicUnderTest:
     def _schema(self) -> None:
         if self.schema + 1 < len(SCHEMAS):
             self.schema += 1
-            alter(self.cluster, value_format="json", value_schema=SCHEMAS[self.schema])
+            keep = "true" if self.kept else "false"
+            alter(self.cluster, value_format="json", value_schema=SCHEMAS[self.schema], value_keep=keep)
 
     def _fail(self, job: str, step: int, kind: str) -> None:
         """Run a step of the maintenance in a process of its own, which fails or is killed at one storage call."""
@@ -395,7 +400,7 @@ class TopicUnderTest:
 
     def schemas_of(self, path: Path) -> list[int]:
         """Return the schemas that a history file may have been written with."""
-        names = {*pq.read_schema(path).names} - {*COLUMNS} - {"_unfit"}
+        names = {*pq.read_schema(path).names} - {*COLUMNS} - {"_unfit", KEPT}
         return [schema for schema in range(self.schema + 1) if {*names_of(schema)} == names]
 
     # -- what a Delta reader has to return
@@ -412,9 +417,9 @@ class TopicUnderTest:
         assert not missing, f"the table lists files that are gone: {missing}"
         (*_, metadata) = [each["metaData"] for each in actions if "metaData" in each]
         columns = [field["name"] for field in json.loads(metadata["schemaString"])["fields"]]
-        expected = self._table_typed(files, columns[len(COLUMNS) :])
+        expected = self._table_typed(files, [name for name in columns[len(COLUMNS) :] if name != KEPT])
         for reader in readers:
-            read = rows_with_types(reader(self.folder / "tables" / TOPIC), columns[len(COLUMNS) :])
+            read = self.with_values(rows_with_types(reader(self.folder / "tables" / TOPIC), columns[len(COLUMNS) :]))
             rows = [row for row, _ in read]
             assert len({position(row) for row in rows}) == len(rows), f"{reader.__name__}: a record is there twice"
             for row, typed in read:
@@ -422,6 +427,19 @@ class TopicUnderTest:
                 assert typed in expected[position(row)], f"{reader.__name__}: {typed} of {row}"
             if self.shown.get(version) is not None:
                 assert rows == self.shown[version], f"{reader.__name__}: not the log at version {version}"
+
+    def with_values(self, read: Iterable[tuple[Row, Typed]]) -> list[tuple[Row, Typed]]:
+        """Return what a reader of the files found, with the values that the files say are left out."""
+        rows = []
+        for row, typed in read:
+            if typed.get(KEPT) is False:
+                value = self.written[row.partition][row.offset].value
+                assert not self.kept
+                assert row.value is None
+                assert value.fields is not None
+                row = row._replace(value=value.data)
+            rows.append((row, {name: field for name, field in typed.items() if name != KEPT}))
+        return rows
 
     def _table_typed(self, files: Iterable[Path], names: Sequence[str]) -> dict[tuple[int, int], list[Typed]]:
         """Return the typed columns that each record of these files may have, as a table of these columns shows them."""

@@ -90,12 +90,12 @@ def run(topic: TopicUnderTest, chosen: list[Step]) -> None:
 
 
 @settings(max_examples=settings().max_examples // 8)
-@given(st.booleans(), st.integers(0, 2), st.lists(steps, min_size=12, max_size=40))
+@given(st.booleans(), st.integers(0, 2), st.booleans(), st.lists(steps, min_size=12, max_size=40))
 def test_every_reader_returns_the_same_records_and_typed_columns(
-    compacted: bool, schema: int, chosen: list[Step]
+    compacted: bool, schema: int, kept: bool, chosen: list[Step]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        topic = TopicUnderTest(Path(folder), compacted, schema)
+        topic = TopicUnderTest(Path(folder), compacted, schema, kept)
         try:
             run(topic, chosen)
         finally:
@@ -160,10 +160,18 @@ def patch_columns(patch: pytest.MonkeyPatch, change: Callable[[dict[str, pa.Arra
 batches = sparklog.Scan.batches
 
 
+def shown_as(folder: Path, name: str) -> set[object]:
+    return {typed[name] for _, typed in rows_with_types(delta_rs(folder / "tables" / TOPIC), [name])}
+
+
 def test_the_fixed_history_passes(tmp_path: Path) -> None:
-    topic = TopicUnderTest(tmp_path, True, 2)
-    run(topic, FIXED)
-    assert len({typed["_unfit"] for _, typed in rows_with_types(delta_rs(tmp_path / "tables" / TOPIC), ["_unfit"])}) > 1
+    run(TopicUnderTest(tmp_path, True, 2), FIXED)
+    assert len(shown_as(tmp_path, "_unfit")) > 1
+
+
+def test_the_fixed_history_passes_if_values_are_left_out(tmp_path: Path) -> None:
+    run(TopicUnderTest(tmp_path, True, 2, kept=False), FIXED)
+    assert len(shown_as(tmp_path, "_value_kept")) > 1
 
 
 @pytest.mark.parametrize(

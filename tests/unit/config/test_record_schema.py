@@ -397,6 +397,10 @@ JSON_SCHEMA = json.dumps(json_schema({"type": "string"}))
         ({"value.format": "json", "value.schema": "offset bigint"}, "'offset' of the value has the name of another"),
         ({"value.format": "json", "value.schema": "Timestamp date"}, "another column"),
         ({"value.format": "json", "value.schema": "_unfit boolean"}, "another column"),
+        ({"value.format": "json", "value.schema": "_value_kept boolean"}, "another column"),
+        ({"value.keep": "false"}, r"value\.keep=false requires value\.format=json with a value\.schema"),
+        ({"value.keep": "false", "value.format": "json", "value.schema": "a int"}, r"and history\.format=delta"),
+        ({"value.keep": "false", "value.format": "string", "history.format": "delta"}, r"value\.keep=false requires"),
         (
             {"value.format": "json", "value.schema": "KEY_id int", "key.format": "json", "key.schema": "id int"},
             "'key_id' of the key has the name of the field 'KEY_id' of the value",

@@ -83,6 +83,7 @@ OWN = {
     "value.format": ("string", "none", ANY),
     "value.schema": ("string", "", ANY),
     "value.schema.validation": ("boolean", "false", ANY),
+    "value.keep": ("boolean", "true", ANY),
     "key.format": ("string", "none", ANY),
     "key.schema": ("string", "", ANY),
     "key.schema.validation": ("boolean", "false", ANY),

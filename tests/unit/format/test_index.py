@@ -242,11 +242,11 @@ def test_newer_version_asks_for_an_upgrade() -> None:
 
 
 def test_unknown_flag_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match="flags 0x13"):
-        decode_index(resealed(write_segment([ROWS]).index, 10, b"\x13"), "t-0/0.index")
+    with pytest.raises(UnsupportedVersionError, match="flags 0x23"):
+        decode_index(resealed(write_segment([ROWS]).index, 10, b"\x23"), "t-0/0.index")
 
 
-@pytest.mark.parametrize(("position", "new"), [(8, b"\x00"), (12, b"\x05")])
+@pytest.mark.parametrize(("position", "new"), [(8, b"\x00"), (10, b"\x13"), (12, b"\x05")])
 def test_versions_and_codecs_that_never_existed_are_corrupt(position: int, new: bytes) -> None:
     with pytest.raises(CorruptIndexError):
         decode_index(resealed(write_segment([ROWS]).index, position, new), "t-0/0.index")

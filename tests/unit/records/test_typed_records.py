@@ -104,6 +104,13 @@ def test_json_with_the_prefix_of_a_registry_is_read_as_without() -> None:
     assert [reader.find_misfit(None, value) is not None for value in values] == [row["_unfit"] for row in rows]
 
 
+@pytest.mark.parametrize("framed", [b"\0", b"\0\0\0\0\1", b'\0\0\0\0\1{"a":1}'])
+def test_values_beside_one_with_a_prefix_may_be_shorter_than_it(framed: bytes) -> None:
+    values = [framed, *[b"{}", None, b""] * 20]
+    rows = read(RecordSchema(JSON), [None] * len(values), values)
+    assert [row["_unfit"] for row in rows] == [len(framed) < 6, *[False, False, True] * 20]
+
+
 def test_records_of_which_nothing_fits_are_null_in_all_columns() -> None:
     schema = RecordSchema(JSON, TEXT)
     columns = record_reader(schema).unfit_columns(2)
