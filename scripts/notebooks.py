@@ -16,6 +16,7 @@ Not for: reading notebooks (``make notebook`` opens them).
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
 import sys
@@ -118,9 +119,9 @@ def complaints(notebook: dict[str, Any]) -> list[str]:
 
 def execute(path: Path) -> list[str]:
     """Run a notebook, and write it with its outputs unless there are complaints, which are returned."""
-    import nbformat
     from nbclient import NotebookClient
 
+    nbformat: Any = importlib.import_module("nbformat")  # its functions have no types
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="sparklog-notebooks-") as folder:
         NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": folder}}).execute()
