@@ -6,6 +6,7 @@ wrote. Publication and planning are measured on as many files as the targets nam
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +30,8 @@ from benchmarks.measure import (
     throughput,
     timed,
 )
+from benchmarks.memory import peak_of
+from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.format.parquet.delta_stats import encode_stats
 from sparklog.log.segments import TopicSegments, to_part
@@ -49,6 +52,7 @@ STEP_US = 250
 LATER_MS = START_US // 1000 + 2 * 86_400_000
 SEGMENT_BYTES = 32 * 1024 * 1024
 
+LOOKUPS = 200
 NEW_FILES = 1000
 PLANNED_FILES = 100_000
 QUERY_SECONDS = 0.3
@@ -60,6 +64,8 @@ def run(settings: Settings) -> list[Figure]:
         figures, version = _rolls(spark, folder, settings)
         figures += [*_queries(spark, folder, settings, version), *_readers(folder, settings)]
         figures += [*_typed(spark, folder, settings), _planning(spark)]
+        rows = sparklog.read(spark, str(folder / "json-left-out"), "bench")
+        figures.append(_memory(lambda: spark_session.drain(rows), "read of typed history"))
     with scratch("publication") as folder:
         figures.append(_publication(folder))
     return figures
@@ -219,8 +225,51 @@ def _readers(folder: Path, settings: Settings) -> list[Figure]:
         for _ in sparklog.scan("bench", folder / name).batches():
             pass
 
-    samples = interleaved(settings.runs, {"history": lambda: read("delta"), "Arrow": lambda: read("arrow")})
-    return [throughput("scan of history", settings.rows, samples, ("history", "Arrow"), 0.5)]
+    sides = ("history", "Arrow")
+    scans = interleaved(settings.runs, {"history": lambda: read("delta"), "Arrow": lambda: read("arrow")})
+    consumed = interleaved(
+        settings.runs, {"history": lambda: _consume(folder / "delta"), "Arrow": lambda: _consume(folder / "arrow")}
+    )
+    rows_of_partition = settings.rows // PARTITIONS
+    return [
+        throughput("scan of history", settings.rows, scans, sides, 0.5),
+        throughput("Consumer over history", rows_of_partition, consumed, sides, 0.5),
+        _lookup(folder / "delta", rows_of_partition),
+    ]
+
+
+def _consume(root: Path) -> None:
+    """Poll all records of one partition."""
+    with sparklog.Consumer(bootstrap_servers=str(root)) as consumer:
+        partition = sparklog.TopicPartition("bench", 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning()
+        (end,) = consumer.end_offsets([partition]).values()
+        while consumer.position(partition) < end:
+            consumer.poll(1000, max_records=5000)
+
+
+def _lookup(root: Path, rows: int) -> Figure:
+    """Read single records by their offsets, with the files open."""
+    choose = random.Random(7)
+    with LogReader(open_cluster(str(root))) as reader:
+
+        def look_up() -> None:
+            offset = choose.randrange(rows)
+            (found,) = reader.records("bench", 0, offset, offset + 1)
+            assert found.offset == offset
+
+        look_up()
+        seconds = median([timed(look_up) for _ in range(LOOKUPS)])
+    return Figure("lookup by offset in history, warm", milliseconds(seconds), target="<= 10 ms", met=seconds <= 0.01)
+
+
+def _memory(read: Callable[[], object], name: str) -> Figure:
+    """The largest Python process of Spark during a read."""
+    peak = peak_of(read)
+    return Figure(
+        f"Python worker memory, {name}", f"{peak.resident:.0f} MiB", target="<= 1 GiB", met=peak.resident <= 1024
+    )
 
 
 def _orders(spark: SparkSession, rows: int) -> tuple[DataFrame, str]:
