@@ -83,10 +83,14 @@ def test_a_table_has_the_rows_of_the_log_each_once(spark: SparkSession, log: Coo
 def test_few_records_after_the_history_need_no_python_process(
     spark: SparkSession, log: Coordinator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table(spark, log).groupBy("partition").count().explain()
-    plan = capsys.readouterr().out
-    assert "LocalTableScan" in plan
-    assert "Arrow" not in plan
+    log.create_topic("empty", 1, configs={"value.format": "json", "value.schema": "a array<struct<b: int>>, c string"})
+    for topic in ("orders", "empty"):
+        table(spark, log, topic).groupBy("partition").count().explain()
+        plan = capsys.readouterr().out
+        assert "LocalTableScan" in plan
+        assert "Arrow" not in plan
+        assert "ExistingRDD" not in plan
+    assert table(spark, log, "empty").collect() == []
 
 
 def test_many_records_after_the_history_are_read_by_tasks(

@@ -33,7 +33,7 @@ from sparklog.spark.history.typed import add_typed_columns, read_partitions, typ
 from sparklog.spark.options import Options, address
 from sparklog.spark.own_session import register_source
 from sparklog.spark.source.reader import SparklogReader
-from sparklog.spark.source.rows import read_schema
+from sparklog.spark.source.rows import arrow_schema, read_schema
 from sparklog.spark.source.source import SparklogDataSource
 
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
@@ -161,9 +161,8 @@ def _tail(
     if batches is None:
         read = partial(read_partitions, reader, partitions, typed)
         return spark.range(0, len(partitions), 1, len(partitions)).mapInArrow(read, schema)
-    if not batches:
-        return spark.createDataFrame([], schema)
-    return spark.createDataFrame(pa.Table.from_batches(list(add_typed_columns(typed, batches))), schema)
+    rows = list(add_typed_columns(typed, batches)) or [pa.RecordBatch.from_pylist([], arrow_schema(schema))]
+    return spark.createDataFrame(pa.Table.from_batches(rows), schema)
 
 
 def _read_few(reader: SparklogReader, partitions: Sequence[InputPartition]) -> list[pa.RecordBatch] | None:
