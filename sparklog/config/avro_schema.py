@@ -105,8 +105,8 @@ def parse_avro(schema: Mapping[str, Any]) -> AvroType:
 
 
 def find_misreading(before: AvroType, after: AvroType, path: str = "$") -> str:
-    """Return why values that were written by one schema could be read as other values by one that replaces it, empty
-    if that is as good as excluded: an encoding does not say which schema it is of.
+    """Return why values written with one schema could be misread with the schema that replaces it; empty if that is
+    practically impossible. An encoded value does not say which schema it was written with.
 
     Fields may be added, symbols appended, and numbers widened. ``find_breaking_change`` finds the other changes.
     """

@@ -281,7 +281,7 @@ class Index:
         return self._count
 
     def entry(self, batch: int) -> BatchEntry:
-        """Return the checked entry of a record batch. Raises CorruptIndexError if there is no such batch."""
+        """Return the checked entry of a record batch. Raises CorruptIndexError if the batch does not exist."""
         if not 0 <= batch < self._count:
             self._corrupt(f"it has {self._count} record batches, number {batch} was requested")
         entry = BatchEntry._make(_ENTRY.unpack_from(self._data, _HEADER.size + batch * _ENTRY.size))
@@ -291,8 +291,8 @@ class Index:
         return entry
 
     def value_sum(self, batch: int) -> ValueSum:
-        """Return what the values of a record batch are, in a file that leaves some out. Raises CorruptIndexError if
-        there is no such batch."""
+        """Return the length and checksum of the values of a record batch, in a file that leaves some out. Raises
+        CorruptIndexError if the batch does not exist."""
         if not (self.summary.leaves_out_values and 0 <= batch < self._count):
             self._corrupt(f"it says nothing of the values of record batch {batch}")
         at = _HEADER.size + self._count * _ENTRY.size + batch * _VALUE_SUM.size

@@ -77,8 +77,8 @@ class FileStats(msgspec.Struct, frozen=True, rename="camel"):
     max_values: dict[str, msgspec.Raw] = {}
 
     def nulls(self, column: str) -> int | None:
-        """Return how many records have null in a typed column that is no list, map or struct; None if that is not
-        known. A column that the file does not have is null in all its records."""
+        """Return the number of nulls in a typed column that is not nested; None if unknown. A column that the file does
+        not have is null in all its records."""
         if column in self.null_count or self.may_have_more:
             return self.null_count.get(column)
         return self.num_records
