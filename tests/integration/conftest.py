@@ -54,3 +54,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def empty_catalog(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drop the views and tables that a test leaves: a view hides the next test's table of the same name."""
+    yield
+    if "spark" not in request.fixturenames:
+        return
+    session: SparkSession = request.getfixturevalue("spark")
+    for table in session.catalog.listTables():
+        if table.isTemporary:
+            session.catalog.dropTempView(table.name)
+        else:
+            session.sql(f"DROP TABLE `{table.name}`")

@@ -43,7 +43,6 @@ def test_the_quickstart_runs_unchanged(
     create, select = statements.split(";")
     spark.sql(create)
     rows = [tuple(row) for row in spark.sql(select).collect()]
-    spark.sql("DROP TABLE orders")
     assert rows == [("ada", 3, 27.0), ("bob", 2, 6.0), ("eve", 1, 1.0)]
 
 

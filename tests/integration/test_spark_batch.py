@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,6 @@ def log(tmp_path: Path) -> Coordinator:
     coordinator.create_topic("orders", 4)
     coordinator.create_topic("clicks", 1)
     return coordinator
-
-
-@pytest.fixture
-def tables(spark: SparkSession) -> Iterator[None]:
-    """Drop what a test has created in Spark's catalog."""
-    yield
-    for name in ("sparklog_table", "sparklog_elsewhere"):
-        spark.sql(f"DROP TABLE IF EXISTS {name}")
-    spark.catalog.dropTempView("sparklog_view")
 
 
 def orders(spark: SparkSession, count: int = 100) -> DataFrame:
@@ -197,7 +187,7 @@ def test_a_source_without_a_filter_reuses_the_plan_of_its_first_query(spark: Spa
     assert frame.where("partition IS NOT NULL").count() == 200
 
 
-def test_every_query_of_a_table_looks_up_the_offsets(spark: SparkSession, log: Coordinator, tables: None) -> None:
+def test_every_query_of_a_table_looks_up_the_offsets(spark: SparkSession, log: Coordinator) -> None:
     spark.sql(
         f"CREATE TABLE sparklog_table USING sparklog OPTIONS "
         f"(`kafka.bootstrap.servers` '{log.store.root}', subscribe 'clicks', topic 'clicks')"
@@ -211,7 +201,7 @@ def test_every_query_of_a_table_looks_up_the_offsets(spark: SparkSession, log: C
     assert spark.sql('SELECT * FROM sparklog_table WITH (endingOffsets=\'{"clicks":{"0":1}}\')').count() == 1
 
 
-def test_a_table_is_read_and_written_after_alter_table(spark: SparkSession, log: Coordinator, tables: None) -> None:
+def test_a_table_is_read_and_written_after_alter_table(spark: SparkSession, log: Coordinator) -> None:
     spark.sql(
         f"CREATE TABLE sparklog_table USING sparklog OPTIONS (`kafka.bootstrap.servers` '{log.store.root}', "
         "subscribe 'clicks', topic 'clicks', columns 'key,value,offset')"
@@ -227,14 +217,14 @@ def test_a_table_is_read_and_written_after_alter_table(spark: SparkSession, log:
     assert [row.value for row in sparklog.read(spark, log.store.root, "clicks").collect()] == [b"\x01"]
 
 
-def test_a_table_and_a_view_with_a_path_read_the_same_log(spark: SparkSession, log: Coordinator, tables: None) -> None:
+def test_a_table_and_a_view_with_a_path_read_the_same_log(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark, 5), log.store.root, "clicks")
     for what in ("TABLE sparklog_elsewhere", "TEMPORARY VIEW sparklog_view"):
         spark.sql(f"CREATE {what} USING sparklog OPTIONS (path '{log.store.root}', subscribe 'clicks')")
         assert spark.table(what.split()[-1]).count() == 5
 
 
-def test_credentials_in_the_options_of_a_table_are_refused(spark: SparkSession, log: Coordinator, tables: None) -> None:
+def test_credentials_in_the_options_of_a_table_are_refused(spark: SparkSession, log: Coordinator) -> None:
     with pytest.raises(Exception, match="put the credentials into the environment"):
         spark.sql(
             "CREATE TABLE sparklog_table USING sparklog OPTIONS "

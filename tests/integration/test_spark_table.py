@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -463,16 +462,6 @@ def test_an_older_version_ends_where_the_topic_ended_then(
         assert then.count() == 3 * number
 
 
-@pytest.fixture
-def no_views(spark: SparkSession) -> Iterator[None]:
-    """Drop the temporary views of a test: other tests share the session."""
-    yield
-    for found in spark.catalog.listTables():
-        if found.isTemporary:
-            spark.catalog.dropTempView(f"`{found.name}`")
-
-
-@pytest.mark.usefixtures("no_views")
 def test_views_reads_and_snapshots_are_of_one_version(spark: SparkSession, log: Coordinator) -> None:
     root = log.store.root
     log.create_topic("new.customers-1", 1)
