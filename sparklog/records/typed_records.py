@@ -22,7 +22,8 @@ from sparklog.config.ddl import VALUE_KEPT, SchemaField
 from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
 from sparklog.format.typed_columns import UNFIT, typed_fields
 from sparklog.records.avro_values import AvroReader
-from sparklog.records.typed_values import too_large, value_reader
+from sparklog.records.decoded_values import too_large
+from sparklog.records.typed_values import value_reader
 from sparklog.records.wire_format import is_framed, unframe
 
 
