@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.config.avro_schema import ABSENT, AvroField, AvroType
-from sparklog.config.ddl import SchemaField, find_breaking_change
+from sparklog.config.ddl import UNFIT, SchemaField, find_breaking_change
 from sparklog.config.record_schema import parse_schema
 from sparklog.config.schema_json import parse_json
-from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record
+from sparklog.format.typed_columns import arrow_type, bytes_per_record
 from sparklog.records.decoded_values import (
     INEXACT,
     MAX_ELEMENT_BYTES,

@@ -18,9 +18,9 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField
+from sparklog.config.ddl import UNFIT, VALUE_KEPT, SchemaField
 from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
-from sparklog.format.typed_columns import UNFIT, typed_fields
+from sparklog.format.typed_columns import typed_fields
 from sparklog.records.avro_values import AvroReader
 from sparklog.records.decoded_values import too_large
 from sparklog.records.typed_values import value_reader

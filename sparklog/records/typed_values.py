@@ -30,8 +30,8 @@ import pyarrow as pa
 from msgspec import Meta
 from msgspec.structs import astuple
 
-from sparklog.config.ddl import SchemaField, SchemaType
-from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record
+from sparklog.config.ddl import UNFIT, SchemaField, SchemaType
+from sparklog.format.typed_columns import FLOAT32_MAX, arrow_type, bytes_per_record
 from sparklog.records.decoded_values import (
     INEXACT,
     MAX_ELEMENT_BYTES,
@@ -45,7 +45,6 @@ from sparklog.records.decoded_values import (
     too_large,
 )
 
-_FLOAT32_MAX = 3.4028234663852886e38
 _PYTHON: dict[str, Any] = {
     "string": str,
     "boolean": bool,
@@ -53,7 +52,7 @@ _PYTHON: dict[str, Any] = {
     "smallint": Annotated[int, Meta(ge=-(2**15), lt=2**15)],
     "int": Annotated[int, Meta(ge=-(2**31), lt=2**31)],
     "bigint": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
-    "float": Annotated[float, Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)],
+    "float": Annotated[float, Meta(ge=-FLOAT32_MAX, le=FLOAT32_MAX)],
     "double": float,
     "date": datetime.date,
     "timestamp": datetime.datetime,

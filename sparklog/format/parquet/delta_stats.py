@@ -12,6 +12,7 @@ for one that no value fits, and skips the file.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format.column_bounds import ALL_NULL, ColumnBounds
+from sparklog.format.typed_columns import FLOAT32_MAX
 
 MAX_COLUMNS = 32
 """Typed columns of which statistics are kept, as by Delta; lists, maps and structs have none."""
@@ -30,7 +32,7 @@ MAX_COLUMNS = 32
 MAX_TEXT = 32
 """Characters up to which a text is kept as a bound, as by Delta; a longer one is cut."""
 
-LARGEST = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}
+LARGEST = {32: FLOAT32_MAX, 64: sys.float_info.max}
 """The largest numbers of 32 and of 64 bits: the bound that is stated for infinity, and for NaN, which Spark takes for
 larger than any number."""
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
-from sparklog.config.ddl import KEY_UNFIT
+from sparklog.config.ddl import KEY_UNFIT, UNFIT
 from sparklog.config.record_schema import UNTYPED, RecordSchema
 from sparklog.errors import RecordListTooLargeError, SparklogError
 from sparklog.format import schema
@@ -31,7 +31,7 @@ from sparklog.format.open_segment import open_segment
 from sparklog.format.parquet.file_schema import decoded_length
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
-from sparklog.format.typed_columns import UNFIT, bytes_per_record, typed_fields
+from sparklog.format.typed_columns import bytes_per_record, typed_fields
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import parse_ddl
+from sparklog.config.ddl import UNFIT, parse_ddl
 from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import InvalidRecordError, RecordListTooLargeError
 from sparklog.format.schema import record_schema
-from sparklog.format.typed_columns import UNFIT, typed_fields
+from sparklog.format.typed_columns import typed_fields
 from sparklog.records import decoded_values, typed_values
 from sparklog.records.record_checks import check_schema
 from sparklog.records.row_checks import check_rows
