@@ -47,7 +47,7 @@ class PartReader(Protocol):
         """
 
 
-class RecordReader:
+class TypedRecordReader:
     """Reads records of one schema. Immutable, thread-safe."""
 
     def __init__(self, schema: RecordSchema) -> None:
@@ -101,9 +101,9 @@ class RecordReader:
 
 
 @lru_cache(maxsize=64)
-def record_reader(schema: RecordSchema) -> RecordReader:
+def record_reader(schema: RecordSchema) -> TypedRecordReader:
     """Return the reader of a schema; the same one each time."""
-    return RecordReader(schema)
+    return TypedRecordReader(schema)
 
 
 def _names(part: PartSchema, columns: tuple[SchemaField, ...]) -> dict[str, str]:

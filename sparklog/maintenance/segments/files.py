@@ -37,7 +37,7 @@ from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
 from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
-from sparklog.records.typed_records import RecordReader, record_reader
+from sparklog.records.typed_records import TypedRecordReader, record_reader
 from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
 
@@ -394,7 +394,7 @@ class SegmentOutput:
         length = self._writer.bytes_written - before
         self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
 
-    def _write_typed(self, reader: RecordReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
+    def _write_typed(self, reader: TypedRecordReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
         """Write a batch with its typed columns; in halves if they take more than was estimated, which can happen since
         an element of a list may have two bytes in JSON. Those of a single record that is still too large stay null."""
         assert not isinstance(self._writer, SegmentWriter)
