@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 import sparklog
 from sparklog.client.admin.client import AdminClient
-from sparklog.coordinator import Coordinator
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import CorruptRecordError, InvalidConfigurationError
 from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.files import Source
@@ -141,6 +142,18 @@ def test_a_segment_that_is_fetched_ahead_is_restored(log: Coordinator) -> None:
     source.fetch()
     assert source.read(0, ["value"]).column(0).to_pylist() == VALUES
     source.close()
+
+
+def test_fsck_rebuilds_a_damaged_index(log: Coordinator) -> None:
+    before = values(log)
+    close_and_roll(log)
+    segment = live(log, "orders")[0]
+    index = bytearray(log.store.get(segment.index_path))
+    index[70] ^= 1
+    log.store.put(segment.index_path, bytes(index))
+    repair_cluster(check_cluster(log.store))
+    assert not check_cluster(log.store).report.findings
+    assert values(open_cluster(log.store))[: len(before)] == before
 
 
 def test_a_damaged_typed_column_is_an_error_that_names_the_file(log: Coordinator) -> None:

@@ -19,6 +19,7 @@ from sparklog.errors import CorruptIndexError, CorruptRecordError, UnsupportedVe
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import BatchProducer, decode_index, encode_index
+from sparklog.format.index_rebuild import rebuild_index, vouches_for
 from sparklog.format.json_texts import encode_objects
 from sparklog.format.parquet.rebuild import rebuild_history_index
 from sparklog.format.parquet.writer import ParquetSegmentWriter
@@ -247,6 +248,17 @@ def test_an_index_is_rebuilt_from_the_file() -> None:
     assert [after.value_sum(number) for number in (0, 1)] == [before.value_sum(number) for number in (0, 1)]
     file.index_bytes = rebuilt
     assert file.values() == [values, values[::-1]]
+
+
+@pytest.mark.parametrize("batches", [1, 2, 20])
+def test_a_damaged_index_vouches_for_the_file(batches: int) -> None:
+    file = File([[b'{"text":"%d"}' % number] for number in range(batches)])
+    rebuilt = rebuild_index(file.read_at, len(file.data), "x.parquet", lambda number, row: BatchProducer())
+    sums = len(rebuilt) - 4 - 8 * batches
+    for position, vouches in ((20, True), (sums, True), (sums + 4, False), (len(rebuilt) - 1, True)):
+        damaged = bytearray(file.index_bytes)
+        damaged[position] ^= 1
+        assert vouches_for(bytes(damaged), rebuilt) == vouches, position
 
 
 def test_a_text_does_not_depend_on_the_other_rows() -> None:
