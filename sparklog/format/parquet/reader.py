@@ -99,6 +99,8 @@ class ParquetSegmentReader(SegmentReader):
 
         Errors as ``read_typed``.
         """
+        if not fields:
+            return {}
         entry = self._index.entry(batch)
         return self._with_typed(batch, fields, lambda typed: typed.bounds(batch, entry, fields))
 

@@ -133,7 +133,7 @@ def _chunk(leaf: StoredColumn, data: pa.Buffer, entry: BatchEntry, field: pa.Fie
         raise ValueError(f"its {field.name} states over {MAX_BATCH_BYTES} bytes decompressed")
     most = entry.count
     if pa.types.is_nested(field.type):
-        most += entry.decoded_length // 2  # an element takes two bytes of a value at least
+        most += min(8 * entry.decoded_length, MAX_BATCH_BYTES)  # an element takes a bit in memory, and a byte in Avro
     if not entry.count <= leaf.values <= most:
         raise ValueError(f"its {field.name} has {leaf.values} values, from {entry.count} to {most} are possible")
     return Chunk(leaf.path, pages, leaf.kind)
