@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import InvalidOptionError, InvalidRecordError
+from sparklog.errors.suggestions import did_you_mean
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 READ_TYPES: dict[str, DataType] = {
@@ -53,9 +54,15 @@ def read_schema(include_headers: bool, columns: Sequence[str] = ()) -> StructTyp
     if columns:
         unknown = [name for name in columns if name.lower() not in BY_LOWER_NAME]
         if unknown:
-            raise InvalidOptionError(f"unknown column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
+            raise unknown_column(unknown[0])
         names = [BY_LOWER_NAME[name.lower()] for name in columns]
     return StructType([StructField(name, READ_TYPES[name]) for name in names])
+
+
+def unknown_column(name: str) -> InvalidOptionError:
+    """Return the error of a read of a column that records do not have."""
+    hint = did_you_mean(name, READ_TYPES) or "; sparklog.table has the columns of a typed topic"
+    return InvalidOptionError(f"unknown column {name!r}; choose from {', '.join(READ_TYPES)}{hint}")
 
 
 def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tuple[str, ...]:
