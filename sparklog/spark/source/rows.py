@@ -42,6 +42,7 @@ READ_TYPES: dict[str, DataType] = {
 STORED = ("key", "value", "timestamp", "headers")
 """Columns that files hold; the others follow from a record's partition and offset."""
 BY_LOWER_NAME = {name.lower(): name for name in READ_TYPES}
+NO_TOPIC = "name with option topic a topic that has value.format=json and these columns in its value.schema"
 _TEXT_OR_BYTES = (StringType, BinaryType, CharType, VarcharType, NullType)
 
 
@@ -94,8 +95,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def check_write_schema(schema: StructType, has_topic_option: bool, include_timestamp: bool = True) -> None:
-    """Check that rows of this schema can become records. Raises InvalidRecordError, which names the wrong column."""
+def check_write_schema(
+    schema: StructType, has_topic_option: bool, include_timestamp: bool = True, advice: str = NO_TOPIC
+) -> None:
+    """Check that rows of this schema can become records. Raises InvalidRecordError, which names the wrong column;
+    ``advice`` says what else than a column value to give."""
     ignored = ["topic"] * has_topic_option + ["timestamp"] * (not include_timestamp)
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if len(columns) != len(schema.fields):
@@ -103,7 +107,7 @@ def check_write_schema(schema: StructType, has_topic_option: bool, include_times
     if "value" not in columns:
         raise InvalidRecordError(
             f"the rows have no column value; their columns are {', '.join(schema.fieldNames()) or 'none'}. Give them "
-            "one, or name with option topic a topic that has value.format=json and these columns in its value.schema"
+            f"one, or {advice}"
         )
     for name in ("value", "key"):
         if name in columns and not isinstance(columns[name], _TEXT_OR_BYTES):
