@@ -1,0 +1,260 @@
+"""The system tables: their columns, and what a row of each means.
+
+Times are in UTC, in ms, those of the commits unless a column says otherwise. Sizes are in bytes. A column that is named
+``version`` has the version of the cluster that the commit made.
+
+Not for: how rows are made (``commit_rows``, ``state_rows``, ``lag``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+TIME = pa.timestamp("ms", "UTC")
+_TEXT, _COUNT, _NUMBER = pa.string(), pa.int64(), pa.int32()
+_TEXTS, _NUMBERS = pa.list_(_TEXT), pa.list_(_NUMBER)
+_COMMIT = {"version": _COUNT, "timestamp": TIME}
+_PARTITION = {"topic": _TEXT, "partition": _NUMBER}
+_OF_TOPIC = {"topic": _TEXT, "topic_id": _TEXT, "partition": _NUMBER}
+
+
+class SystemTable(NamedTuple):
+    """A system table: its name, a sentence on its rows, and its columns."""
+
+    name: str
+    rows: str
+    schema: pa.Schema
+
+    @property
+    def is_of_commits(self) -> bool:
+        """Whether its rows state what commits changed, and not what there is now."""
+        return self.name in COMMIT_TABLES or self.name in ("throughput", "lag")
+
+
+def _table(name: str, rows: str, columns: Mapping[str, pa.DataType]) -> SystemTable:
+    return SystemTable(name, rows, pa.schema(list(columns.items())))
+
+
+COMMIT_TABLES = ("commits", "appends", "offsets", "transactions", "replicas", "configs", "maintenance", "topic_changes")
+"""Tables of which each row is from one commit."""
+
+TABLES = {
+    each.name: each
+    for each in (
+        _table(
+            "commits",
+            "each commit; kinds are those of its actions, bytes what it takes in storage",
+            {**_COMMIT, "writer": _TEXT, "actions": _COUNT, "kinds": _TEXTS, "bytes": _COUNT},
+        ),
+        _table(
+            "appends",
+            "the records that a commit added to a partition; the times are those of the records",
+            {
+                **_COMMIT,
+                **_OF_TOPIC,
+                "base_offset": _COUNT,
+                "records": _COUNT,
+                "bytes": _COUNT,
+                "min_timestamp": TIME,
+                "max_timestamp": TIME,
+                "producer_id": _COUNT,
+                "transactional_id": _TEXT,
+                "application": _TEXT,
+                "writer": _TEXT,
+            },
+        ),
+        _table(
+            "throughput",
+            "what commits of a minute added to a partition",
+            {"minute": TIME, **_PARTITION, "records": _COUNT, "bytes": _COUNT, "appends": _COUNT},
+        ),
+        _table(
+            "offsets",
+            "each offset that a group committed; null where a commit deleted it, of all partitions if topic is null",
+            {**_COMMIT, "group": _TEXT, **_OF_TOPIC, "offset": _COUNT, "generation": _NUMBER, "metadata": _TEXT},
+        ),
+        _table(
+            "lag",
+            "how far a group was behind the end of a partition at a time, in records, and in seconds since the first "
+            "record that it had not read was committed (null if that commit is no longer kept)",
+            {
+                "timestamp": TIME,
+                "group": _TEXT,
+                **_PARTITION,
+                "offset": _COUNT,
+                "log_end_offset": _COUNT,
+                "lag": _COUNT,
+                "lag_seconds": pa.float64(),
+            },
+        ),
+        _table(
+            "transactions",
+            "each committed transaction: the partitions and records that it added",
+            {
+                **_COMMIT,
+                "transactional_id": _TEXT,
+                "producer_id": _COUNT,
+                "epoch": _NUMBER,
+                "partitions": _COUNT,
+                "records": _COUNT,
+                "groups": _TEXTS,
+            },
+        ),
+        _table(
+            "topic_changes",
+            "each creation or deletion of a topic, and of partitions: their number is that after it",
+            {**_COMMIT, "topic": _TEXT, "topic_id": _TEXT, "change": _TEXT, "partitions": _NUMBER, "writer": _TEXT},
+        ),
+        _table(
+            "replicas",
+            "each change of a partition's leader, in-sync replicas or replicas",
+            {
+                **_COMMIT,
+                **_PARTITION,
+                "cause": _TEXT,
+                "leader": _NUMBER,
+                "leader_epoch": _NUMBER,
+                "isr": _NUMBERS,
+                "replicas": _NUMBERS,
+            },
+        ),
+        _table(
+            "configs",
+            "each change of a config, of a topic or (topic is empty) of the cluster; value is null where it was reset",
+            {**_COMMIT, "writer": _TEXT, "topic": _TEXT, "config": _TEXT, "value": _TEXT},
+        ),
+        _table(
+            "maintenance",
+            "what maintenance changed: segments that were rolled, compacted or deleted, and files",
+            {
+                **_COMMIT,
+                "writer": _TEXT,
+                "step": _TEXT,
+                **_PARTITION,
+                "segments_removed": _COUNT,
+                "bytes_removed": _COUNT,
+                "segments_added": _COUNT,
+                "bytes_added": _COUNT,
+                "files": _COUNT,
+            },
+        ),
+        _table(
+            "topics",
+            "each topic; configs are those that it sets itself",
+            {
+                "topic": _TEXT,
+                "topic_id": _TEXT,
+                "created": TIME,
+                "partitions": _NUMBER,
+                "replication_factor": _NUMBER,
+                "offsets": _COUNT,
+                "segments": _COUNT,
+                "bytes": _COUNT,
+                "unfit": _COUNT,
+                "configs": pa.map_(_TEXT, _TEXT),
+            },
+        ),
+        _table(
+            "partitions",
+            "each partition",
+            {
+                **_PARTITION,
+                "leader": _NUMBER,
+                "leader_epoch": _NUMBER,
+                "replicas": _NUMBERS,
+                "isr": _NUMBERS,
+                "log_start_offset": _COUNT,
+                "log_end_offset": _COUNT,
+                "segments": _COUNT,
+                "bytes": _COUNT,
+                "max_timestamp": TIME,
+                "unfit": _COUNT,
+            },
+        ),
+        _table(
+            "segments",
+            "each live segment; file_bytes is null for one that is part of a file, and of Arrow segments",
+            {
+                **_PARTITION,
+                "base_offset": _COUNT,
+                "end_offset": _COUNT,
+                "records": _COUNT,
+                "bytes": _COUNT,
+                "min_timestamp": TIME,
+                "max_timestamp": TIME,
+                "leader_epoch": _NUMBER,
+                "closed": pa.bool_(),
+                "history": pa.bool_(),
+                "unfit": _COUNT,
+                "brokers": _NUMBERS,
+                "path": _TEXT,
+                "version": _COUNT,
+            },
+        ),
+        _table(
+            "groups",
+            "each consumer group; lag is the sum of its partitions' in records",
+            {
+                "group": _TEXT,
+                "state": _TEXT,
+                "generation": _NUMBER,
+                "assignor": _TEXT,
+                "members": _NUMBER,
+                "topics": _TEXTS,
+                "partitions": _NUMBER,
+                "lag": _COUNT,
+                "last_commit": TIME,
+            },
+        ),
+        _table(
+            "members",
+            "each member of a group, with its partitions as topic-partition",
+            {
+                "group": _TEXT,
+                "member": _TEXT,
+                "instance_id": _TEXT,
+                "client_id": _TEXT,
+                "host": _TEXT,
+                "topics": _TEXTS,
+                "assigned": _TEXTS,
+                "revoking": _TEXTS,
+                "session_timeout_ms": _NUMBER,
+            },
+        ),
+        _table(
+            "producers",
+            "each transactional producer",
+            {
+                "producer_id": _COUNT,
+                "transactional_id": _TEXT,
+                "epoch": _NUMBER,
+                "committed_epoch": _NUMBER,
+                "timestamp": TIME,
+            },
+        ),
+        _table(
+            "brokers",
+            "each broker, a storage location; bytes are those of the segments that it holds as a replica in sync",
+            {
+                "broker": _NUMBER,
+                "url": _TEXT,
+                "online": pa.bool_(),
+                "cordoned": pa.bool_(),
+                "leaders": _NUMBER,
+                "replicas": _NUMBER,
+                "in_sync": _NUMBER,
+                "bytes": _COUNT,
+            },
+        ),
+        _table(
+            "storage",
+            "the bytes of a topic's segments at all its replicas in sync, and of files that maintenance has replaced "
+            "and not deleted yet (topic is null for files of deleted topics)",
+            {"topic": _TEXT, "live": _COUNT, "retired": _COUNT, "retired_files": _COUNT},
+        ),
+    )
+}
+"""The system tables by name."""
