@@ -1,6 +1,6 @@
 """Where the partitions of a topic ended at an older version of the cluster.
 
-    ends = find_past_ends(log, "orders", version)
+    ends = find_past_ends(log, state, "orders", version)
 
 A record's offset never changes, so an older version of a topic is its log up to these offsets, without the records that
 compaction or retention have removed since. They are found in the commits after the version: the first append to a

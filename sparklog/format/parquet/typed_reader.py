@@ -30,6 +30,7 @@ from sparklog.format.parquet.pages import (
     FLOAT,
     INT32,
     INT64,
+    PAGE_OVERHEAD,
     Chunk,
     Footer,
     SchemaElement,
@@ -45,9 +46,6 @@ from sparklog.limits import MAX_BATCH_BYTES
 
 ReadBytes = Callable[[int, int], pa.Buffer]
 """(position, length) -> exactly these bytes. Raises CorruptRecordError if the file is shorter."""
-
-_PAGE_OVERHEAD = 4096
-"""bytes. More than the levels of a page's rows take, and its lengths."""
 
 
 class TypedReader:
@@ -131,11 +129,11 @@ class TypedReader:
 def _chunk(leaf: StoredColumn, data: pa.Buffer, entry: BatchEntry, field: pa.Field) -> Chunk:
     """Return a leaf's pages, verified. Raises ValueError if they would take more memory than a batch may."""
     pages = read_stated_pages(data, leaf)
-    if sum(page.decoded_length for page in pages) > MAX_BATCH_BYTES + _PAGE_OVERHEAD * len(pages):
+    if sum(page.decoded_length for page in pages) > MAX_BATCH_BYTES + PAGE_OVERHEAD * len(pages):
         raise ValueError(f"its {field.name} states over {MAX_BATCH_BYTES} bytes decompressed")
     most = entry.count
     if pa.types.is_nested(field.type):
-        most += entry.decoded_length // 2  # an element takes two bytes of a value at least
+        most += min(8 * entry.decoded_length, MAX_BATCH_BYTES)  # an element takes a bit in memory, and a byte in Avro
     if not entry.count <= leaf.values <= most:
         raise ValueError(f"its {field.name} has {leaf.values} values, from {entry.count} to {most} are possible")
     return Chunk(leaf.path, pages, leaf.kind)
