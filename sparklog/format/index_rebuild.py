@@ -172,17 +172,21 @@ def vouches_for(damaged: bytes, rebuilt: bytes) -> bool:
     """
     if len(damaged) != len(rebuilt) or len(rebuilt) < HEADER.size + _CRC_BYTES:
         return False
-    return damaged[-_CRC_BYTES:] == rebuilt[-_CRC_BYTES:] or _extract_checksums(damaged) == _extract_checksums(rebuilt)
+    if damaged[-_CRC_BYTES:] == rebuilt[-_CRC_BYTES:]:
+        return True
+    entries = len(decode_index(rebuilt, "the rebuilt index"))
+    return _extract_checksums(damaged, entries) == _extract_checksums(rebuilt, entries)
 
 
-def _extract_checksums(index: bytes) -> list[int]:
-    """Return all checksums of the file in an index, whether the index is intact or not."""
+def _extract_checksums(index: bytes, entries: int) -> list[int | bytes]:
+    """Return all checksums of the file in an index, whether the index is intact or not; the last are those of values
+    that are left out."""
     header = HEADER.unpack_from(index)
-    checksums = [header[-2], header[-1]]
-    for at in range(HEADER.size, len(index) - _CRC_BYTES, ENTRY.size):
-        entry = BatchEntry._make(ENTRY.unpack_from(index, at))
+    checksums: list[int | bytes] = [header[-2], header[-1]]
+    for number in range(entries):
+        entry = BatchEntry._make(ENTRY.unpack_from(index, HEADER.size + number * ENTRY.size))
         checksums += [getattr(entry, name) for name in _CHECKSUM_FIELDS]
-    return checksums
+    return [*checksums, index[HEADER.size + entries * ENTRY.size : -_CRC_BYTES]]
 
 
 def producers_in(damaged: bytes) -> ProducerOf:
