@@ -40,6 +40,8 @@ def _stored_type(wanted: pa.DataType, element: SchemaElement, rest: deque[Schema
         if child.name in fields or wanted.get_field_index(child.name) < 0:
             raise ValueError(f"its struct {element.name} has a field {child.name}, and is to be {wanted}")
         fields[child.name] = pa.field(child.name, _stored_type(wanted.field(child.name).type, child, rest))
+    if not fields:
+        raise ValueError(f"its {element.name} has no fields, and is to be {wanted}")
     return pa.struct(list(fields.values()))
 
 

@@ -51,6 +51,9 @@ ReadBytes = Callable[[int, int], pa.Buffer]
 _PAGE_OVERHEAD = 4096
 """bytes. More than the levels of a page's rows take, and its lengths."""
 
+_MAY_BE_LATER = "; if the topic's schema has changed since this read began, begin it again"
+"""A file that is compacted by a later schema may have wider types, and structs with more fields."""
+
 
 class TypedReader:
     """Reads some typed columns of one file. Immutable. All methods raise ValueError or a fault of Arrow for a file that
@@ -97,10 +100,10 @@ class TypedReader:
         elements = self._elements[field.name]
         try:
             stored = field.with_type(stored_type(field.type, read_elements(elements)))
-        except LookupError:
-            stored = None
-        if stored is None or not _are_alike(elements, column_elements(stored)):
-            raise ValueError(f"its column {field.name} is not {field.type}")
+        except (LookupError, ValueError) as error:
+            raise ValueError(f"its column {field.name} is not {field.type}{_MAY_BE_LATER}") from error
+        if not _are_alike(elements, column_elements(stored)):
+            raise ValueError(f"its column {field.name} is not {field.type}{_MAY_BE_LATER}")
         return stored
 
     def _leaves(self, batch: int, entry: BatchEntry, name: str) -> list[StoredColumn]:
@@ -133,7 +136,7 @@ class TypedReader:
         array.validate(full=True)
         if array.type != stored.type:
             if not _widens(array.type, stored.type):
-                raise ValueError(f"its column {field.name} is {array.type}, not {stored.type}")
+                raise ValueError(f"its column {field.name} is {array.type}, not {stored.type}{_MAY_BE_LATER}")
             array = array.cast(stored.type)
         return add_fields(array, field.type)
 
