@@ -196,9 +196,7 @@ def _scalar(stated: msgspec.Raw, kind: pa.DataType) -> pa.Scalar | None:
             value = datetime.fromisoformat(value.removesuffix("Z")).replace(tzinfo=timezone.utc)
         elif pa.types.is_date(kind):
             value = date.fromisoformat(value)
-        elif pa.types.is_floating(kind) and _may_be_infinite(value):
-            return None
-        elif pa.types.is_string(kind) and _may_be_exceeded(value):
+        elif _may_be_infinite(value) if pa.types.is_floating(kind) else kind == pa.string() and _may_be_exceeded(value):
             return None
         return pa.scalar(value, kind)
     except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
