@@ -122,6 +122,8 @@ def _annotation(given: Any) -> Any:
 
 
 def _default(given: Any) -> Any:
+    if given is inspect.Parameter.empty:
+        return given
     shown = f"{type(given).__name__}.{given.name}" if isinstance(given, enum.Enum) else repr(given)
     return _Text("..." if " at 0x" in shown else shown)
 

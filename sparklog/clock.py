@@ -1,4 +1,4 @@
-"""Time, as a constructor argument. The only place that may read a clock or sleep.
+"""Time, as a constructor argument, and as text. The only place that may read a clock or sleep.
 
 ``SystemClock`` is the default; tests and the simulation pass a ``ManualClock``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
 
@@ -67,3 +68,16 @@ class ManualClock:
     def set_ms(self, now_ms: int) -> None:
         """Set only the wall clock, forwards or backwards, as an operator or NTP would."""
         self._now_ms = now_ms - int(self._elapsed * 1000)
+
+
+def utc(timestamp_ms: int) -> datetime:
+    """Return the moment at this number of milliseconds since 1970, for negative ones too.
+
+    Raises OverflowError outside of the years 1 to 9999.
+    """
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms)
+
+
+def utc_text(timestamp_ms: int) -> str:
+    """Format a time as ``2026-11-22 11:45:34.000 UTC``."""
+    return utc(timestamp_ms).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.column_bounds import Bounds
 
 _FAULTS = (pa.ArrowException, ValueError, TypeError, NotImplementedError, OverflowError, LookupError)
@@ -27,6 +28,7 @@ _POSITIONAL = "FieldPath("
 _UNKNOWN = re.compile(r"FieldRef\.Name\((.*?)\)")
 _TYPES = re.compile(r"has no kernel matching input types \((.*)\)")
 _NAN = re.compile(r"\bnan\b")
+_OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
 
 
 class RowFilter:
@@ -102,7 +104,8 @@ def _explain(fault: str, schema: pa.Schema) -> str:
     if unknown and fault.startswith("No match"):
         if unknown[1] in schema.names:
             return f"column {unknown[1]!r}, a {schema.field(unknown[1]).type}, has no such field"
-        return f"unknown column {unknown[1]!r}; choose from {', '.join(schema.names)}"
+        hint = did_you_mean(unknown[1], schema.names)
+        return f"unknown column {unknown[1]!r}; choose from {', '.join(schema.names)}{hint}"
     if types:
         return f"values of the types {types[1]} cannot be compared; give a value of the column's type"
     return fault.partition("\n")[0]
@@ -121,7 +124,14 @@ def _from_tuples(given: Any) -> pc.Expression:
 
     if not isinstance(given, list) or not given:
         raise ValueError("give an expression of pyarrow.compute, or a list of tuples such as [('offset', '>=', 5)]")
-    for _, operator, value in _conditions(given):
+    for column, operator, value in _conditions(given):
+        if operator not in _OPERATORS:
+            raise ValueError(f"unknown operator {operator!r}; choose from {', '.join(_OPERATORS)}")
+        if value is None:
+            raise ValueError(
+                f"no row passes a comparison with None; for nulls give pyarrow.compute.field({column!r}).is_null(), "
+                "for others .is_valid()"
+            )
         if operator in ("in", "not in") and isinstance(value, (str, bytes)):
             raise ValueError(f"{operator!r} takes a list of values, not {value!r}")
         for each in value if isinstance(value, (list, tuple, set, frozenset)) else [value]:

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from numbers import Integral
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.typed_columns import typed_fields
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.history import history_of
@@ -245,7 +247,10 @@ def _check_columns(columns: Sequence[str] | None, known: pa.Schema) -> pa.Schema
     unknown = [name for name in names if name not in known.names]
     if unknown or not names or len(set(names)) < len(names):
         reason = f"unknown column {unknown[0]!r}; " if unknown else ""
-        raise _invalid("columns", columns, f"{reason}choose from {', '.join(known.names)}, each once")
+        hint = did_you_mean(str(unknown[0]), known.names) if unknown else ""
+        if unknown and not hint and known.names == list(ROW_TYPES):
+            hint = "; the topic has no value.schema, by which it would have columns of its own"
+        raise _invalid("columns", columns, f"{reason}choose from {', '.join(known.names)}, each once{hint}")
     return pa.schema([known.field(name) for name in names])
 
 
@@ -269,7 +274,9 @@ def find_time_ms(function: str, version: int | None, as_of: datetime | int | Non
     return (as_of - EPOCH) // timedelta(milliseconds=1)
 
 
-def _record_schema(state: State, topic: str) -> RecordSchema:
+def _record_schema(state: State, topic: Any) -> RecordSchema:
+    if not isinstance(topic, str):
+        raise _invalid("topic", topic, "give the name of one topic")
     found = state.topics.get(topic)
     if found is None:
         return RecordSchema()
@@ -296,13 +303,20 @@ def _check_partitions(
         reader.state.topic(topic)  # raises
     if partitions is None:
         return list(range(count))
-    numbers = sorted(set(partitions))
+    numbers = _whole_numbers(partitions)
     wrong = [number for number in numbers if not 0 <= number < count]
     if wrong:
         raise UnknownTopicOrPartitionError(
             f"topic {topic!r} has partitions 0 to {count - 1}, not {wrong[0]}", topic=topic, partition=wrong[0]
         )
     return numbers
+
+
+def _whole_numbers(partitions: Any) -> list[int]:
+    numbers = tuple(partitions) if isinstance(partitions, Iterable) else (None,)
+    if not all(isinstance(number, Integral) and not isinstance(number, bool) for number in numbers):
+        raise _invalid("partitions", partitions, "give a list of numbers, such as [0, 1]")
+    return sorted(set(numbers))
 
 
 def _by_partition(name: str, limit: Limit, default: str, numbers: Sequence[int]) -> Mapping[int, int | str | datetime]:

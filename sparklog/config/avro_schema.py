@@ -29,6 +29,7 @@ from sparklog.config.ddl import (
     SchemaField,
     SchemaType,
     check_names,
+    refuse_part,
 )
 from sparklog.errors.suggestions import did_you_mean
 
@@ -160,7 +161,7 @@ class _Parser:
         if isinstance(schema, str):
             return self._by_name(schema, path, namespace, depth)
         if not isinstance(schema, dict):
-            raise _refusal(path, "its type is missing" if schema is None else f"invalid type {_shown(schema)}")
+            raise refuse_part(path, "its type is missing" if schema is None else f"invalid type {_shown(schema)}")
         name = schema.get("type")
         if isinstance(name, (dict, list)):
             return self.type(name, path, namespace, depth + 1)
@@ -178,10 +179,10 @@ class _Parser:
         others = [branch for branch in branches if not _is_null(branch)]
         nulls = len(branches) - len(others)
         if len(others) != 1 or nulls > 1 or isinstance(others[0], list):
-            raise _refusal(path, "only a union of null and one other type can be a column")
+            raise refuse_part(path, "only a union of null and one other type can be a column")
         found = self.type(others[0], path, namespace, depth + 1)
         if found.branches:
-            raise _refusal(path, "a union is directly inside another one")
+            raise refuse_part(path, "a union is directly inside another one")
         null_at = next((number for number, branch in enumerate(branches) if _is_null(branch)), -1)
         return replace(found, branches=len(branches), null_at=null_at)
 
@@ -189,15 +190,15 @@ class _Parser:
         if name in PRIMITIVES:
             return AvroType(name, SchemaType(PRIMITIVES[name]))
         if name == "null":
-            raise _refusal(path, "null alone cannot be a column")
+            raise refuse_part(path, "null alone cannot be a column")
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if full in self._open:
-            raise _refusal(path, f"the type {name!r} contains itself")
+            raise refuse_part(path, f"the type {name!r} contains itself")
         found = self._named.get(full)
         if found is None and name in _COMPLEX:
-            raise _refusal(path, f'the type is written as an object, {{"type": {{"type": "{name}", ...}}}}')
+            raise refuse_part(path, f'the type is written as an object, {{"type": {{"type": "{name}", ...}}}}')
         if found is None:
-            raise _refusal(path, f"unknown type {_shown(name)}{did_you_mean(name, (*PRIMITIVES, *_COMPLEX))}")
+            raise refuse_part(path, f"unknown type {_shown(name)}{did_you_mean(name, (*PRIMITIVES, *_COMPLEX))}")
         self._add_fields(found.fields)
         self._reach(depth + found.levels)
         return found.type
@@ -206,10 +207,10 @@ class _Parser:
         """Return a named type, and keep it: it is written out wherever it is used, as columns are."""
         name, space = schema.get("name"), schema.get("namespace", namespace)
         if not isinstance(name, str) or not name or not isinstance(space, str):
-            raise _refusal(path, f"its {schema['type']} has no name")
+            raise refuse_part(path, f"its {schema['type']} has no name")
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self._named or full in self._open:
-            raise _refusal(path, f"the type {name!r} is defined twice")
+            raise refuse_part(path, f"the type {name!r} is defined twice")
         self._open.add(full)
         fields, deepest, self._deepest = self._count, self._deepest, depth
         found = self._read(schema, full.rpartition(".")[0], path, depth)
@@ -224,7 +225,7 @@ class _Parser:
         if schema["type"] == "fixed":
             size = schema.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= MAX_FIXED_BYTES:
-                raise _refusal(path, f"a fixed has 1 to {MAX_FIXED_BYTES:,} bytes, not {_shown(size)}")
+                raise refuse_part(path, f"a fixed has 1 to {MAX_FIXED_BYTES:,} bytes, not {_shown(size)}")
             return self._with_logical(AvroType("fixed", SchemaType("binary"), size=size), schema, path)
         fields = self._fields(schema.get("fields"), path, namespace, depth)
         columns = tuple(SchemaField(field.name, field.type.kind, field.type.null_at < 0) for field in fields)
@@ -232,19 +233,19 @@ class _Parser:
 
     def _fields(self, fields: Any, path: str, namespace: str, depth: int) -> tuple[AvroField, ...]:
         if not isinstance(fields, list) or not fields:
-            raise _refusal(path, "a record without fields cannot be a column")
+            raise refuse_part(path, "a record without fields cannot be a column")
         self._add_fields(len(fields))
         found = []
         for field in fields:
             name = field.get("name") if isinstance(field, dict) else None
             if not isinstance(name, str):
-                raise _refusal(path, "a field has no name")
+                raise refuse_part(path, "a field has no name")
             kind = self.type(field.get("type"), f"{path}.{name}", namespace, depth + 1)
             found.append(AvroField(name, kind, field.get("default", ABSENT)))
         try:
             check_names([field.name for field in found])
         except InvalidSchemaError as error:
-            raise _refusal(path, str(error)) from error
+            raise refuse_part(path, str(error)) from error
         return tuple(found)
 
     def _add_fields(self, count: int) -> None:
@@ -265,7 +266,7 @@ class _Parser:
             return replace(found, kind=_decimal(schema, path), logical="decimal")
         column = _LOGICAL.get((found.name, logical)) if isinstance(logical, str) else None
         if column is None or (logical == "uuid" and found.size not in (0, 16)):
-            raise _refusal(path, f"the logical type {_shown(logical)} of {found.name} cannot be a column")
+            raise refuse_part(path, f"the logical type {_shown(logical)} of {found.name} cannot be a column")
         return replace(found, kind=SchemaType(column), logical=str(logical))
 
 
@@ -276,7 +277,7 @@ def _is_null(branch: Any) -> bool:
 def _symbols(schema: Mapping[str, Any], path: str) -> tuple[str, ...]:
     symbols = schema.get("symbols")
     if not isinstance(symbols, list) or not symbols or not all(isinstance(symbol, str) for symbol in symbols):
-        raise _refusal(path, "an enum needs a list of symbols")
+        raise refuse_part(path, "an enum needs a list of symbols")
     return tuple(symbols)
 
 
@@ -284,13 +285,9 @@ def _decimal(schema: Mapping[str, Any], path: str) -> SchemaType:
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     numbers = [number for number in (precision, scale) if isinstance(number, int) and not isinstance(number, bool)]
     if len(numbers) < 2 or not 1 <= numbers[0] <= MAX_PRECISION or not 0 <= numbers[1] <= numbers[0]:
-        raise _refusal(path, f"decimal({_shown(precision)},{_shown(scale)}) is out of range: {DECIMAL_RANGE}")
+        raise refuse_part(path, f"decimal({_shown(precision)},{_shown(scale)}) is out of range: {DECIMAL_RANGE}")
     return SchemaType("decimal", numbers[0], numbers[1])
 
 
 def _shown(value: Any) -> str:
     return repr(value)[:60]
-
-
-def _refusal(path: str, reason: str) -> InvalidSchemaError:
-    return InvalidSchemaError(f"{reason} - at `{path}`")

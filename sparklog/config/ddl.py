@@ -61,6 +61,11 @@ class InvalidSchemaError(ValueError):
     """The text is not a schema; the message says why."""
 
 
+def refuse_part(path: str, reason: str) -> InvalidSchemaError:
+    """Return the error for a part of a schema in JSON."""
+    return InvalidSchemaError(f"{reason} - at `{path}`")
+
+
 @dataclass(frozen=True)
 class SchemaType:
     """A type: the ``name`` of a primitive, decimal (with ``precision`` and ``scale``), array, map, or struct.

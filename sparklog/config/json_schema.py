@@ -23,7 +23,15 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from sparklog.config.ddl import MAX_DEPTH, MAX_FIELDS, InvalidSchemaError, SchemaField, SchemaType, check_names
+from sparklog.config.ddl import (
+    MAX_DEPTH,
+    MAX_FIELDS,
+    InvalidSchemaError,
+    SchemaField,
+    SchemaType,
+    check_names,
+    refuse_part,
+)
 
 MAX_STEPS = 20 * MAX_FIELDS
 """Parts of a schema that are read, each as often as it is referred to."""
@@ -65,7 +73,7 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise InvalidSchemaError(f"its types are nested deeper than {MAX_DEPTH}")
         if not isinstance(schema, dict):
-            raise _refusal(path, _NO_TYPE)
+            raise refuse_part(path, _NO_TYPE)
         if "$ref" in schema:
             return self._reference(schema["$ref"], path, depth)
         for keyword in ("anyOf", "oneOf"):
@@ -77,28 +85,28 @@ class _Parser:
         if name == "array":
             items = schema.get("items")
             if "prefixItems" in schema or not isinstance(items, dict):
-                raise _refusal(path, "an array needs one schema of its items")
+                raise refuse_part(path, "an array needs one schema of its items")
             return SchemaType("array", element=self.type(items, f"{path}[]", depth + 1)[0]), nullable
         if name == "object":
             return self._object(schema, path, depth), nullable
-        raise _refusal(path, f"the type {name!r:.60} cannot be a column; choose from {_TYPES}")
+        raise refuse_part(path, f"the type {name!r:.60} cannot be a column; choose from {_TYPES}")
 
     def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> SchemaType:
         properties, others = schema.get("properties"), schema.get("additionalProperties")
         if properties is None and isinstance(others, dict):
             return SchemaType("map", element=self.type(others, f"{path}{{}}", depth + 1)[0])
         if not isinstance(properties, dict) or not properties:
-            raise _refusal(path, "an object without properties cannot be a column")
+            raise refuse_part(path, "an object without properties cannot be a column")
         required = schema.get("required", [])
         if not isinstance(required, list):
-            raise _refusal(path, "required is not a list")
+            raise refuse_part(path, "required is not a list")
         self._count += len(properties)
         if self._count > MAX_FIELDS:
             raise InvalidSchemaError(f"it has more than {MAX_FIELDS} fields")
         try:
             check_names(list(properties))
         except InvalidSchemaError as error:
-            raise _refusal(path, str(error)) from error
+            raise refuse_part(path, str(error)) from error
         fields = []
         for name, part in properties.items():
             kind, nullable = self.type(part, f"{path}.{name}", depth + 1)
@@ -108,22 +116,22 @@ class _Parser:
     def _either(self, parts: Any, keyword: str, path: str, depth: int) -> tuple[SchemaType, bool]:
         others = [part for part in parts if not _is_null(part)] if isinstance(parts, list) else []
         if len(others) != 1:
-            raise _refusal(path, f"only {keyword} of null and one other type can be a column")
+            raise refuse_part(path, f"only {keyword} of null and one other type can be a column")
         kind, nullable = self.type(others[0], path, depth + 1)
         return kind, nullable or len(parts) > 1
 
     def _reference(self, reference: Any, path: str, depth: int) -> tuple[SchemaType, bool]:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            raise _refusal(path, f"$ref {reference!r:.60} is not to a part of this schema, such as #/$defs/name")
+            raise refuse_part(path, f"$ref {reference!r:.60} is not to a part of this schema, such as #/$defs/name")
         if reference in self._open or reference == "#":
-            raise _refusal(path, f"the part {reference} contains itself")
+            raise refuse_part(path, f"the part {reference} contains itself")
         if len(self._open) >= MAX_REFERENCES:
-            raise _refusal(path, f"more than {MAX_REFERENCES} references lead to it")
+            raise refuse_part(path, f"more than {MAX_REFERENCES} references lead to it")
         part: Any = self._root
         for step in reference.split("/")[1:]:
             step = unquote(step).replace("~1", "/").replace("~0", "~")
             if not isinstance(part, dict) or step not in part:
-                raise _refusal(path, f"there is no {reference[:60]} in the schema")
+                raise refuse_part(path, f"there is no {reference[:60]} in the schema")
             part = part[step]
         self._open.append(reference)
         found = self.type(part, path, depth)
@@ -136,7 +144,7 @@ def _type_name(schema: Mapping[str, Any], path: str) -> tuple[Any, bool]:
     if isinstance(name, list):
         others = [other for other in name if other != "null"]
         if len(others) != 1:
-            raise _refusal(path, "only one type, or null and one other, can be a column")
+            raise refuse_part(path, "only one type, or null and one other, can be a column")
         return others[0], len(others) < len(name)
     if name is not None:
         return name, False
@@ -146,11 +154,11 @@ def _type_name(schema: Mapping[str, Any], path: str) -> tuple[Any, bool]:
     if isinstance(values, list) and any(isinstance(value, str) for value in values):
         if all(value is None or isinstance(value, str) for value in values):
             return "string", None in values
-        raise _refusal(path, "values of several types cannot be a column")
+        raise refuse_part(path, "values of several types cannot be a column")
     if values is not None:
-        raise _refusal(path, "an enum or const that is not of texts needs a type")
+        raise refuse_part(path, "an enum or const that is not of texts needs a type")
     unsupported = [keyword for keyword in _UNSUPPORTED if keyword in schema]
-    raise _refusal(path, f"{unsupported[0]} is not supported; give it one type" if unsupported else _NO_TYPE)
+    raise refuse_part(path, f"{unsupported[0]} is not supported; give it one type" if unsupported else _NO_TYPE)
 
 
 def _primitive(name: str, schema: Mapping[str, Any]) -> SchemaType:
@@ -164,7 +172,3 @@ def _primitive(name: str, schema: Mapping[str, Any]) -> SchemaType:
 
 def _is_null(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "null"
-
-
-def _refusal(path: str, reason: str) -> InvalidSchemaError:
-    return InvalidSchemaError(f"{reason} - at `{path}`")

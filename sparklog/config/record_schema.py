@@ -4,9 +4,8 @@
     # customer, amount, _unfit, key_string, _key_unfit
 
 The columns are those of the value, ``_unfit``, ``_value_kept`` if values are left out of history, those of the key,
-with ``key_`` before their names, and ``_key_unfit``.
-A topic without a format for one of them has no columns of it. A text of the format ``string`` is in ``value_string`` or
-``key_string``.
+with ``key_`` before their names, and ``_key_unfit``. A topic without a format for one of them has no columns of it. A
+text of the format ``string`` is in ``value_string`` or ``key_string``.
 
 Rules: the standard library only; picklable. Not for: reading records (``records.typed_records``).
 """

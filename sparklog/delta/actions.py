@@ -93,7 +93,7 @@ class Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     remove: Remove | None = None
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class TableSnapshot(msgspec.Struct, frozen=True):
     """A table at a version, -1 if it has none yet. ``files`` by ``file_key``; ``transactions`` by application id."""
 
     version: int = -1
@@ -130,7 +130,7 @@ def _without_nulls(fields: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def apply(snapshot: Snapshot, version: int, lines: Iterable[Line]) -> Snapshot:
+def apply(snapshot: TableSnapshot, version: int, lines: Iterable[Line]) -> TableSnapshot:
     """Return the table after a commit."""
     protocol, metadata = snapshot.protocol, snapshot.metadata
     transactions, files = dict(snapshot.transactions), dict(snapshot.files)
@@ -144,12 +144,12 @@ def apply(snapshot: Snapshot, version: int, lines: Iterable[Line]) -> Snapshot:
         metadata = line.meta_data or metadata
         if line.txn is not None:
             transactions[line.txn.app_id] = line.txn.version
-    return Snapshot(version, protocol, metadata, transactions, files)
+    return TableSnapshot(version, protocol, metadata, transactions, files)
 
 
-def join(snapshot: Snapshot, part: Snapshot) -> Snapshot:
+def join(snapshot: TableSnapshot, part: TableSnapshot) -> TableSnapshot:
     """Return a table of two parts of a checkpoint."""
-    return Snapshot(
+    return TableSnapshot(
         snapshot.version,
         part.protocol if part.protocol.min_writer_version else snapshot.protocol,
         part.metadata or snapshot.metadata,

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparklog.delta.actions import Add, Line, Metadata, Protocol, Snapshot, Transaction, file_key
+from sparklog.delta.actions import Add, Line, Metadata, Protocol, TableSnapshot, Transaction, file_key
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _TXN = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
@@ -54,7 +54,7 @@ _KINDS = {"txn": Transaction, "add": Add, "metaData": Metadata, "protocol": Prot
 _MAPS = ("partitionValues", "configuration", "options")
 
 
-def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
+def encode_checkpoint(snapshot: TableSnapshot) -> tuple[bytes, int]:
     """Return the bytes of a checkpoint, and its number of actions."""
     actions: list[Line] = [Line(protocol=snapshot.protocol), Line(meta_data=snapshot.metadata)]
     actions += [Line(txn=Transaction(app_id, version)) for app_id, version in sorted(snapshot.transactions.items())]
@@ -65,7 +65,7 @@ def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
     return sink.getvalue(), len(actions)
 
 
-def decode_checkpoint(version: int, data: bytes) -> Snapshot:
+def decode_checkpoint(version: int, data: bytes) -> TableSnapshot:
     """Return the table in a checkpoint. Raises ValueError, TypeError, KeyError, OSError, pa.ArrowException,
     msgspec.MsgspecError if it is damaged; its pages are verified if they have checksums, as those of sparklog have."""
     present = pq.read_schema(pa.BufferReader(data)).names
@@ -86,7 +86,7 @@ def decode_checkpoint(version: int, data: bytes) -> Snapshot:
                 metadata = action
             elif isinstance(action, Protocol):
                 protocol = action
-    return Snapshot(version, protocol, metadata, transactions, files)
+    return TableSnapshot(version, protocol, metadata, transactions, files)
 
 
 def _plain(fields: dict[str, object]) -> dict[str, object]:

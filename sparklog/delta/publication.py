@@ -21,7 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from sparklog.config.ddl import SchemaField
-from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, file_key
+from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, TableSnapshot, file_key
 from sparklog.delta.actions import Transaction as Txn
 from sparklog.delta.table_schema import PARTITION, schema_string
 from sparklog.format.parquet.delta_stats import complete_stats
@@ -83,7 +83,7 @@ def application_id(cluster_id: str, topic: str) -> str:
     return f"sparklog:{cluster_id}:{topic}"
 
 
-def published_version(snapshot: Snapshot, cluster_id: str, topic: str) -> int:
+def published_version(snapshot: TableSnapshot, cluster_id: str, topic: str) -> int:
     """Return the version of the log that a table shows, -1 if none was published."""
     return snapshot.transactions.get(application_id(cluster_id, topic), -1)
 
@@ -100,7 +100,7 @@ def path_in_table(topic: str, path: str, location: str = "") -> str:
     return f"{scheme or 'file'}://{authority}{slash}{quote(folder, safe='/=')}/{quote(path, safe='/=')}"
 
 
-def plan_publication(snapshot: Snapshot, table: TopicTable) -> Publication:
+def plan_publication(snapshot: TableSnapshot, table: TopicTable) -> Publication:
     """Return how the table has to change to show this version of the log.
 
     It also returns to the lowest protocol: features that others switched on are not needed without their files.
@@ -148,7 +148,7 @@ def offsets_of(segment: Segment) -> Offsets:
     return Offsets(first, last + 1)
 
 
-def listed_offsets(snapshot: Snapshot, topic_id: str) -> dict[int, Offsets]:
+def listed_offsets(snapshot: TableSnapshot, topic_id: str) -> dict[int, Offsets]:
     """Return by partition the offsets that the table has in files that the log wrote for this topic."""
     if snapshot.metadata is None or snapshot.metadata.id != topic_id:
         return {}
@@ -181,7 +181,7 @@ class _NewRecords:
     ``OPTIMIZE`` is undone without new data, and a row with a large offset hides no later ones.
     """
 
-    def __init__(self, snapshot: Snapshot, table: TopicTable) -> None:
+    def __init__(self, snapshot: TableSnapshot, table: TopicTable) -> None:
         self._own = listed_offsets(snapshot, table.topic_id)
         self._all = _join_offsets(snapshot.files.values())
         is_same_topic = snapshot.metadata is not None and snapshot.metadata.id == table.topic_id

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from sparklog.delta import actions
-from sparklog.delta.actions import Line, Snapshot
+from sparklog.delta.actions import Line, TableSnapshot
 from sparklog.delta.checkpoint import decode_checkpoint, encode_checkpoint
 from sparklog.errors import CorruptMetadataError, RecordListTooLargeError
 from sparklog.log.creation import create_object
@@ -48,12 +48,12 @@ class TableLog:
     def __init__(self, store: Store, topic: str) -> None:
         self._store = store
         self._folder = log_folder(topic)
-        self._snapshot = Snapshot()
+        self._snapshot = TableSnapshot()
         self._newest: ObjectInfo | None = None
         self._own = b""
         self._checkpoint = -1
 
-    def read(self) -> Snapshot:
+    def read(self) -> TableSnapshot:
         """Return the table now; version -1 if there is none. Raises CorruptMetadataError, StorageError."""
         commits, missing = self._find_commits()
         if missing is not None:  # a folder that others write to may be listed without its newest files but one
@@ -76,7 +76,7 @@ class TableLog:
         commits, and the first after it that is missing."""
         commits, checkpoints = self._list()
         if not self._has_last(commits):
-            self._snapshot = Snapshot()  # the root was restored, or the folder deleted
+            self._snapshot = TableSnapshot()  # the root was restored, or the folder deleted
         self._checkpoint = max(checkpoints, default=-1)
         if self._checkpoint > self._snapshot.version:
             self._snapshot = self._read_checkpoint(self._checkpoint, checkpoints[self._checkpoint])
@@ -148,8 +148,8 @@ class TableLog:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise self._damaged(key, error) from error
 
-    def _read_checkpoint(self, version: int, keys: Sequence[str]) -> Snapshot:
-        snapshot = Snapshot(version)
+    def _read_checkpoint(self, version: int, keys: Sequence[str]) -> TableSnapshot:
+        snapshot = TableSnapshot(version)
         for key in keys:
             data = self._store.get(key, MAX_TABLE_FILE_BYTES)
             try:

@@ -25,6 +25,7 @@ from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decode_column, decompressed_body, layout, section_bounds
 from sparklog.format.index import _ENTRY as ENTRY
 from sparklog.format.index import _HEADER as HEADER
+from sparklog.format.index import _VALUE_SUM as VALUE_SUM
 from sparklog.format.index import (
     MAX_MESSAGE_BYTES,
     NO_PRODUCER,
@@ -32,6 +33,7 @@ from sparklog.format.index import (
     BatchProducer,
     FileSummary,
     ProducerOf,
+    ValueSum,
     decode_index,
     encode_index,
 )
@@ -167,26 +169,28 @@ def vouches_for(damaged: bytes, rebuilt: bytes) -> bool:
     """Return whether the remains of a damaged index prove that the file, from which ``rebuilt`` was made, is intact.
 
     Either its final checksum equals that of the rebuilt one, which then is the original index, byte for byte; or all
-    its checksums of the file match the file as it is now, so the damage is elsewhere in the index. It is practically
-    impossible that a changed byte of the file and a changed checksum hide each other.
+    its checksums of the file, and of values that the file leaves out, match the file as it is now, so the damage is
+    elsewhere in the index. It is practically impossible that a changed byte of the file and a changed checksum hide
+    each other.
     """
-    if len(damaged) != len(rebuilt) or len(rebuilt) < HEADER.size + _CRC_BYTES:
+    if len(damaged) != len(rebuilt):
         return False
     if damaged[-_CRC_BYTES:] == rebuilt[-_CRC_BYTES:]:
         return True
-    entries = len(decode_index(rebuilt, "the rebuilt index"))
-    return _extract_checksums(damaged, entries) == _extract_checksums(rebuilt, entries)
+    batches = len(decode_index(rebuilt, "a rebuilt index"))
+    return _extract_checksums(damaged, batches) == _extract_checksums(rebuilt, batches)
 
 
-def _extract_checksums(index: bytes, entries: int) -> list[int | bytes]:
-    """Return all checksums of the file in an index, whether the index is intact or not; the last are those of values
-    that are left out."""
+def _extract_checksums(index: bytes, batches: int) -> list[int]:
+    """Return all checksums of the file in an index of so many record batches, whether the index is intact or not."""
     header = HEADER.unpack_from(index)
-    checksums: list[int | bytes] = [header[-2], header[-1]]
-    for number in range(entries):
-        entry = BatchEntry._make(ENTRY.unpack_from(index, HEADER.size + number * ENTRY.size))
+    checksums = [header[-2], header[-1]]
+    end = HEADER.size + batches * ENTRY.size
+    for at in range(HEADER.size, end, ENTRY.size):
+        entry = BatchEntry._make(ENTRY.unpack_from(index, at))
         checksums += [getattr(entry, name) for name in _CHECKSUM_FIELDS]
-    return [*checksums, index[HEADER.size + entries * ENTRY.size : -_CRC_BYTES]]
+    sums = range(end, len(index) - _CRC_BYTES, VALUE_SUM.size)
+    return [*checksums, *(ValueSum._make(VALUE_SUM.unpack_from(index, at)).crc32c for at in sums)]
 
 
 def producers_in(damaged: bytes) -> ProducerOf:

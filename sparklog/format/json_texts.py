@@ -28,9 +28,8 @@ import pyarrow.compute as pc
 from sparklog.config.ddl import SchemaField, SchemaType
 from sparklog.errors import InvalidRecordError
 from sparklog.format.plain_arrays import plain_array
-from sparklog.format.typed_columns import arrow_type
+from sparklog.format.typed_columns import FLOAT32_MAX, arrow_type
 
-_FLOAT32_MAX = 3.4028234663852886e38
 _LEAST_POSITIONAL, _MOST_POSITIONAL = 1e-3, 1e10
 """Between these Arrow writes the same digits as Python, without an exponent."""
 
@@ -145,7 +144,7 @@ def _float(array: pa.Array, path: str) -> pa.Array:
     texts = array.cast(pa.string())
     if array.type == pa.float32():  # read as a double first, which rounds twice
         exact, short = array.cast(pa.float64()), texts.cast(pa.float64())
-        same = pc.and_(pc.equal(short.cast(pa.float32()), array), pc.less_equal(pc.abs(short), _FLOAT32_MAX))
+        same = pc.and_(pc.equal(short.cast(pa.float32()), array), pc.less_equal(pc.abs(short), FLOAT32_MAX))
         texts = pc.if_else(same, texts, exact.cast(pa.string()))
     sizes = pc.abs(texts.cast(pa.float64()))
     positional = pc.and_(pc.greater_equal(sizes, _LEAST_POSITIONAL), pc.less(sizes, _MOST_POSITIONAL))

@@ -44,7 +44,7 @@ class ScannedMessage(NamedTuple):
     fault: str = ""
 
 
-class Scan(NamedTuple):
+class FileScan(NamedTuple):
     """All messages of a file, the position after them, and the fault there unless it is the proper end."""
 
     messages: list[ScannedMessage]
@@ -52,21 +52,21 @@ class Scan(NamedTuple):
     fault: str
 
 
-def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
+def scan(read_at: ReadAt, size: int, index: Index | None) -> FileScan:
     """Scan a file of ``size`` bytes. Of a Parquet file, whose row groups do not say where they end, the index does."""
     messages: list[ScannedMessage] = []
     if index is not None and index.summary.is_parquet:
-        return Scan([_scan_row_group(read_at, entry) for entry in index.entries], index.summary.footer_position, "")
+        return FileScan([_scan_row_group(read_at, entry) for entry in index.entries], index.summary.footer_position, "")
     try:
         position = read_header(read_at, size)[1].size
     except ValueError as error:
         if index is None:
-            return Scan([], 0, f"it does not begin like an Arrow file: {error}")
+            return FileScan([], 0, f"it does not begin like an Arrow file: {error}")
         position = index.summary.header_length
     while True:
         start = read_at(position, PREFIX_LENGTH).to_pybytes()
         if start == END_OF_STREAM:
-            return Scan(messages, position, "")
+            return FileScan(messages, position, "")
         rows, fault = -1, ""
         try:
             metadata, message = read_message(read_at, position, size)
@@ -75,7 +75,7 @@ def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
             fault = str(error)
             indexed = entry_at(index, position)
             if indexed is None:
-                return Scan(messages, position, fault)
+                return FileScan(messages, position, fault)
             length = indexed[1].length
         messages.append(ScannedMessage(position, length, rows, crc32c(read_at(position, length)), fault))
         position += length

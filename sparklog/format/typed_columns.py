@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sparklog.config import ddl
 from sparklog.config.ddl import SchemaField, SchemaType
 
-UNFIT = ddl.UNFIT
+FLOAT32_MAX = 3.4028234663852886e38
+"""The largest number of the type float."""
 
 _ARROW = {
     "string": pa.string(),

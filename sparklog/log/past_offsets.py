@@ -1,6 +1,6 @@
 """Where the partitions of a topic ended at an older version of the cluster.
 
-    ends = find_past_ends(log, "orders", version)
+    ends = find_past_ends(log, state, "orders", version)
 
 A record's offset never changes, so an older version of a topic is its log up to these offsets, without the records that
 compaction or retention have removed since. They are found in the commits after the version: the first append to a
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 
+from sparklog.clock import utc_text
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import complete_commit, read_ahead
@@ -47,10 +48,19 @@ def find_version(log: CommitLog, state: State, time_ms: int) -> int:
     if time_ms >= state.timestamp_ms:
         return state.version
     version = newest_version_before(log.store, state.version, time_ms + 1)
-    _check_kept(log, version, f"the time {time_ms} ms is")
+    _check_kept(log, version, f"the time {_time_text(time_ms)} is")
     if version < 0:
-        raise InvalidRequestError(f"the time {time_ms} ms is before the first commit of {log.store.root}")
+        raise InvalidRequestError(
+            f"the time {_time_text(time_ms)} is before the first commit of {log.store.root}; choose a later one"
+        )
     return version
+
+
+def _time_text(time_ms: int) -> str:
+    try:
+        return f"{utc_text(time_ms)} ({time_ms} ms)"
+    except OverflowError:
+        return f"{time_ms} ms"
 
 
 def find_past_time(log: CommitLog, state: State, version: int) -> int | None:

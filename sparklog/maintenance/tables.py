@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from sparklog import limits
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.delta.actions import Line, Snapshot
+from sparklog.delta.actions import Line, TableSnapshot
 from sparklog.delta.publication import (
     Offsets,
     Publication,
@@ -173,7 +173,7 @@ class Tables:
                 return False
         return True
 
-    def _find_table(self, topic: str, snapshot: Snapshot) -> TopicTable:
+    def _find_table(self, topic: str, snapshot: TableSnapshot) -> TopicTable:
         """Return what a table has to show now, read after ``snapshot``."""
         state = self._coordinator.refresh()
         listed = self._coordinator.segments(topic, state) if topic in state.topics else None
@@ -206,7 +206,7 @@ def tables_of(paths: Iterable[str]) -> list[str]:
     return sorted({topic_in(path) for path in paths if is_history(path)})
 
 
-def find_table(state: State, topic: str, listed: TopicSegments | None, snapshot: Snapshot) -> TopicTable:
+def find_table(state: State, topic: str, listed: TopicSegments | None, snapshot: TableSnapshot) -> TopicTable:
     """Return what a topic's table, which is ``snapshot`` now, has to show; that of a topic without a list, which does
     not exist, is empty."""
     if listed is None:

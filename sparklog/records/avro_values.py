@@ -18,24 +18,29 @@ from __future__ import annotations
 
 import decimal
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from sparklog.config.avro_schema import ABSENT, AvroField, AvroType
-from sparklog.config.ddl import SchemaType, find_breaking_change
+from sparklog.config.ddl import UNFIT, SchemaField, find_breaking_change
 from sparklog.config.record_schema import parse_schema
 from sparklog.config.schema_json import parse_json
-from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record, width
-from sparklog.records.typed_values import (
+from sparklog.format.typed_columns import arrow_type, bytes_per_record
+from sparklog.records.decoded_values import (
     INEXACT,
     MAX_ELEMENT_BYTES,
     MAX_VALUE_BYTES,
+    Plain,
+    apply_plain,
     check_element_bytes,
     make_columns,
+    make_measure,
+    plain_elements,
     too_large,
 )
 from sparklog.records.wire_format import FINGERPRINT_END, fingerprint_of, has_likely_id, is_framed, unframe
@@ -57,12 +62,6 @@ _FIRST_US, _LAST_US = _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1
 
 _EXACT = decimal.Context(prec=38, traps=[decimal.Inexact, decimal.InvalidOperation])
 
-Plain = Callable[[Any], Any]
-"""Returns a decoded value as Arrow takes it. Raises ValueError if it does not fit its type."""
-
-Measure = Callable[[Any], int]
-"""Returns how many bytes the elements of a value's lists and maps take in Arrow, besides texts."""
-
 
 class AvroReader:
     """Reads values of a topic with these schemas, the newest first. Immutable, thread-safe."""
@@ -73,7 +72,7 @@ class AvroReader:
         self._types = [arrow_type(field.type) for field in self._fields]
         rows = MAX_ELEMENT_BYTES // bytes_per_record(self._fields), MAX_OBJECT_BYTES // _least(newest)[0]
         self._most_rows = max(1, min(rows))
-        self._measure = _measure(newest.kind)
+        self._measure = make_measure(newest.kind, _take_field, _take_values)
         earlier = [parsed for parsed in map(parse_schema, schemas) if parsed.avro is not None]  # others had no values
         readable = [parsed.text for parsed in earlier if not find_breaking_change(parsed.fields, self._fields)]
         self._writers = [_Writer(text, newest) for text in dict.fromkeys(readable)]
@@ -279,10 +278,7 @@ def _plain(written: AvroType, wanted: AvroType) -> Plain | None:
     if wanted.name == "record" and written.name == "record":
         return _plain_record(written, wanted)
     if wanted.element is not None and written.element is not None:
-        plain = _plain(written.element, wanted.element)
-        if written.name == "map":
-            return lambda entries: [(key, _apply(plain, value)) for key, value in entries.items()]
-        return None if plain is None else lambda items: [_apply(plain, item) for item in items]
+        return plain_elements(written.name, _plain(written.element, wanted.element))
     return _plain_primitive(written)
 
 
@@ -300,7 +296,7 @@ def _plain_record(written: AvroType, wanted: AvroType) -> Plain | None:
     def plain_record(row: dict[str, Any]) -> dict[str, Any]:
         for name, plain, is_written, default in members:
             if is_written:
-                row[name] = _apply(plain, row[name])
+                row[name] = apply_plain(plain, row[name])
             elif default is ABSENT:
                 raise ValueError(f"its schema does not have the field, which has no default - at `$.{name}`")
             else:
@@ -342,10 +338,6 @@ def _format_uuid(stored: bytes) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _apply(plain: Plain | None, value: Any) -> Any:
-    return value if plain is None or value is None else plain(value)
-
-
 def _default(field: AvroField) -> Any:
     """Return the default of a field as Arrow takes it; null without one where that is allowed, else ABSENT."""
     if field.default is ABSENT:
@@ -371,7 +363,7 @@ def _plain_default(kind: AvroType, default: Any) -> Any:
         if kind.name == "enum":
             return default if default in kind.symbols else ABSENT
         stored = default.encode("latin-1") if kind.name in ("bytes", "fixed") else default
-        plain = _apply(_plain_primitive(kind), stored)
+        plain = apply_plain(_plain_primitive(kind), stored)
         pa.array([plain], arrow_type(kind.kind))
     except (AttributeError, *INEXACT):
         return ABSENT
@@ -381,28 +373,11 @@ def _plain_default(kind: AvroType, default: Any) -> Any:
 # -- memory
 
 
-def _measure(kind: SchemaType) -> Measure | None:
-    """Return what measures the lists and maps of a decoded value, None if it has none."""
-    if kind.name == "struct":
-        found = [(field.name, _measure(field.type)) for field in kind.fields]
-        members = [(name, measure) for name, measure in found if measure is not None]
-
-        def measure_struct(row: Any) -> int:
-            fields = ((measure, row[name]) for name, measure in members)
-            return sum(measure(field) for measure, field in fields if field is not None)
-
-        return measure_struct if members else None
-    if kind.element is None:
-        return None
-    element_bytes = width(arrow_type(kind.element)) + (8 if kind.name == "map" else 0)
-    inner = _measure(kind.element)
-    if inner is None:
-        return lambda items: len(items) * element_bytes
-    entries: Callable[[Any], Iterable[Any]] = _values if kind.name == "map" else iter
-    return lambda items: len(items) * element_bytes + sum(inner(item) for item in entries(items) if item is not None)
+def _take_field(_: int, field: SchemaField) -> Callable[[Any], Any]:
+    return itemgetter(field.name)
 
 
-def _values(entries: Sequence[tuple[str, Any]]) -> Iterator[Any]:
+def _take_values(entries: Sequence[tuple[str, Any]]) -> Iterator[Any]:
     """Return the values of a plain map."""
     return (value for _, value in entries)
 

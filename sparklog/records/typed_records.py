@@ -18,11 +18,12 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField
+from sparklog.config.ddl import UNFIT, VALUE_KEPT, SchemaField
 from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
-from sparklog.format.typed_columns import UNFIT, typed_fields
+from sparklog.format.typed_columns import typed_fields
 from sparklog.records.avro_values import AvroReader
-from sparklog.records.typed_values import too_large, value_reader
+from sparklog.records.decoded_values import too_large
+from sparklog.records.typed_values import value_reader
 from sparklog.records.wire_format import is_framed, unframe
 
 
@@ -46,7 +47,7 @@ class PartReader(Protocol):
         """
 
 
-class RecordReader:
+class TypedRecordReader:
     """Reads records of one schema. Immutable, thread-safe."""
 
     def __init__(self, schema: RecordSchema) -> None:
@@ -100,9 +101,9 @@ class RecordReader:
 
 
 @lru_cache(maxsize=64)
-def record_reader(schema: RecordSchema) -> RecordReader:
+def record_reader(schema: RecordSchema) -> TypedRecordReader:
     """Return the reader of a schema; the same one each time."""
-    return RecordReader(schema)
+    return TypedRecordReader(schema)
 
 
 def _names(part: PartSchema, columns: tuple[SchemaField, ...]) -> dict[str, str]:

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from operator import attrgetter
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Optional
 
@@ -29,11 +30,21 @@ import pyarrow as pa
 from msgspec import Meta
 from msgspec.structs import astuple
 
-from sparklog.config.ddl import SchemaField, SchemaType
-from sparklog.errors import RecordListTooLargeError
-from sparklog.format.typed_columns import UNFIT, arrow_type, bytes_per_record, width
+from sparklog.config.ddl import UNFIT, SchemaField, SchemaType
+from sparklog.format.typed_columns import FLOAT32_MAX, arrow_type, bytes_per_record
+from sparklog.records.decoded_values import (
+    INEXACT,
+    MAX_ELEMENT_BYTES,
+    MAX_VALUE_BYTES,
+    Plain,
+    apply_plain,
+    check_element_bytes,
+    make_columns,
+    make_measure,
+    plain_elements,
+    too_large,
+)
 
-_FLOAT32_MAX = 3.4028234663852886e38
 _PYTHON: dict[str, Any] = {
     "string": str,
     "boolean": bool,
@@ -41,7 +52,7 @@ _PYTHON: dict[str, Any] = {
     "smallint": Annotated[int, Meta(ge=-(2**15), lt=2**15)],
     "int": Annotated[int, Meta(ge=-(2**31), lt=2**31)],
     "bigint": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
-    "float": Annotated[float, Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)],
+    "float": Annotated[float, Meta(ge=-FLOAT32_MAX, le=FLOAT32_MAX)],
     "double": float,
     "date": datetime.date,
     "timestamp": datetime.datetime,
@@ -59,15 +70,6 @@ _PACKED = {
 """The formats of ``struct`` for numbers in Arrow."""
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
-INEXACT = (pa.ArrowException, ValueError, ArithmeticError, TypeError)
-"""What making an array of values raises if Arrow cannot hold one of them."""
-
-MAX_VALUE_BYTES = 16 * 1024 * 1024
-"""Size in bytes up to which a value is read: as Python objects it takes up to some twenty times as much memory."""
-
-MAX_ELEMENT_BYTES = 64 * 1024 * 1024
-"""Size in bytes up to which the lists and maps of a value are read: ``{}`` has 3 bytes in a list, and a struct of 1,000
-fields takes 8,000 in a column."""
 
 READ_BYTES = 4 * 1024 * 1024
 """Bytes of values that are held as Python objects at a time at most, about."""
@@ -81,12 +83,6 @@ _LEAST_ROWS = 64
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A digit matches in one way only: else a long text of digits that is no number would take the square of its length."""
 
-Plain = Callable[[Any], Any]
-"""Returns a decoded value as Arrow takes it. Raises ValueError or OverflowError if Arrow cannot hold it."""
-
-Measure = Callable[[Any], int]
-"""Returns how many bytes the elements of a decoded value's lists and maps take in Arrow, besides texts."""
-
 
 class ValueReader:
     """Reads values of one schema. Immutable, thread-safe."""
@@ -96,7 +92,7 @@ class ValueReader:
         self._types = [arrow_type(field.type) for field in schema]
         self._plain = [_plain(field.type) for field in schema]
         self._nulls = (None,) * len(schema)
-        self._measure = _measure(SchemaType("struct", fields=self._schema))
+        self._measure = make_measure(SchemaType("struct", fields=self._schema), _take_field, dict.values)
         self._object_bytes = max((_largest_object(field.type, False) for field in schema), default=0)
         self._row_bytes = bytes_per_record(schema)
         decoder = msgspec.json.Decoder(_struct("Value", schema), dec_hook=_read_custom, float_hook=str)
@@ -201,42 +197,6 @@ class ValueReader:
         return parts
 
 
-def make_columns(make: Callable[[Sequence[Any]], list[Any]], rows: list[Any], unfit: list[bool]) -> list[Any]:
-    """Return the columns that ``make`` makes of decoded values; those that Arrow cannot hold become None, and unfit."""
-    try:
-        return make(rows)
-    except INEXACT:
-        for number in _find_inexact(make, rows, range(len(rows))):
-            rows[number], unfit[number] = None, True
-        return make(rows)
-
-
-def _find_inexact(make: Callable[[Sequence[Any]], object], rows: Sequence[Any], numbers: range) -> Iterator[int]:
-    """Yield the numbers of the rows that Arrow cannot hold, by halving: a bad one costs twice the time."""
-    try:
-        make(rows[numbers.start : numbers.stop])
-    except INEXACT:
-        if len(numbers) == 1:
-            yield numbers.start
-            return
-        middle = len(numbers) // 2
-        yield from _find_inexact(make, rows, numbers[:middle])
-        yield from _find_inexact(make, rows, numbers[middle:])
-
-
-def check_element_bytes(size: int) -> None:
-    """Raise ValueError if the lists and maps of one value take too many bytes in columns."""
-    if size > MAX_ELEMENT_BYTES:
-        raise ValueError(f"its lists and maps take {size:,} bytes in columns, and may take {MAX_ELEMENT_BYTES:,}")
-
-
-def too_large(records: int, max_bytes: int) -> RecordListTooLargeError:
-    """Return the error for typed columns of this many records that take too many bytes."""
-    return RecordListTooLargeError(
-        f"the typed columns of {records} records take over {max_bytes} bytes: read fewer at a time"
-    )
-
-
 _Part = Any
 """A part of a column: an array, or the bytes of numbers without nulls, which take a third of the time."""
 
@@ -325,27 +285,6 @@ def _read_custom(kind: type[_Decimal], value: object) -> _Decimal:
     raise ValueError(f"Expected `{kind.__name__}`, got more digits")
 
 
-def _measure(kind: SchemaType) -> Measure | None:
-    """Return what measures the lists and maps of a decoded value, None if it has none."""
-    if kind.name == "struct":
-        found = [(f"f{number}", _measure(field.type)) for number, field in enumerate(kind.fields)]
-        members = [(member, measure) for member, measure in found if measure is not None]
-
-        def measure_struct(row: Any) -> int:
-            fields = ((measure, getattr(row, member)) for member, measure in members)
-            return sum(measure(field) for measure, field in fields if field is not None)
-
-        return measure_struct if members else None
-    if kind.element is None:
-        return None
-    element_bytes = width(arrow_type(kind.element)) + (8 if kind.name == "map" else 0)
-    inner = _measure(kind.element)
-    if inner is None:
-        return lambda items: len(items) * element_bytes
-    entries: Callable[[Any], Iterable[Any]] = dict.values if kind.name == "map" else iter
-    return lambda items: len(items) * element_bytes + sum(inner(item) for item in entries(items) if item is not None)
-
-
 def _largest_object(kind: SchemaType, repeated: bool) -> int:
     """Return how many bytes the largest struct inside a list or map takes as a Python object."""
     if kind.element is not None:
@@ -365,14 +304,11 @@ def _plain(kind: SchemaType) -> Plain | None:
     """Return what makes decoded values plain, None if they are."""
     if kind.name == "struct":
         members = [(f"f{number}", field.name, _plain(field.type)) for number, field in enumerate(kind.fields)]
-        return lambda row: {name: _apply(plain, getattr(row, member)) for member, name, plain in members}
+        return lambda row: {name: apply_plain(plain, getattr(row, member)) for member, name, plain in members}
     if kind.element is None:
         return _in_utc if kind.name == "timestamp" else None
-    plain = _plain(kind.element)
-    if kind.name == "map":
-        return lambda entries: [(key, _apply(plain, value)) for key, value in entries.items()]
-    return None if plain is None else lambda items: [_apply(plain, item) for item in items]
+    return plain_elements(kind.name, _plain(kind.element))
 
 
-def _apply(plain: Plain | None, value: Any) -> Any:
-    return value if plain is None or value is None else plain(value)
+def _take_field(number: int, _: SchemaField) -> Callable[[Any], Any]:
+    return attrgetter(f"f{number}")

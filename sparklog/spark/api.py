@@ -13,6 +13,7 @@ Not for: streaming queries.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,12 +21,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from sparklog.config.environment import default_root
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.jobs.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.own_session import activate, register_source
 from sparklog.spark.source.filters import EPOCH, NEVER_NULL
-from sparklog.spark.source.rows import READ_TYPES
+from sparklog.spark.source.rows import READ_TYPES, unknown_column
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.query_names import listen
 
@@ -58,7 +60,7 @@ def register(spark: SparkSession) -> None:
 
 def read(
     spark: SparkSession,
-    root: str,
+    root: str | os.PathLike[str] | None,
     subscribe: str | Sequence[str] | None = None,
     *,
     subscribe_pattern: str | None = None,
@@ -82,7 +84,7 @@ def read(
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Return the records of topics as a DataFrame. Each query of it looks them up again and reads one consistent
-    snapshot.
+    snapshot. ``root`` is the folder or URL of the cluster; None is the one that ``SPARKLOG_BOOTSTRAP_SERVER`` names.
 
     Exactly one of ``subscribe`` (topics, or one comma-separated string), ``subscribe_pattern`` and ``assign`` selects
     the partitions. Starting offsets are inclusive, ending offsets exclusive; by default the read goes from the earliest
@@ -119,17 +121,18 @@ def read(
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     reader = spark.read.format(SparklogDataSource.name()).options(**given)
+    path = path_of(root)
     if columns is None:
-        return reader.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
+        return reader.load(path).where(f"{FRESH_COLUMN} IS NOT NULL")
     fresh = next((name for name in columns if name in NEVER_NULL), FRESH_COLUMN)
     added = [] if fresh in columns else [fresh]
-    rows = reader.schema(_schema([*columns, *added])).load(root).where(f"{fresh} IS NOT NULL")
+    rows = reader.schema(_schema([*columns, *added])).load(path).where(f"{fresh} IS NOT NULL")
     return rows.select(*columns) if added else rows
 
 
 def write(
     df: DataFrame,
-    root: str,
+    root: str | os.PathLike[str] | None,
     topic: str | None = None,
     *,
     partitioner: str | None = None,
@@ -173,7 +176,12 @@ def write(
         "onBatchMismatch": on_batch_mismatch,
     }
     given = {name: value for name, value in chosen.items() if value is not None}
-    df.write.format(SparklogDataSource.name()).mode("append").options(**given).save(root)
+    df.write.format(SparklogDataSource.name()).mode("append").options(**given).save(path_of(root))
+
+
+def path_of(root: str | os.PathLike[str] | None) -> str | None:
+    """Return the root as Spark takes it, by default the one that the environment names, None without any."""
+    return default_root() if root is None else os.fspath(root)
 
 
 def prefixed(options: Mapping[str, Any] | None) -> dict[str, str]:
@@ -218,5 +226,5 @@ def milliseconds(time: Timestamp | None) -> int | None:
 def _schema(columns: Sequence[str]) -> StructType:
     unknown = [name for name in columns if name not in READ_TYPES]
     if unknown:
-        raise InvalidOptionError(f"unknown column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
+        raise unknown_column(unknown[0])
     return StructType([StructField(name, READ_TYPES[name]) for name in columns])

@@ -13,7 +13,7 @@ import pytest
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.delta import table_log
-from sparklog.delta.actions import Line, Snapshot
+from sparklog.delta.actions import Line, TableSnapshot
 from sparklog.delta.publication import published_version
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CommitConflictError, SparklogError
@@ -99,7 +99,7 @@ def publish(coordinator: Coordinator) -> None:
     Tables(coordinator).publish("t")
 
 
-def table_of(store: MemoryStore) -> Snapshot:
+def table_of(store: MemoryStore) -> TableSnapshot:
     return TableLog(store, "t").read()
 
 
@@ -113,7 +113,7 @@ def history_of(store: MemoryStore) -> Files:
     return frozenset(files)
 
 
-def check_files(store: MemoryStore, snapshot: Snapshot) -> None:
+def check_files(store: MemoryStore, snapshot: TableSnapshot) -> None:
     keys = {info.key for info in store.list("tables/")}
     gone = [path for path in snapshot.files if f"tables/t/{path}" not in keys]
     assert not gone, f"the table lists files that are gone: {gone}"

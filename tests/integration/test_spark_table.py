@@ -506,6 +506,27 @@ def test_versions_that_are_not_known_are_refused(spark: SparkSession, log: Coord
         sparklog.table(spark, log.store.root, "orders", as_of=datetime(2026, 1, 1))
 
 
+def test_a_root_is_a_text_a_path_or_that_of_the_environment(
+    spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparklog.write(spark.sql("SELECT 'v' AS value"), Path(log.store.root), topic="orders")
+    for root in (log.store.root, Path(log.store.root)):
+        assert sparklog.table(spark, root, "orders").count() == 5 * MINUTES + 1
+        assert sparklog.read(spark, root, "orders").count() == 5 * MINUTES + 1
+    with pytest.raises(InvalidOptionError, match="no cluster given: set its root"):
+        sparklog.table(spark, None, "orders")
+    monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", log.store.root)
+    assert sparklog.table(spark, None, "orders").count() == 5 * MINUTES + 1
+    assert sparklog.read(spark, None, "orders", columns=["key"]).count() == 5 * MINUTES + 1
+
+
+def test_a_topic_and_a_name_of_a_view_that_are_none_are_refused(spark: SparkSession, log: Coordinator) -> None:
+    with pytest.raises(InvalidOptionError, match=r"invalid topic \['orders'\]: give the name of one topic"):
+        sparklog.table(spark, log.store.root, ["orders"])  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match="invalid name '' of a view: it is empty"):
+        sparklog.create_view(spark, log.store.root, "orders", name="")
+
+
 def test_a_large_tail_stays_as_it_was_when_the_topic_is_compacted_or_created_again(
     spark: SparkSession, log: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

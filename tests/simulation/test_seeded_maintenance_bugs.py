@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.record_reader import RecordReader
-from sparklog.delta.actions import Snapshot
+from sparklog.delta.actions import TableSnapshot
 from sparklog.errors import SparklogError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.lists import TopicList
@@ -127,7 +127,7 @@ def a_sweep_deletes_without_asking_the_table(patch: Patch) -> None:
 def a_publisher_reads_the_log_before_the_table(patch: Patch) -> None:
     real = Tables._find_table
 
-    def find_table(self: Tables, topic: str, snapshot: Snapshot) -> object:
+    def find_table(self: Tables, topic: str, snapshot: TableSnapshot) -> object:
         before = self._coordinator.state
         with patch.context() as patched:
             patched.setattr(self._coordinator, "refresh", lambda: before)

@@ -76,3 +76,8 @@ def test_the_reference_matches_the_docstrings(page: str) -> None:
 def test_the_reference_lists_every_public_name() -> None:
     text = reference.api()
     assert [name for name in NAMES if f"### {name}\n" not in text and f"* `{name}`" not in text] == ["SparklogError"]
+
+
+def test_arguments_without_a_default_are_shown_without_one() -> None:
+    assert "inspect._empty" not in reference.api()
+    assert "sparklog.register(spark: SparkSession) -> None" in reference.api()

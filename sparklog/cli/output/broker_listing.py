@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.output.documents import BrokerDetails, BrokerList
 from sparklog.cli.output.tables import table
-from sparklog.cli.output.times import utc
+from sparklog.clock import utc
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient

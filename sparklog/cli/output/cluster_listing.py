@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparklog.cli.arguments.parser import plural_s
 from sparklog.cli.output.documents import ClusterBroker, ClusterDescription, ClusterTopic, Endpoint, EndpointList
 from sparklog.cli.output.tables import table
-from sparklog.cli.output.times import utc_text
+from sparklog.clock import utc_text
 from sparklog.protocol.levels import needed_version
 from sparklog.types import printable
 

@@ -12,7 +12,8 @@ for one that no value fits, and skips the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from math import isnan
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format.column_bounds import ALL_NULL, ColumnBounds
+from sparklog.format.typed_columns import FLOAT32_MAX
 
 MAX_COLUMNS = 32
 """Typed columns of which statistics are kept, as by Delta; lists, maps and structs have none."""
@@ -30,7 +32,7 @@ MAX_COLUMNS = 32
 MAX_TEXT = 32
 """Characters up to which a text is kept as a bound, as by Delta; a longer one is cut."""
 
-LARGEST = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}
+LARGEST = {32: FLOAT32_MAX, 64: sys.float_info.max}
 """The largest numbers of 32 and of 64 bits: the bound that is stated for infinity, and for NaN, which Spark takes for
 larger than any number."""
 
@@ -160,47 +162,40 @@ class TypedBounds:
         return TypedStats(smallest, largest, dict(self._null_counts))
 
 
-class _Typed(msgspec.Struct, rename="camel"):
-    num_records: int
-    min_values: dict[str, msgspec.Raw] = {}
-    max_values: dict[str, msgspec.Raw] = {}
-    null_count: dict[str, int] = {}
+_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, float),
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_string, str),
+    (pa.types.is_timestamp, datetime),
+    (pa.types.is_date, date),
+)
+"""The types of bounds, by those of columns."""
 
 
 def decode_bounds(stats: str, columns: Sequence[pa.Field]) -> dict[str, ColumnBounds]:
     """Return what the statistics of a file state of these typed columns, by name, as far as they do."""
-    found: dict[str, ColumnBounds] = {}
-    try:
-        stated = msgspec.json.decode(stats, type=_Typed)
-    except (msgspec.MsgspecError, RecursionError):
-        return found
-    for column in columns:
-        nulls = stated.null_count.get(column.name)
-        smallest, largest = stated.min_values.get(column.name), stated.max_values.get(column.name)
-        if nulls is not None and nulls == stated.num_records:
-            found[column.name] = ALL_NULL
-        elif smallest is not None and largest is not None:
-            least, most = _scalar(smallest, column.type), _scalar(largest, column.type)
-            if least is not None and most is not None:
-                found[column.name] = ColumnBounds(least, most, nulls != 0)
-    return found
+    stated = decode_stats(stats)
+    if stated is None:
+        return {}
+    found = {column.name: _decode_column(stated, column) for column in columns if not pa.types.is_nested(column.type)}
+    return {name: bounds for name, bounds in found.items() if bounds is not None}
 
 
-def _scalar(stated: msgspec.Raw, kind: pa.DataType) -> pa.Scalar | None:
-    """Return a bound that ``_stated`` stated, None if it is not one of this type."""
-    try:
-        if pa.types.is_decimal(kind):
-            return pa.scalar(msgspec.json.decode(stated, type=Decimal), kind)
-        value = msgspec.json.decode(stated)
-        if pa.types.is_timestamp(kind):
-            value = datetime.fromisoformat(value.removesuffix("Z")).replace(tzinfo=timezone.utc)
-        elif pa.types.is_date(kind):
-            value = date.fromisoformat(value)
-        elif _may_be_infinite(value) if pa.types.is_floating(kind) else kind == pa.string() and _may_be_exceeded(value):
-            return None
-        return pa.scalar(value, kind)
-    except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
+def _decode_column(stated: FileStats, column: pa.Field) -> ColumnBounds | None:
+    nulls = stated.nulls(column.name)
+    if nulls == stated.num_records:
+        return ALL_NULL
+    kind = next((kind for is_of, kind in _TYPES if is_of(column.type)), None)
+    bounds = None if kind is None else stated.bounds(column.name, kind)
+    if bounds is None:
         return None
+    try:
+        smallest, largest = (pa.scalar(bound, column.type) for bound in bounds)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None
+    return ColumnBounds(smallest, largest, nulls != 0)
 
 
 def _may_be_infinite(bound: float) -> bool:

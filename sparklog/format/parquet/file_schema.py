@@ -16,7 +16,7 @@ Not for: the bytes of a row group (``writer``), and the schema of a topic's valu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +53,23 @@ def columns_with_statistics(typed: Sequence[pa.Field]) -> list[str]:
     than any number, as Spark does, would skip row groups that have it.
     """
     return [field.name for field in typed if not pa.types.is_floating(field.type)]
+
+
+def section_lengths(leaves: Iterable[tuple[str, int, int]], position: int) -> list[int]:
+    """Return the bytes that a row group has in the file: of its typed columns, then of each column of a record.
+
+    ``leaves``: root, position and length of each leaf column. Raises ValueError unless they follow one another from
+    ``position``, in this order.
+    """
+    lengths = dict.fromkeys(("", *schema.STORED_COLUMNS), 0)
+    order, at, end = list(lengths), 0, position
+    for root, start, length in leaves:
+        name = root if root in schema.STORED_COLUMNS else ""
+        if start != end or length < 0 or order.index(name) < at:
+            raise ValueError(f"column {root} is at {start}, not at {end}, or out of order")
+        at, end = order.index(name), end + length
+        lengths[name] += length
+    return list(lengths.values())
 
 
 def decoded_length(batch: pa.RecordBatch) -> int:

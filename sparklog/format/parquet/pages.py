@@ -42,6 +42,9 @@ MAGIC = b"PAR1"
 
 PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8
 
+PAGE_OVERHEAD = 4096
+"""bytes. More than levels, lengths and a block of differences take of a page, beyond those of its values in memory."""
+
 _CODECS = {codecs.NONE: 0, codecs.SNAPPY: 1, codecs.GZIP: 2, codecs.ZSTD: 6, codecs.LZ4: 7}
 BOOLEAN, INT32, INT64, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 0, 1, 2, 4, 5, 6, 7
 DATA_PAGE, DICTIONARY_PAGE = 0, 2

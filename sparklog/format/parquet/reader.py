@@ -26,6 +26,7 @@ from sparklog.format.parquet.pages import (
     BYTE_ARRAY,
     INT64,
     MAGIC,
+    PAGE_OVERHEAD,
     PLAIN,
     Chunk,
     Footer,
@@ -43,10 +44,6 @@ from sparklog.format.typed_columns import typed_fields
 Result = TypeVar("Result")
 
 _FAULTS = (LookupError, ValueError, OSError, OverflowError, MemoryError, pa.ArrowException)
-
-_PAGE_OVERHEAD = 4096
-"""bytes. More than levels, lengths and a block of differences take of a page, beyond those of its values in memory."""
-
 
 _PAGE_ROWS, _PAGE_BYTES = 10_000, 512 * 1024
 """Half of the rows, and of the bytes, at which Arrow begins another page."""
@@ -102,6 +99,8 @@ class ParquetSegmentReader(SegmentReader):
 
         Errors as ``read_typed``.
         """
+        if not fields:
+            return {}
         entry = self._index.entry(batch)
         return self._with_typed(batch, fields, lambda typed: typed.bounds(batch, entry, fields))
 
@@ -241,7 +240,7 @@ def _chunks(name: str, data: pa.Buffer, entry: BatchEntry) -> list[Chunk]:
     kind = BYTE_ARRAY if ENCODINGS[name] == PLAIN else INT64
     pages = read_pages(data, ENCODINGS[name], most_pages)
     decoded_length = sum(page.decoded_length for page in pages)
-    if decoded_length > 2 * entry.decoded_length + _PAGE_OVERHEAD * len(pages):
+    if decoded_length > 2 * entry.decoded_length + PAGE_OVERHEAD * len(pages):
         raise ValueError(f"its {name} states {decoded_length} bytes decompressed, the index {entry.decoded_length}")
     if name != schema.HEADERS:
         _check_values(name, pages, entry.count, entry.count)

@@ -23,7 +23,7 @@ from sparklog.format.index import (
     decode_index,
     encode_index,
 )
-from sparklog.format.parquet.file_schema import decoded_length
+from sparklog.format.parquet.file_schema import decoded_length, section_lengths
 from sparklog.format.parquet.left_out import FIELDS_NAME
 from sparklog.format.parquet.pages import MAGIC, Footer, StoredGroup, codec_name, read_footer
 from sparklog.format.parquet.reader import ParquetSegmentReader
@@ -92,19 +92,14 @@ def _read_footer(read_at: ReadAt, size: int) -> tuple[Footer, pa.Buffer]:
 
 def _measure(read_at: ReadAt, group: StoredGroup, row: int, position: int, codec: str) -> BatchEntry:
     """Return the entry of a row group without what is in its records."""
-    lengths = dict.fromkeys(("", *schema.STORED_COLUMNS), 0)
-    order, at, end = list(lengths), 0, position
-    for column in group.columns:
-        name = column.root if column.root in schema.STORED_COLUMNS else ""
-        if column.position != end or column.length < 0 or order.index(name) < at or codec_name(column.codec) != codec:
-            raise ValueError(f"column {column.root} is at {column.position}, not at {end}, or out of order")
-        at, end = order.index(name), end + column.length
-        lengths[name] += column.length
-    total, sums = sum(lengths.values()), []
+    if any(codec_name(column.codec) != codec for column in group.columns):
+        raise ValueError(f"a row group has columns that are not compressed by {codec}")
+    lengths = section_lengths(((column.root, column.position, column.length) for column in group.columns), position)
+    total, sums = sum(lengths), []
     if not 0 < group.rows <= MAX_BATCH_BYTES // 24 or total > MAX_MESSAGE_BYTES:
         raise ValueError(f"a row group of {group.rows} rows in {total} bytes")
     first = (row, position, 0, 0, NO_PRODUCER.producer_id, group.rows, total, MAX_BATCH_BYTES)
-    for length in lengths.values():
+    for length in lengths:
         sums += [length, crc32c(read_at(position, length))]
         position += length
     last = (0, 0, NO_PRODUCER.base_sequence, NO_PRODUCER.producer_epoch, codecs.codec_number(codec), 0, 0)

@@ -24,7 +24,6 @@ from sparklog.format.column_bounds import ALL_NULL, ColumnBounds
 from sparklog.format.index import BatchEntry
 from sparklog.format.parquet.nested_fields import add_fields, stored_type
 from sparklog.format.parquet.pages import (
-    BOOLEAN,
     BYTE_ARRAY,
     DICTIONARY_PAGE,
     DOUBLE,
@@ -32,6 +31,7 @@ from sparklog.format.parquet.pages import (
     FLOAT,
     INT32,
     INT64,
+    PAGE_OVERHEAD,
     Chunk,
     Footer,
     SchemaElement,
@@ -47,9 +47,6 @@ from sparklog.limits import MAX_BATCH_BYTES
 
 ReadBytes = Callable[[int, int], pa.Buffer]
 """(position, length) -> exactly these bytes. Raises CorruptRecordError if the file is shorter."""
-
-_PAGE_OVERHEAD = 4096
-"""bytes. More than the levels of a page's rows take, and its lengths."""
 
 _MAY_BE_LATER = "; if the topic's schema has changed since this read began, begin it again"
 """A file that is compacted by a later schema may have wider types, and structs with more fields."""
@@ -144,11 +141,11 @@ class TypedReader:
 def _chunk(leaf: StoredColumn, data: pa.Buffer, entry: BatchEntry, field: pa.Field) -> Chunk:
     """Return a leaf's pages, verified. Raises ValueError if they would take more memory than a batch may."""
     pages = read_stated_pages(data, leaf)
-    if sum(page.decoded_length for page in pages) > MAX_BATCH_BYTES + _PAGE_OVERHEAD * len(pages):
+    if sum(page.decoded_length for page in pages) > MAX_BATCH_BYTES + PAGE_OVERHEAD * len(pages):
         raise ValueError(f"its {field.name} states over {MAX_BATCH_BYTES} bytes decompressed")
     most = entry.count
-    if pa.types.is_nested(field.type):  # an element takes a byte at least, in a value or in memory, or a bit there
-        most += entry.decoded_length * (8 if leaf.kind == BOOLEAN else 1)
+    if pa.types.is_nested(field.type):
+        most += min(8 * entry.decoded_length, MAX_BATCH_BYTES)  # an element takes a bit in memory, and a byte in Avro
     if not entry.count <= leaf.values <= most:
         raise ValueError(f"its {field.name} has {leaf.values} values, from {entry.count} to {most} are possible")
     return Chunk(leaf.path, pages, leaf.kind)

@@ -38,6 +38,7 @@ from sparklog.format.parquet.file_schema import (
     columns_with_statistics,
     decoded_length,
     parquet_schema,
+    section_lengths,
 )
 from sparklog.format.parquet.left_out import FIELDS_NAME, find_fields, leave_out, sum_values
 from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
@@ -284,7 +285,7 @@ class ParquetSegmentWriter:
 
     def _entry(self, group: pq.RowGroupMetaData, written: _Written, row: int, sums: _Sums) -> BatchEntry:
         position = sums.position
-        lengths = section_lengths(group)
+        lengths = section_lengths(_leaves(group), position)
         typed = sums.take(lengths[0])
         key, value, timestamp, headers, offset = [(length, sums.take(length)) for length in lengths[1:]]
         length = sums.position - position
@@ -316,27 +317,12 @@ class ParquetSegmentWriter:
         )
 
 
-def section_lengths(group: pq.RowGroupMetaData) -> list[int]:
-    """Return the bytes that a row group has in the file: of its typed columns, then of each column of a record.
-
-    Raises ValueError if its columns are not contiguous, or not those of a history segment, in order.
-    """
-    lengths = dict.fromkeys(("", *schema.STORED_COLUMNS), 0)
-    order = list(lengths)
-    end, at = None, 0
+def _leaves(group: pq.RowGroupMetaData) -> Iterator[tuple[str, int, int]]:
+    """Yield root, position and length of each leaf column."""
     for number in range(group.num_columns):
         chunk = group.column(number)
         start = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
-        if end is not None and start != end:
-            raise ValueError(f"column {chunk.path_in_schema} begins at {start}, the one before ends at {end}")
-        end = start + chunk.total_compressed_size
-        root = chunk.path_in_schema.partition(".")[0]
-        name = root if root in schema.STORED_COLUMNS else ""
-        if order.index(name) < at:
-            raise ValueError(f"column {root} is out of order")
-        at = order.index(name)
-        lengths[name] += chunk.total_compressed_size
-    return list(lengths.values())
+        yield chunk.path_in_schema.partition(".")[0], start, chunk.total_compressed_size
 
 
 def _parquet_level(codec: str, level: int | None) -> int | None:

@@ -41,7 +41,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.checkpoints.checkpointer import Checkpointer, Snapshot
+from sparklog.log.checkpoints.checkpointer import Checkpointer, LogSnapshot
 from sparklog.log.checkpoints.lists import ListCache
 from sparklog.log.checkpoints.usable_checkpoints import is_of_log, read_newest_of_log
 from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, prepare_commit
@@ -547,7 +547,7 @@ class CommitLog:
         """
         return self._checkpointer.write()
 
-    def take_snapshot(self, newest: checkpoint.Manifest | None) -> Snapshot:
+    def take_snapshot(self, newest: checkpoint.Manifest | None) -> LogSnapshot:
         """Return what a checkpoint is to hold now, built on ``newest``, the newest stored one of this log, if that is
         possible; for the checkpointer. Raises SparklogError."""
         with self._lock:
@@ -555,7 +555,7 @@ class CommitLog:
                 self.refresh()
             base = newest if newest is not None and self._may_build_on(newest) else self._lists.base
             events, touched = self._lists.changes_since(base.version if base is not None else -1)
-            return Snapshot(self._state, base, events, touched, self._commit_bytes)
+            return LogSnapshot(self._state, base, events, touched, self._commit_bytes)
 
     def follow_checkpoint(self, written: checkpoint.Manifest) -> None:
         """Rebase on a checkpoint that this process wrote, unless the log has a newer base; for the checkpointer."""

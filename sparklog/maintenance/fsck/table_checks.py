@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from sparklog.delta.actions import Snapshot, file_key
+from sparklog.delta.actions import TableSnapshot, file_key
 from sparklog.delta.publication import path_in_table, plan_publication, published_version
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CorruptMetadataError, StorageError
@@ -70,7 +70,7 @@ def _check_table(
         yield Finding(kind=kinds.TABLE_DIFFERS, severity=INFO, message=message, action=_MENDS, path=path, topic=topic)
 
 
-def _find_gone(stores: Mapping[int, Store], state: State, topic: str, snapshot: Snapshot) -> list[str]:
+def _find_gone(stores: Mapping[int, Store], state: State, topic: str, snapshot: TableSnapshot) -> list[str]:
     """Return the files that the table lists and that do not exist, at the locations that are checked."""
     gone: list[str] = []
     for broker, store in stores.items():
@@ -84,7 +84,7 @@ def _find_gone(stores: Mapping[int, Store], state: State, topic: str, snapshot: 
     return gone
 
 
-def _difference(state: State, topic: str, snapshot: Snapshot, listed: TopicSegments) -> str:
+def _difference(state: State, topic: str, snapshot: TableSnapshot, listed: TopicSegments) -> str:
     """Return how the table differs from the log, empty if it does not."""
     table = find_table(state, topic, listed, snapshot)
     shown = published_version(snapshot, state.cluster_id, topic)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
-from sparklog.config.ddl import KEY_UNFIT
+from sparklog.config.ddl import KEY_UNFIT, UNFIT
 from sparklog.config.record_schema import UNTYPED, RecordSchema
 from sparklog.errors import RecordListTooLargeError, SparklogError
 from sparklog.format import schema
@@ -31,13 +31,13 @@ from sparklog.format.open_segment import open_segment
 from sparklog.format.parquet.file_schema import decoded_length
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
-from sparklog.format.typed_columns import UNFIT, bytes_per_record, typed_fields
+from sparklog.format.typed_columns import bytes_per_record, typed_fields
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
 from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
-from sparklog.records.typed_records import RecordReader, record_reader
+from sparklog.records.typed_records import TypedRecordReader, record_reader
 from sparklog.retry import retry_read
 from sparklog.store.base import InputFile, Store
 
@@ -394,7 +394,7 @@ class SegmentOutput:
         length = self._writer.bytes_written - before
         self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
 
-    def _write_typed(self, reader: RecordReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
+    def _write_typed(self, reader: TypedRecordReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
         """Write a batch with its typed columns; in halves if they take more than was estimated, which can happen since
         an element of a list may have two bytes in JSON. Those of a single record that is still too large stay null."""
         assert not isinstance(self._writer, SegmentWriter)

@@ -8,6 +8,7 @@ Rules: one version of the log is cut into both parts when the DataFrame is made,
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial, reduce
@@ -22,11 +23,11 @@ from pyspark.sql.types import StructType
 from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
-from sparklog.spark.api import milliseconds, prefixed
+from sparklog.spark.api import milliseconds, path_of, prefixed
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history
 from sparklog.spark.history.typed import add_typed_columns, read_partitions, typed_struct
@@ -47,7 +48,7 @@ MAX_LOCAL_BYTES = 4 * 1024 * 1024
 
 def table(
     spark: SparkSession,
-    root: str,
+    root: str | os.PathLike[str] | None,
     topic: str,
     *,
     version: int | None = None,
@@ -70,13 +71,17 @@ def table(
         >>> sparklog.table(spark, root, "orders").select("partition", "offset", "key").collect()
         [Row(partition=0, offset=0, key=b'k')]
 
-    Raises UnknownTopicOrPartitionError, StorageError, InvalidOptionError for an invalid address or time,
+    Raises UnknownTopicOrPartitionError, StorageError, InvalidOptionError for an invalid address, topic or time,
     InvalidRequestError for a version that is not known, or a session of Spark Connect.
     """
+    if not isinstance(topic, str):
+        raise InvalidOptionError(f"invalid topic {topic!r}: give the name of one topic", option="topic")
     if getattr(spark, "_jsparkSession", None) is None:
         raise InvalidRequestError("sparklog.table requires a classic Spark session: Spark Connect is not supported")
     register_source(spark)
-    coordinator = shared_cluster(*address(Options({**prefixed(storage_options), "path": root})))
+    path = path_of(root)
+    given = {**prefixed(storage_options), **({} if path is None else {"path": path})}
+    coordinator = shared_cluster(*address(Options(given)))
     state = coordinator.refresh()
     segments = coordinator.segments(topic, state)
     topic_state = state.topic(topic)
@@ -85,13 +90,13 @@ def table(
     history = find_history(state, topic, segments, lambda broker: coordinator.store_of(broker).root, ends)
     parts = [_history(spark, topic, history, typed)] if history.files else []
     if not history.files or any(cut.history_end < cut.end for cut in history.cuts):
-        parts.append(_tail(spark, root, topic, history.cuts, storage_options, typed))
+        parts.append(_tail(spark, given, topic, history.cuts, typed))
     return reduce(DataFrame.union, parts)
 
 
 def create_view(
     spark: SparkSession,
-    root: str,
+    root: str | os.PathLike[str] | None,
     topic: str,
     name: str | None = None,
     *,
@@ -112,8 +117,10 @@ def create_view(
 
     A name with other characters than letters, digits and ``_`` is written between backticks in SQL.
     """
+    if name is not None and not str(name).strip():
+        raise InvalidOptionError(f"invalid name {name!r} of a view: it is empty", option="name")
     rows = table(spark, root, topic, version=version, as_of=as_of, storage_options=storage_options)
-    quoted = (topic if name is None else name).replace("`", "``")
+    quoted = str(topic if name is None else name).replace("`", "``")
     rows.createOrReplaceTempView(f"`{quoted}`")
     return rows
 
@@ -138,10 +145,9 @@ def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: Reco
 
 def _tail(
     spark: SparkSession,
-    root: str,
+    cluster: Mapping[str, str],
     topic: str,
     cuts: Sequence[PartitionCut],
-    storage_options: Mapping[str, Any] | None,
     typed: RecordSchema,
 ) -> DataFrame:
     """Return the records after the history. Few are read now, so that a query needs no Python process for them; of many
@@ -152,8 +158,7 @@ def _tail(
         "assign": json.dumps({topic: list(numbers)}),
         "startingOffsets": json.dumps({topic: {number: cuts[number].history_end for number in numbers}}),
         "endingOffsets": json.dumps({topic: {number: cuts[number].end for number in numbers}}),
-        **prefixed(storage_options),
-        "path": root,
+        **cluster,
     }
     reader = SparklogDataSource(options).reader(ROW_SCHEMA)
     partitions = reader.partitions()

@@ -43,7 +43,7 @@ from sparklog.spark.sink.repeated_batches import APPEND, FAIL, REMEDIES, SKIP, d
 from sparklog.spark.sink.routing import Router, check_has_key, partitioner
 from sparklog.spark.sink.topic_targets import TopicTarget, target_of
 from sparklog.spark.sink.typed_rows import TypedRows, find_typed_rows
-from sparklog.spark.source.rows import check_write_schema
+from sparklog.spark.source.rows import NO_TOPIC, check_write_schema
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,8 @@ class RowWriter(Picklable):
         coordinator = shared_cluster(*options.address)
         self.typed = self._find_typed_rows(options.topic, schema, coordinator.state) if names is None else None
         schema = schema if self.typed is None else self.typed.row_schema
-        check_write_schema(schema, bool(options.topic), options.include_timestamp)
+        advice = _instead_of_value(options.topic, coordinator.state)
+        check_write_schema(schema, bool(options.topic), options.include_timestamp, advice)
         # A relative path is relative to this process's folder; tasks run in others.
         self.options = replace(options, address=options.address._replace(root=coordinator.store.root))
         self.columns = schema.fieldNames()
@@ -315,6 +316,13 @@ def _renamed(schema: StructType, names: Sequence[str]) -> StructType:
     """Return the schema with the names of the log; columns that are not in the log keep theirs, marked."""
     pairs = zip(schema.fields, names, strict=True)
     return StructType([StructField(name or f"{column.name} of the table", column.dataType) for column, name in pairs])
+
+
+def _instead_of_value(topic: str, state: State) -> str:
+    """Return what to do so that rows without a column value can be written to a topic."""
+    if topic and topic not in state.topics:
+        return f"create topic {topic!r}, which does not exist, with value.format=json and these columns as value.schema"
+    return f"let topic {topic!r} have value.format=json and these columns in its value.schema" if topic else NO_TOPIC
 
 
 def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> NewTopic:

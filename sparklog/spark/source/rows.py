@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import InvalidOptionError, InvalidRecordError
+from sparklog.errors.suggestions import did_you_mean
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 READ_TYPES: dict[str, DataType] = {
@@ -41,6 +42,7 @@ READ_TYPES: dict[str, DataType] = {
 STORED = ("key", "value", "timestamp", "headers")
 """Columns that files hold; the others follow from a record's partition and offset."""
 BY_LOWER_NAME = {name.lower(): name for name in READ_TYPES}
+NO_TOPIC = "name with option topic a topic that has value.format=json and these columns in its value.schema"
 _TEXT_OR_BYTES = (StringType, BinaryType, CharType, VarcharType, NullType)
 
 
@@ -53,9 +55,15 @@ def read_schema(include_headers: bool, columns: Sequence[str] = ()) -> StructTyp
     if columns:
         unknown = [name for name in columns if name.lower() not in BY_LOWER_NAME]
         if unknown:
-            raise InvalidOptionError(f"unknown column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
+            raise unknown_column(unknown[0])
         names = [BY_LOWER_NAME[name.lower()] for name in columns]
     return StructType([StructField(name, READ_TYPES[name]) for name in names])
+
+
+def unknown_column(name: str) -> InvalidOptionError:
+    """Return the error of a read of a column that records do not have."""
+    hint = did_you_mean(name, READ_TYPES) or "; sparklog.table has the columns of a typed topic"
+    return InvalidOptionError(f"unknown column {name!r}; choose from {', '.join(READ_TYPES)}{hint}")
 
 
 def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -87,8 +95,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def check_write_schema(schema: StructType, has_topic_option: bool, include_timestamp: bool = True) -> None:
-    """Check that rows of this schema can become records. Raises InvalidRecordError, which names the wrong column."""
+def check_write_schema(
+    schema: StructType, has_topic_option: bool, include_timestamp: bool = True, advice: str = NO_TOPIC
+) -> None:
+    """Check that rows of this schema can become records. Raises InvalidRecordError, which names the wrong column;
+    ``advice`` says what else than a column value to give."""
     ignored = ["topic"] * has_topic_option + ["timestamp"] * (not include_timestamp)
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if len(columns) != len(schema.fields):
@@ -96,7 +107,7 @@ def check_write_schema(schema: StructType, has_topic_option: bool, include_times
     if "value" not in columns:
         raise InvalidRecordError(
             f"the rows have no column value; their columns are {', '.join(schema.fieldNames()) or 'none'}. Give them "
-            "one, or name with option topic a topic that has value.format=json and these columns in its value.schema"
+            f"one, or {advice}"
         )
     for name in ("value", "key"):
         if name in columns and not isinstance(columns[name], _TEXT_OR_BYTES):

@@ -16,6 +16,7 @@ Not for: ``writeStream.format("sparklog")``, which does the same without this fu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +39,7 @@ _written: ProcessTable[str, tuple[str, int]] = ProcessTable()
 def write_batch(
     batch: DataFrame,
     batch_id: int,
-    root: str,
+    root: str | os.PathLike[str],
     topic: str | None = None,
     *,
     name: str | None = None,
@@ -69,7 +70,7 @@ def write_batch(
             "of Spark Connect, which does not provide it; pass query_id, a name that stays the same from run to run, "
             "or use sparklog.write"
         )
-    application = _find_application(query, name, topic, root, storage_options)
+    application = _find_application(query, name, topic, os.fspath(root), storage_options)
     run_and_batch = (_local_property(batch, RUN_ID), batch_id)
     _check_first(application, *run_and_batch)
     write(

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from sparklog.cli.output.times import utc_text
+from sparklog.clock import utc_text
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.topics import alter_configs
 

@@ -275,7 +275,12 @@ def test_a_start_in_deleted_records_raises_an_error(orders: Cluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"columns": ["valeu"]}, "unknown column 'valeu'; choose from key, value, topic"),
+        ({"columns": ["valeu"]}, "unknown column 'valeu'; choose from key, value, topic.*; did you mean value"),
+        ({"columns": ["customer"]}, "unknown column 'customer'; choose from .*; the topic has no value.schema"),
+        ({"topic": ["orders"]}, r"scan\(topic=\['orders'\]\): give the name of one topic"),
+        ({"partitions": 0}, r"scan\(partitions=0\): give a list of numbers"),
+        ({"partitions": "0"}, "give a list of numbers"),
+        ({"partitions": [0.0]}, "give a list of numbers"),
         ({"columns": ["key", "key"]}, "each once"),
         ({"columns": []}, "each once"),
         ({"columns": "value"}, "a list of names"),

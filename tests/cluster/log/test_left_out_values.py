@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import sparklog
 from sparklog.client.admin.client import AdminClient
-from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import CorruptRecordError, InvalidConfigurationError
 from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
@@ -26,18 +26,15 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.files import Source
 from sparklog.maintenance.segments.replacement import replicas_of
-from sparklog.maintenance.segments.roll import roll
-from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.topics import alter_configs
+from tests.cluster.log.typed_orders import TYPED, close_and_roll, create_orders, published_table
 from tests.cluster.maintenance.logs import Written, append, live, records
+from tests.cluster.maintenance.published_tables import alter
 
 CONFIGS = {
-    "history.format": "delta",
-    "segment.ms": "60000",
-    "value.format": "json",
+    **TYPED,
     "value.schema": "customer string, amount double, tags array<string>",
     "value.keep": "false",
-    "min.cleanable.dirty.ratio": "0",
 }
 VALUES = [
     b'{"customer":"a","amount":1.5}',
@@ -56,29 +53,11 @@ LEFT_OUT = [0, 1, 9]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Coordinator:
-    coordinator = create_cluster(str(tmp_path / "log"))
-    coordinator.create_topic("orders", 1, configs=CONFIGS)
-    append(coordinator, "orders", [Written(b"k%d" % number, value) for number, value in enumerate(VALUES)])
-    return coordinator
-
-
-def close_and_roll(log: Coordinator, minute: int = 60) -> None:
-    append(log, "orders", [Written(b"last", b'{"customer":"active"}', minute)])
-    roll(log, InProcess())
+    return create_orders(tmp_path / "log", CONFIGS, VALUES)
 
 
 def values(log: Coordinator) -> list[bytes | None]:
     return [record.value for record in records(log, "orders")]
-
-
-def table(log: Coordinator) -> pa.Table:
-    assert Tables(log).publish("orders") is not None
-    return DeltaTable(f"{log.store.root}/tables/orders").to_pyarrow_table().sort_by("offset")
-
-
-def alter(log: Coordinator, **changes: str) -> None:
-    configs = {name.replace("_", "."): value for name, value in changes.items()}
-    log.submit(partial(alter_configs, topic="orders", changes=configs))
 
 
 def test_every_reader_gets_the_bytes_and_the_table_says_which_are_left_out(log: Coordinator) -> None:
@@ -86,7 +65,7 @@ def test_every_reader_gets_the_bytes_and_the_table_says_which_are_left_out(log: 
     close_and_roll(log)
     assert records(log, "orders")[:-1] == before
     assert sparklog.scan("orders", log.store.root, columns=["value"]).to_arrow()["value"].to_pylist()[:-1] == VALUES
-    shown = table(log)
+    shown = published_table(log)
     left_out = [number not in LEFT_OUT for number in range(len(VALUES))]
     assert shown["_value_kept"].to_pylist() == left_out
     assert shown["value"].to_pylist() == [None if number in LEFT_OUT else value for number, value in enumerate(VALUES)]
@@ -108,7 +87,7 @@ def test_a_scan_filters_by_values_and_says_what_history_keeps(log: Coordinator) 
 
 def test_compaction_and_a_second_roll_keep_the_bytes_and_the_tombstones(log: Coordinator) -> None:
     close_and_roll(log)
-    alter(log, cleanup_policy="compact", value_schema=f"{CONFIGS['value.schema']}, more int")
+    alter(log, "orders", cleanup_policy="compact", value_schema=f"{CONFIGS['value.schema']}, more int")
     append(log, "orders", [Written(b"k0", b'{"customer":"newer"}', 61), Written(b"k5", b'{"more":1}', 61)])
     before = {record.key: record.value for record in records(log, "orders")}
     close_and_roll(log, 180)
@@ -119,7 +98,7 @@ def test_compaction_and_a_second_roll_keep_the_bytes_and_the_tombstones(log: Coo
     }
     assert [record.value for record in found if record.key == b"k2"] == [None]
     assert len(found) < len(VALUES) + 4
-    shown = table(log)
+    shown = published_table(log)
     by_key = dict(zip(shown["key"].to_pylist(), shown["_value_kept"].to_pylist(), strict=True))
     assert by_key[b"k5"] is False
     assert by_key[b"k2"] is True
@@ -128,7 +107,7 @@ def test_compaction_and_a_second_roll_keep_the_bytes_and_the_tombstones(log: Coo
 
 def test_files_restore_values_by_the_schema_that_they_were_written_with(log: Coordinator) -> None:
     close_and_roll(log)
-    alter(log, value_schema=f"{CONFIGS['value.schema']}, more int")
+    alter(log, "orders", value_schema=f"{CONFIGS['value.schema']}, more int")
     append(log, "orders", [Written(b"k", b'{"customer":"c","more":7}', 60)])
     expected = values(log)
     close_and_roll(log, 120)
@@ -138,7 +117,7 @@ def test_files_restore_values_by_the_schema_that_they_were_written_with(log: Coo
         "more": None,
         "value": VALUES[0],
     }
-    assert table(log)["_value_kept"].to_pylist()[-2:] == [False, False]
+    assert published_table(log)["_value_kept"].to_pylist()[-2:] == [False, False]
 
 
 def test_a_topic_can_leave_out_values_later_but_not_keep_them_again(log: Coordinator) -> None:
@@ -165,6 +144,18 @@ def test_a_segment_that_is_fetched_ahead_is_restored(log: Coordinator) -> None:
     source.close()
 
 
+def test_fsck_rebuilds_a_damaged_index(log: Coordinator) -> None:
+    before = values(log)
+    close_and_roll(log)
+    segment = live(log, "orders")[0]
+    index = bytearray(log.store.get(segment.index_path))
+    index[70] ^= 1
+    log.store.put(segment.index_path, bytes(index))
+    repair_cluster(check_cluster(log.store))
+    assert not check_cluster(log.store).report.findings
+    assert values(open_cluster(log.store))[: len(before)] == before
+
+
 def test_a_damaged_typed_column_is_an_error_that_names_the_file(log: Coordinator) -> None:
     close_and_roll(log)
     (segment, *_) = live(log, "orders")
@@ -179,7 +170,7 @@ def test_a_damaged_typed_column_is_an_error_that_names_the_file(log: Coordinator
     assert check_cluster(log.store).report.findings
 
 
-@pytest.mark.parametrize("position", [8, 12, 24, 70, 64 + 48, 64 + 56, 64 + 120 + 3, -1])
+@pytest.mark.parametrize("position", [8, 12, 24, 70, 64 + 48, 64 + 56, 64 + 120 + 4, -1])
 def test_a_damaged_index_is_rebuilt_if_its_rest_vouches_for_the_file(position: int, log: Coordinator) -> None:
     before = records(log, "orders")
     close_and_roll(log)
@@ -191,7 +182,7 @@ def test_a_damaged_index_is_rebuilt_if_its_rest_vouches_for_the_file(position: i
     check = check_cluster(log.store)
     assert [finding.kind for finding in check.report.findings] == ["damaged-index"]
     repair_cluster(check)
-    is_vouched = position not in (64 + 56, 64 + 120 + 3)  # checksums, of typed columns and of the values
+    is_vouched = position not in (64 + 56, 64 + 120 + 4)  # checksums, of typed columns and of the values
     assert [repair.done for repair in check.report.repairs] == [is_vouched]
     assert bool(check_cluster(log.store).report.findings) != is_vouched
     if is_vouched:
@@ -225,9 +216,7 @@ ANY_VALUE = st.one_of(
 @given(st.lists(ANY_VALUE, min_size=1, max_size=40))
 def test_any_values_come_back_through_roll_and_compaction(chosen: list[bytes | None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        log = create_cluster(f"{folder}/log")
-        log.create_topic("orders", 1, configs={**CONFIGS, "cleanup.policy": "compact"})
-        append(log, "orders", [Written(b"k%d" % number, value) for number, value in enumerate(chosen)])
+        log = create_orders(Path(folder) / "log", {**CONFIGS, "cleanup.policy": "compact"}, chosen)
         append(log, "orders", [Written(b"k0", chosen[0], 1)])
         close_and_roll(log)
         expected = [*chosen, chosen[0], b'{"customer":"active"}']

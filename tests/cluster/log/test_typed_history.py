@@ -37,38 +37,23 @@ from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.records.typed_values import ValueReader
+from tests.cluster.log.typed_orders import TYPED, close_and_roll, create_orders, published_table
 from tests.cluster.maintenance.logs import Written, append, live, records
 
 ROOTS = itertools.count()
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SCHEMA = "customer string, amount double"
-CONFIGS = {
-    "history.format": "delta",
-    "segment.ms": "60000",
-    "value.format": "json",
-    "value.schema": SCHEMA,
-    "min.cleanable.dirty.ratio": "0",
-}
+CONFIGS = {**TYPED, "value.schema": SCHEMA}
 VALUES = [b'{"customer":"a","amount":1.5}', b"{}", None, b"no json", b'{"customer":5}', b'{"customer":"b","more":1}']
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Coordinator:
-    coordinator = create_cluster(str(tmp_path / "log"))
-    coordinator.create_topic("orders", 1, configs=CONFIGS)
-    append(coordinator, "orders", [Written(b"k%d" % number, value) for number, value in enumerate(VALUES)])
-    return coordinator
-
-
-def close_and_roll(log: Coordinator, minute: int = 60) -> None:
-    append(log, "orders", [Written(b"last", b'{"customer":"active"}', minute)])
-    roll(log, InProcess())
+    return create_orders(tmp_path / "log", CONFIGS, VALUES)
 
 
 def typed_rows(log: Coordinator, *names: str) -> list[tuple[object, ...]]:
-    assert Tables(log).publish("orders") is not None
-    rows = DeltaTable(f"{log.store.root}/tables/orders").to_pyarrow_table().sort_by("offset").to_pylist()
-    return [tuple(row[name] for name in names) for row in rows]
+    return [tuple(row[name] for name in names) for row in published_table(log).to_pylist()]
 
 
 def set_schema(log: Coordinator, schema: str) -> None:

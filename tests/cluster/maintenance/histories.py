@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -30,37 +29,28 @@ import pyarrow.parquet as pq
 
 import sparklog
 from sparklog import TopicPartition
-from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.delta.publication import application_id
-from sparklog.errors import SparklogError, StaleWriteError
-from sparklog.maintenance.gc.sweep import sweep
-from sparklog.maintenance.gc.vacuum import vacuum
-from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.segments.compact import compact
+from sparklog.errors import StaleWriteError
 from sparklog.maintenance.segments.retention import retain
-from sparklog.maintenance.tables import Tables
 from sparklog.protocol.history import history_of
-from sparklog.store.open import open_store
-from sparklog.testing.faulty_store import (
-    CRASH_AFTER,
-    CRASH_BEFORE,
-    ERROR,
-    LOST_ANSWER,
-    UNAVAILABLE,
-    Fault,
-    FaultyStore,
-    SimulatedCrash,
-)
 from sparklog.testing.records import Record, append_records
-from tests.cluster.maintenance.published_tables import DELTA, Row, alter, cluster_in, delete_records, roll_all
+from tests.cluster.maintenance.published_tables import (
+    DELTA,
+    FAULTS,
+    JOBS,
+    Row,
+    alter,
+    cluster_in,
+    delete_share,
+    fail_job,
+)
 
 TOPIC = "t"
 PARTITIONS = 2
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 KEPT = "_value_kept"
-FAULTS = (CRASH_BEFORE, CRASH_AFTER, ERROR, UNAVAILABLE, LOST_ANSWER)
 CONFIGS = {**DELTA, "internal.segment.bytes": "3000", "min.cleanable.dirty.ratio": "0.01"}
-MAINTENANCE = ("publish", "roll", "compact", "retain", "sweep", "vacuum")
+MAINTENANCE = tuple(JOBS)
 ENDS = ("commit", "abort", "open")
 
 Step = tuple[Any, ...]
@@ -289,9 +279,7 @@ class TopicUnderTest:
         self.cluster.refresh()
 
     def _delete(self, partition: int, share: float) -> None:
-        state = self.cluster.refresh().partition(TOPIC, partition)
-        start, end = state.log_start_offset, state.log_end_offset
-        delete_records(self.cluster, start + int(share * (end - start)), partition=partition)
+        delete_share(self.cluster, partition, share)
 
     def _expire(self, share: float) -> None:
         segments = self.cluster.segments(TOPIC, self.cluster.refresh())
@@ -307,14 +295,7 @@ class TopicUnderTest:
             alter(self.cluster, value_format="json", value_schema=SCHEMAS[self.schema], value_keep=keep)
 
     def _fail(self, job: str, step: int, kind: str) -> None:
-        """Run a step of the maintenance in a process of its own, which fails or is killed at one storage call."""
-        store = FaultyStore(open_store(self.root))
-        process = open_cluster(store)
-        store.reset_counts()
-        store.inject(Fault(step, kind))
-        with suppress(SimulatedCrash, SparklogError):
-            JOBS[job](process)
-        store.reopen()
+        fail_job(self.root, job, step, kind)
 
     # -- what has to be there
 
@@ -461,16 +442,6 @@ def _commit(producer: sparklog.Producer) -> bool:
     except StaleWriteError:
         return False
     return True
-
-
-JOBS: dict[str, Callable[[Coordinator], object]] = {
-    "publish": lambda coordinator: Tables(coordinator).publish_all([TOPIC]),
-    "roll": roll_all,
-    "compact": lambda coordinator: compact(coordinator, InProcess()),
-    "retain": retain,
-    "sweep": sweep,
-    "vacuum": lambda coordinator: vacuum(coordinator, 0, dry_run=False, force=True),
-}
 
 
 # -- what readers return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -10,15 +12,30 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.delta.publication import Publication, application_id
+from sparklog.errors import SparklogError
+from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.history import history_of
 from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    ERROR,
+    LOST_ANSWER,
+    UNAVAILABLE,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+)
 from tests.cluster.maintenance.logs import Read, Written, append, live, records
 
 DELTA = {
@@ -29,6 +46,8 @@ DELTA = {
     "retention.ms": "-1",
 }
 """Closed segments become history; what leaves the log may be deleted at once."""
+
+FAULTS = (CRASH_BEFORE, CRASH_AFTER, ERROR, UNAVAILABLE, LOST_ANSWER)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -62,6 +81,17 @@ def publish(coordinator: Coordinator, topic: str = "t") -> Publication:
     return Tables(coordinator).publish(topic)
 
 
+JOBS: dict[str, Callable[[Coordinator], object]] = {
+    "publish": lambda coordinator: Tables(coordinator).publish_all(["t"]),
+    "roll": roll_all,
+    "compact": lambda coordinator: compact(coordinator, InProcess()),
+    "retain": retain,
+    "sweep": sweep,
+    "vacuum": lambda coordinator: vacuum(coordinator, 0, dry_run=False, force=True),
+}
+"""The jobs that change a table, or delete files."""
+
+
 def delete_records(coordinator: Coordinator, offset: int, topic: str = "t", partition: int = 0) -> None:
     coordinator.submit(partial(decide_segments.delete_records, offsets={(topic, partition): offset}))
 
@@ -69,6 +99,24 @@ def delete_records(coordinator: Coordinator, offset: int, topic: str = "t", part
 def alter(coordinator: Coordinator, topic: str = "t", **configs: str) -> None:
     changes = {name.replace("_", "."): value for name, value in configs.items()}
     coordinator.submit(partial(alter_configs, topic=topic, changes=changes))
+
+
+def delete_share(coordinator: Coordinator, partition: int, share: float) -> None:
+    """Delete this share of the records of a partition, the oldest."""
+    state = coordinator.refresh().partition("t", partition)
+    start, end = state.log_start_offset, state.log_end_offset
+    delete_records(coordinator, start + int(share * (end - start)), partition=partition)
+
+
+def fail_job(root: str, job: str, step: int, kind: str) -> None:
+    """Run a job in a process of its own, which fails or is killed at one storage call."""
+    store = FaultyStore(open_store(root))
+    process = open_cluster(store)
+    store.reset_counts()
+    store.inject(Fault(step, kind))
+    with suppress(SimulatedCrash, SparklogError):
+        JOBS[job](process)
+    store.reopen()
 
 
 def delta(folder: Path, topic: str = "t") -> DeltaTable:

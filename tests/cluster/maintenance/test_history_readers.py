@@ -22,11 +22,9 @@ from sparklog.delta.publication import plan_publication
 from sparklog.maintenance import tables
 from sparklog.protocol.history import history_of
 from sparklog.records.typed_values import ValueReader
-from tests.cluster.maintenance import histories
 from tests.cluster.maintenance.histories import (
     COLUMNS,
     ENDS,
-    FAULTS,
     MAINTENANCE,
     PARTITIONS,
     TOPIC,
@@ -35,6 +33,7 @@ from tests.cluster.maintenance.histories import (
     listed_files,
     rows_with_types,
 )
+from tests.cluster.maintenance.published_tables import FAULTS, JOBS
 
 partitions, few, kinds = st.integers(0, PARTITIONS - 1), st.integers(1, 5), st.integers(0, 99)
 appends: st.SearchStrategy[Step] = st.tuples(st.just("append"), partitions, few, kinds)
@@ -128,8 +127,8 @@ def skip_a_file(patch: pytest.MonkeyPatch) -> None:
 def delete_listed_files(patch: pytest.MonkeyPatch) -> None:
     """Delete retired files and do not publish, from the second publication on."""
     patch.setattr(tables.Tables, "show", lambda *found: None)
-    jobs = chain([histories.JOBS["publish"]], repeat(histories.JOBS["sweep"]))
-    patch.setitem(histories.JOBS, "publish", lambda cluster: next(jobs)(cluster))
+    jobs = chain([JOBS["publish"]], repeat(JOBS["sweep"]))
+    patch.setitem(JOBS, "publish", lambda cluster: next(jobs)(cluster))
 
 
 def scan_twice(patch: pytest.MonkeyPatch) -> None:

@@ -4,41 +4,23 @@ the history of the log at the version that the table shows: nothing twice, nothi
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.errors import SparklogError
-from sparklog.maintenance.gc.sweep import sweep
-from sparklog.maintenance.gc.vacuum import vacuum
-from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.segments.compact import compact
-from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.tables import Tables
-from sparklog.store.open import open_store
-from sparklog.testing.faulty_store import (
-    CRASH_AFTER,
-    CRASH_BEFORE,
-    ERROR,
-    LOST_ANSWER,
-    UNAVAILABLE,
-    Fault,
-    FaultyStore,
-    SimulatedCrash,
-)
 from tests.cluster.maintenance.logs import Written, append
 from tests.cluster.maintenance.published_tables import (
     DELTA,
+    FAULTS,
+    JOBS,
     Row,
     cluster_in,
-    delete_records,
+    delete_share,
+    fail_job,
     listed_files,
     log_rows,
-    roll_all,
     table_rows,
 )
 
@@ -49,11 +31,10 @@ CONFIGS = {
     "internal.segment.bytes": "1200",
 }
 PARTITIONS = 2
-FAULTS = (CRASH_BEFORE, CRASH_AFTER, ERROR, UNAVAILABLE, LOST_ANSWER)
 
 Step = tuple[object, ...]
 partitions = st.integers(0, PARTITIONS - 1)
-maintenance = st.sampled_from(["publish", "roll", "compact", "retain", "sweep", "vacuum"])
+maintenance = st.sampled_from(list(JOBS))
 steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("append"), partitions, st.integers(1, 6), st.integers(1, 4)),
     st.tuples(st.just("append"), partitions, st.integers(1, 6), st.integers(1, 4)),
@@ -78,9 +59,9 @@ class Model:
         if kind == "append":
             self.append(*arguments)  # type: ignore[arg-type]
         elif kind == "delete":
-            self.delete(*arguments)  # type: ignore[arg-type]
+            delete_share(self.cluster, *arguments)  # type: ignore[arg-type]
         elif kind == "fail":
-            self.fail(*arguments)  # type: ignore[arg-type]
+            fail_job(str(self.folder), *arguments)  # type: ignore[arg-type]
         else:
             JOBS[str(kind)](self.cluster)
         self.check(str(kind))
@@ -90,20 +71,6 @@ class Model:
             self.values += records
             rows = [Written(b"k%d" % (number % 3), b"%d" % (self.values + number) * 100) for number in range(records)]
             append(self.cluster, "t", rows, partition=partition)
-
-    def delete(self, partition: int, share: float) -> None:
-        state = self.cluster.refresh().partition("t", partition)
-        start, end = state.log_start_offset, state.log_end_offset
-        delete_records(self.cluster, start + int(share * (end - start)), partition=partition)
-
-    def fail(self, job: str, step: int, kind: str) -> None:
-        store = FaultyStore(open_store(str(self.folder)))
-        process = open_cluster(store)
-        store.reset_counts()
-        store.inject(Fault(step, kind))
-        with suppress(SimulatedCrash, SparklogError):
-            JOBS[job](process)
-        store.reopen()
 
     def check(self, kind: str) -> None:
         """The table is as it was shown before, or shows the log as it is now: no step changes both. A partition of
@@ -129,20 +96,6 @@ class Model:
     def waits(self) -> bool:
         """Whether the log cannot be shown exactly, since a file has to be rewritten."""
         return bool(Tables(self.cluster).publish_all(["t"]).waiting)
-
-
-def publish(coordinator: Coordinator) -> None:
-    Tables(coordinator).publish_all(["t"])
-
-
-JOBS: dict[str, Callable[[Coordinator], object]] = {
-    "publish": publish,
-    "roll": roll_all,
-    "compact": lambda coordinator: compact(coordinator, InProcess()),
-    "retain": retain,
-    "sweep": sweep,
-    "vacuum": lambda coordinator: vacuum(coordinator, 0, dry_run=False, force=True),
-}
 
 
 @settings(max_examples=30, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.delta import actions
-from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, Transaction
+from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, TableSnapshot, Transaction
 from sparklog.delta.publication import (
     Publication,
     TopicTable,
@@ -41,7 +41,7 @@ def table(*segments: Segment, version: int = 7, topic_id: str = "id-1", location
     return TopicTable(CLUSTER, TOPIC, topic_id, version, 1000 + version, files)
 
 
-def publish(snapshot: Snapshot, wanted: TopicTable) -> tuple[Snapshot, Publication]:
+def publish(snapshot: TableSnapshot, wanted: TopicTable) -> tuple[TableSnapshot, Publication]:
     """Apply the plan as a reader does that knows only the bytes of its commit; it must leave nothing to do."""
     publication = plan_publication(snapshot, wanted)
     lines = commit_lines(publication, wanted, "write-1", is_last=True)
@@ -52,11 +52,11 @@ def publish(snapshot: Snapshot, wanted: TopicTable) -> tuple[Snapshot, Publicati
     return after, publication
 
 
-def published(*segments: Segment) -> Snapshot:
-    return publish(Snapshot(), table(*segments))[0]
+def published(*segments: Segment) -> TableSnapshot:
+    return publish(TableSnapshot(), table(*segments))[0]
 
 
-def change(snapshot: Snapshot, lines: Iterable[Line]) -> Snapshot:
+def change(snapshot: TableSnapshot, lines: Iterable[Line]) -> TableSnapshot:
     """A commit of somebody else."""
     return actions.apply(snapshot, snapshot.version + 1, actions.decode_commit(actions.encode_commit(lines)))
 
@@ -67,7 +67,7 @@ def offsets(files: Iterable[Add]) -> list[tuple[int, int]]:
 
 
 def test_the_first_publication_creates_the_table_with_all_files() -> None:
-    after, publication = publish(Snapshot(), table(segment(0, 5), segment(5, 9), segment(0, 3, partition=1)))
+    after, publication = publish(TableSnapshot(), table(segment(0, 5), segment(5, 9), segment(0, 3, partition=1)))
     assert offsets(publication.adds) == [(0, 5), (5, 9), (0, 3)]
     assert all(add.data_change for add in publication.adds)
     assert after.protocol == Protocol(1, 2)
@@ -88,7 +88,7 @@ def test_files_of_before_a_field_was_added_are_stated_to_have_nulls_in_it() -> N
 
 
 def test_a_topic_without_history_gets_an_empty_table() -> None:
-    after, _ = publish(Snapshot(), table())
+    after, _ = publish(TableSnapshot(), table())
     assert after.metadata is not None
     assert not after.files
 
@@ -312,7 +312,7 @@ def test_a_large_publication_is_split_so_that_no_part_hides_or_repeats_a_record(
 
 def test_a_first_publication_in_parts_has_its_schema_in_the_first() -> None:
     wanted = table(*(segment(at, at + 1) for at in range(20)))
-    commits = split_lines(plan_publication(Snapshot(), wanted), wanted, 2000)
+    commits = split_lines(plan_publication(TableSnapshot(), wanted), wanted, 2000)
     assert len(commits) > 2
     assert [any(line.meta_data for line in lines) for lines in commits] == [True] + [False] * (len(commits) - 1)
     assert [any(line.protocol for line in lines) for lines in commits] == [True] + [False] * (len(commits) - 1)
@@ -325,7 +325,7 @@ def test_other_applications_keep_their_transactions() -> None:
 
 
 def test_metadata_of_a_table_that_nobody_published_is_replaced() -> None:
-    before = Snapshot(0, Protocol(1, 2), Metadata(id="x", schema_string="{}"), {}, {})
+    before = TableSnapshot(0, Protocol(1, 2), Metadata(id="x", schema_string="{}"), {}, {})
     after, _ = publish(before, table(segment(0, 5)))
     assert after.metadata is not None
     assert after.metadata.id == "id-1"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.delta import actions, table_log
-from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, Snapshot, Transaction
+from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, TableSnapshot, Transaction
 from sparklog.delta.checkpoint import decode_checkpoint, encode_checkpoint
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CorruptMetadataError, RecordListTooLargeError
@@ -64,7 +64,7 @@ def test_commits_are_read_as_they_were_written(written: list[Line]) -> None:
 
 @given(st.lists(lines, max_size=8), metadata)
 def test_checkpoints_are_read_as_the_table_that_was_written(written: list[Line], table: Metadata) -> None:
-    snapshot = actions.apply(Snapshot(), 7, [Line(meta_data=table, protocol=Protocol()), *written])
+    snapshot = actions.apply(TableSnapshot(), 7, [Line(meta_data=table, protocol=Protocol()), *written])
     data, count = encode_checkpoint(snapshot)
     assert count == 2 + len(snapshot.transactions) + len(snapshot.files)
     read = decode_checkpoint(7, data)
@@ -88,7 +88,7 @@ def test_fields_and_actions_of_others_are_ignored() -> None:
             b'{"cdc":{"path":"_change_data/a"}}',
         ]
     )
-    snapshot = actions.apply(Snapshot(), 0, actions.decode_commit(data))
+    snapshot = actions.apply(TableSnapshot(), 0, actions.decode_commit(data))
     assert snapshot.files == {"a": Add("a", {"partition": None}, 3, 4, True)}
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from sparklog.format.column_bounds import ALL_NULL
 from sparklog.format.parquet.delta_stats import (
     LARGEST,
     MAX_COLUMNS,
@@ -109,7 +110,7 @@ def test_bounds_of_a_text_that_no_short_one_exceeds_are_unknown_to_our_readers()
     text = "x" * 32 + LAST * 33 + "y"
     table = pa.table({"a": [text], "b": ["x" * 32 + LAST * 31 + "y"]})
     stats = stats_of(table)
-    assert stats.largest["a"] < text
+    assert str(stats.largest["a"]) < text
     encoded = encode_stats(1, (0, 0), (0, 0), {}, stats)
     assert set(decode_bounds(encoded, list(table.schema))) == {"b"}
     decoded = decode_stats(encoded)
@@ -197,3 +198,19 @@ def test_columns_that_a_file_may_have_are_not_stated_as_null() -> None:
     names = [*counts, "_unfit"]
     assert json.loads(complete_stats(few, names))["nullCount"].keys() == {"offset", "timestamp", *counts}
     assert complete_stats("no statistics", ["a"]) == "no statistics"
+
+
+def test_bounds_of_a_column_that_a_file_does_not_have_are_those_of_nulls() -> None:
+    absent, nested = pa.field("later", pa.int64()), pa.field("list", pa.list_(pa.int64()))
+    few = encode_stats(3, (5, 9), (0, 0), {"key": 0, "value": 0}, TypedStats({"a": 1}, {"a": 2}, {"a": 0}))
+    assert decode_bounds(few, [absent, nested]) == {"later": ALL_NULL}
+    counts = {f"c{number}": 0 for number in range(MAX_COLUMNS)}
+    assert decode_bounds(encode_stats(3, (5, 9), (0, 0), {}, TypedStats({}, {}, counts)), [absent]) == {}
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"), pa.binary()], ids=str
+)
+def test_bounds_of_another_type_are_not_known(kind: pa.DataType) -> None:
+    stats = encode_stats(3, (5, 9), (0, 0), {}, TypedStats({"a": 1}, {"a": 1000}, {"a": 0}))
+    assert decode_bounds(stats, [pa.field("a", kind)]) == {}

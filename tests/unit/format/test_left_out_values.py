@@ -20,22 +20,23 @@ from sparklog.config.ddl import VALUE_KEPT, SchemaField, SchemaType, find_breaki
 from sparklog.errors import CorruptIndexError, CorruptRecordError, UnsupportedVersionError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import BatchProducer, Index, decode_index, encode_index
+from sparklog.format.index import BatchProducer, decode_index, encode_index
+from sparklog.format.index_rebuild import rebuild_index, vouches_for
 from sparklog.format.json_texts import encode_objects
-from sparklog.format.parquet.reader import ParquetSegmentReader
 from sparklog.format.parquet.rebuild import rebuild_history_index
 from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.format.typed_columns import arrow_type, typed_fields
 from sparklog.records.json_values import JsonWriter
 from sparklog.records.typed_values import ValueReader
-from tests.unit.format.test_typed_pages import DDL, records_of, rows
+from tests.unit.format.parquet_files import StoredFile, records_of
+from tests.unit.format.test_typed_pages import DDL, rows
 from tests.unit.records.test_json_values import fields as random_fields
 from tests.unit.records.test_json_values import rows_of
 
 SCHEMA = parse_ddl(DDL)
 
 
-class File:
+class File(StoredFile):
     """A history segment in memory that leaves out values, with one row group for each list of values."""
 
     def __init__(
@@ -53,23 +54,13 @@ class File:
         for number, values in enumerate(groups):
             found = typed[number] if typed else reader.columns(pa.array(values, pa.binary()))
             writer.write(records_of(values), {**found, VALUE_KEPT: pa.array([True] * len(values))})
-        self.index_bytes = writer.finish()
+        index_bytes = writer.finish()
         self.stats = json.loads(writer.stats)
-        self.data = bytearray(sink.getvalue())
-
-    @property
-    def index(self) -> Index:
-        return decode_index(self.index_bytes, "x.index")
-
-    def reader(self) -> ParquetSegmentReader:
-        return ParquetSegmentReader(self.read_at, self.index, "x.parquet")
+        super().__init__(sink.getvalue(), index_bytes)
 
     def values(self) -> list[list[bytes | None]]:
         reader = self.reader()
         return [reader.read(number, ["value"]).column(0).to_pylist() for number in range(len(self.groups))]
-
-    def read_at(self, position: int, size: int) -> pa.Buffer:
-        return pa.py_buffer(bytes(self.data[position : position + size]))
 
     def kept(self) -> list[bool]:
         return pq.read_table(io.BytesIO(self.data))[VALUE_KEPT].to_pylist()
@@ -259,6 +250,17 @@ def test_an_index_is_rebuilt_from_the_file() -> None:
     assert [after.value_sum(number) for number in (0, 1)] == [before.value_sum(number) for number in (0, 1)]
     file.index_bytes = rebuilt
     assert file.values() == [values, values[::-1]]
+
+
+@pytest.mark.parametrize("batches", [1, 2, 20])
+def test_a_damaged_index_vouches_for_the_file(batches: int) -> None:
+    file = File([[b'{"text":"%d"}' % number] for number in range(batches)])
+    rebuilt = rebuild_index(file.read_at, len(file.data), "x.parquet", lambda number, row: BatchProducer())
+    sums = len(rebuilt) - 4 - 8 * batches
+    for position, vouches in ((20, True), (sums, True), (sums + 4, False), (len(rebuilt) - 1, True)):
+        damaged = bytearray(file.index_bytes)
+        damaged[position] ^= 1
+        assert vouches_for(bytes(damaged), rebuilt) == vouches, position
 
 
 def test_a_text_does_not_depend_on_the_other_rows() -> None:

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from sparklog.errors import CorruptIndexError, CorruptRecordError, InvalidRecordError, InvalidRequestError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index, encode_index
+from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, decode_index, encode_index
 from sparklog.format.index_rebuild import rebuild_index
 from sparklog.format.parquet.pages import PLAIN, encode_varint, read_pages
 from sparklog.format.parquet.reader import ParquetSegmentReader
 from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.format.verification import regions, verify
+from tests.unit.format.parquet_files import StoredFile
 
 Row = dict[str, Any]
 
@@ -47,7 +48,7 @@ def record_batch(rows: list[Row], offsets: list[int] | None = None) -> pa.Record
     return pa.RecordBatch.from_arrays([pa.array(content[field.name], field.type) for field in fields], schema=fields)
 
 
-class File:
+class File(StoredFile):
     """A file in memory, with its index."""
 
     def __init__(
@@ -57,18 +58,8 @@ class File:
         writer = ParquetSegmentWriter(sink, base_offset=base_offset, codec=codec, **options)
         for batch in written:
             writer.write(batch)
-        self.index_bytes = writer.finish()
-        self.data = bytearray(sink.getvalue())
-
-    @property
-    def index(self) -> Index:
-        return decode_index(self.index_bytes, "x.index")
-
-    def reader(self) -> ParquetSegmentReader:
-        return ParquetSegmentReader(self.read_at, self.index, "x.parquet")
-
-    def read_at(self, position: int, size: int) -> pa.Buffer:
-        return pa.py_buffer(bytes(self.data[position : position + size]))
+        index_bytes = writer.finish()
+        super().__init__(sink.getvalue(), index_bytes)
 
     def table(self) -> pa.Table:
         """As any reader of Parquet sees it."""

@@ -19,16 +19,19 @@ from sparklog import limits
 from sparklog.config.ddl import SchemaField, parse_ddl
 from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import CorruptRecordError
-from sparklog.format import codecs, schema
+from sparklog.format import codecs
 from sparklog.format.checksum import crc32c
-from sparklog.format.index import Index, decode_index, encode_index
+from sparklog.format.index import NO_PRODUCER, encode_index
+from sparklog.format.index_rebuild import rebuild_index
 from sparklog.format.parquet import typed_reader
 from sparklog.format.parquet.delta_stats import decode_bounds
 from sparklog.format.parquet.pages import read_footer
-from sparklog.format.parquet.reader import ParquetSegmentReader
 from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.format.typed_columns import typed_fields
+from sparklog.records.typed_records import record_reader
 from sparklog.records.typed_values import ValueReader
+from tests.unit.format.parquet_files import StoredFile, records_of
+from tests.unit.records.test_avro_values import encode
 
 DDL = (
     "text string, truth boolean, tiny tinyint, small smallint, number int, big bigint, real float, double double, "
@@ -57,7 +60,7 @@ rows = st.fixed_dictionaries(
 )
 
 
-class File:
+class File(StoredFile):
     """A history segment in memory, with one row group for each list of values."""
 
     def __init__(
@@ -70,21 +73,14 @@ class File:
         self.typed = [reader.columns(pa.array(values, pa.binary())) for values in groups]
         for values, typed in zip(groups, self.typed, strict=True):
             writer.write(records_of(values), typed)
-        self.index_bytes = writer.finish()
+        index_bytes = writer.finish()
         self.stats = writer.stats
-        self.data = bytearray(sink.getvalue())
+        super().__init__(sink.getvalue(), index_bytes)
         self.asked: list[tuple[int, int]] = []
-
-    @property
-    def index(self) -> Index:
-        return decode_index(self.index_bytes, "x.index")
-
-    def reader(self) -> ParquetSegmentReader:
-        return ParquetSegmentReader(self.read_at, self.index, "x.parquet")
 
     def read_at(self, position: int, size: int) -> pa.Buffer:
         self.asked.append((position, size))
-        return pa.py_buffer(bytes(self.data[position : position + size]))
+        return super().read_at(position, size)
 
     def sign_footer(self) -> None:
         """Make the index fit the footer, as whoever forges a file would."""
@@ -93,11 +89,28 @@ class File:
         self.index_bytes = encode_index(summary._replace(footer_crc32c=footer), self.index.entries)
 
 
-def records_of(values: list[bytes | None]) -> pa.RecordBatch:
-    fields = schema.record_schema()
-    nulls = [None] * len(values)
-    content: dict[str, list[Any]] = {"key": nulls, "value": values, "timestamp": [1] * len(values), "headers": nulls}
-    return pa.RecordBatch.from_arrays([pa.array(content[field.name], field.type) for field in fields], schema=fields)
+@pytest.mark.parametrize("element", ["boolean", "int", "string", ["null", "boolean"]], ids=str)
+def test_lists_whose_elements_take_a_byte_are_read_also_by_a_rebuilt_index(element: Any) -> None:
+    array = {"type": "array", "items": element}
+    written = {"type": "record", "name": "order", "fields": [{"name": "a", "type": array}]}
+    schema_read = RecordSchema(PartSchema("avro", (json.dumps(written),)))
+    items = [{"boolean": True, "int": 1, "string": ""}.get(str(element))] * 20_000
+    batch = records_of([encode({"a": items}, written)])
+    fields = typed_fields(schema_read.columns)
+    sink = io.BytesIO()
+    writer = ParquetSegmentWriter(sink, base_offset=0, typed=fields)
+    writer.write(batch, record_reader(schema_read).columns(batch.column("key"), batch.column("value")))
+    index = writer.finish()
+    file = StoredFile(sink.getvalue(), index)
+    assert file.reader().read_typed(0, fields)["a"].to_pylist() == [items]
+    file.index_bytes = rebuild_index(file.read_at, len(file.data), "x.parquet", lambda *_: NO_PRODUCER)
+    assert file.reader().read_typed(0, fields)["a"].to_pylist() == [items]
+
+
+def test_bounds_of_no_columns_read_nothing() -> None:
+    file = File([sample()])
+    assert file.reader().typed_bounds(0, ()) == {}
+    assert not file.asked
 
 
 @cache

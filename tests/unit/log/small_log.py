@@ -7,7 +7,7 @@ import uuid
 from sparklog.clock import ManualClock
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints.checkpoint import Manifest
-from sparklog.log.checkpoints.checkpointer import Checkpointer, Snapshot
+from sparklog.log.checkpoints.checkpointer import Checkpointer, LogSnapshot
 from sparklog.log.checkpoints.lists import ListCache
 from sparklog.log.commits.commit_attempt import prepare_commit
 from sparklog.log.commits.segment_lists import SegmentLists
@@ -65,10 +65,10 @@ class SmallLog:
     def rebase_quietly(self) -> None:
         """Do nothing: no other process writes checkpoints."""
 
-    def take_snapshot(self, newest: Manifest | None) -> Snapshot:
+    def take_snapshot(self, newest: Manifest | None) -> LogSnapshot:
         base = newest if newest is not None and newest.heads.key not in self.avoided else None
         events, touched = self.lists.changes_since(base.version if base is not None else -1)
-        return Snapshot(self.state, base, events, touched, 0)
+        return LogSnapshot(self.state, base, events, touched, 0)
 
     def follow_checkpoint(self, written: Manifest) -> None:
         """Not followed: this log keeps all its changes."""

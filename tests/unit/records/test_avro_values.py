@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.config.ddl import UNFIT
 from sparklog.config.record_schema import parse_schema
 from sparklog.errors import RecordListTooLargeError
-from sparklog.format.typed_columns import UNFIT, typed_fields
-from sparklog.records import avro_values, typed_values
+from sparklog.format.typed_columns import typed_fields
+from sparklog.records import avro_values, decoded_values
 from sparklog.records.avro_values import AvroReader
 
 Field = dict[str, Any]
@@ -278,9 +279,9 @@ def items(count: int) -> bytes:
 
 
 def test_lists_that_take_too_much_memory_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_values, "MAX_ELEMENT_BYTES", 1000)
+    monkeypatch.setattr(decoded_values, "MAX_ELEMENT_BYTES", 1000)
     assert [row[UNFIT] for row in read([items(count) for count in (1, 100, 2)], ITEMS)] == [False, True, False]
-    monkeypatch.setattr(typed_values, "MAX_ELEMENT_BYTES", 10**9)
+    monkeypatch.setattr(decoded_values, "MAX_ELEMENT_BYTES", 10**9)
     monkeypatch.setattr(avro_values, "MAX_OBJECT_BYTES", 10_000)
     assert [row[UNFIT] for row in read([items(count) for count in (1, 100, 2)], ITEMS)] == [False, True, False]
     reason = AvroReader([json.dumps(ITEMS)]).find_misfit(items(100))

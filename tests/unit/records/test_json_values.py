@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import SchemaField, SchemaType, parse_ddl
+from sparklog.config.ddl import UNFIT, SchemaField, SchemaType, parse_ddl
 from sparklog.errors import InvalidRecordError
-from sparklog.format.typed_columns import UNFIT, arrow_type
+from sparklog.format.typed_columns import arrow_type
 from sparklog.records.json_values import JsonWriter
 from sparklog.records.typed_values import ValueReader, value_reader
 

@@ -18,7 +18,7 @@ from sparklog.format.typed_columns import typed_fields
 from sparklog.records.record_checks import check_schema
 from sparklog.records.row_checks import check_rows
 from sparklog.records.topic_rules import TopicRules
-from sparklog.records.typed_records import RecordReader, record_reader
+from sparklog.records.typed_records import TypedRecordReader, record_reader
 
 AVRO = json.dumps({"type": "record", "name": "K", "fields": [{"name": "id", "type": "int"}]})
 JSON, TEXT = PartSchema("json", ("a int",)), PartSchema("string")
@@ -59,7 +59,7 @@ def test_a_json_value_that_begins_with_zero_is_read_among_values_of_any_length(
 
 
 def test_a_topic_without_a_format_has_no_columns() -> None:
-    assert RecordReader(RecordSchema()).columns(pa.nulls(1, pa.binary()), pa.nulls(1, pa.binary())) == {}
+    assert TypedRecordReader(RecordSchema()).columns(pa.nulls(1, pa.binary()), pa.nulls(1, pa.binary())) == {}
     assert TopicConfig.resolve({}).record_schema.columns == ()
 
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import parse_ddl
+from sparklog.config.ddl import UNFIT, parse_ddl
 from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import InvalidRecordError, RecordListTooLargeError
 from sparklog.format.schema import record_schema
-from sparklog.format.typed_columns import UNFIT, typed_fields
-from sparklog.records import typed_values
+from sparklog.format.typed_columns import typed_fields
+from sparklog.records import decoded_values, typed_values
 from sparklog.records.record_checks import check_schema
 from sparklog.records.row_checks import check_rows
 from sparklog.records.topic_rules import TopicRules
@@ -176,7 +176,8 @@ LISTS = "l array<struct<a: bigint, b: bigint>>, m map<string, array<bigint>>"
 def test_a_value_whose_lists_take_too_much_is_not_read(
     small: bytes, large: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(typed_values, "MAX_ELEMENT_BYTES", 150)
+    for module in (decoded_values, typed_values):
+        monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", 150)
     rows = read([small, large, small], LISTS)
     assert [row[UNFIT] for row in rows] == [False, True, False]
     assert rows[0] == rows[2]

@@ -123,8 +123,13 @@ def test_rows_that_do_not_fit_the_schema_are_refused_before_any_is_written(
 
 
 def test_rows_of_a_topic_without_a_schema_need_a_value(log: Path) -> None:
-    with pytest.raises(InvalidRecordError, match="the rows have no column value; their columns are customer"):
+    reason = r"the rows have no column value; their columns are customer\. Give them one, or"
+    with pytest.raises(InvalidRecordError, match=f"{reason} let topic 'plain' have value.format=json"):
         writer(log, CUSTOMER, "plain")
+    with pytest.raises(InvalidRecordError, match=f"{reason} create topic 'plian', which does not exist"):
+        writer(log, CUSTOMER, "plian")
+    with pytest.raises(InvalidRecordError, match=f"{reason} name with option topic a topic"):
+        writer(log, CUSTOMER, "")
 
 
 NESTED = "c struct<a: int, b: array<tinyint>> NOT NULL, m map<string, decimal(9,2)>"

@@ -23,8 +23,7 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_document
-from sparklog.cli.output.times import utc_text
-from sparklog.clock import SystemClock
+from sparklog.clock import SystemClock, utc_text
 from sparklog.errors import ClusterAlreadyExistsError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageErro
 from sparklog.cli.arguments.patterns import matching_topics
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
-from sparklog.cli.output.times import utc_text
+from sparklog.clock import utc_text
 from sparklog.types import printable
 
 if TYPE_CHECKING:

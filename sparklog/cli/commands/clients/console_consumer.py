@@ -30,7 +30,7 @@ from sparklog.errors import InvalidRecordError
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, validate_topic_name
 
 if TYPE_CHECKING:
-    from sparklog.cli.commands.clients.console_source import GroupSource, Selection
+    from sparklog.cli.commands.clients.console_source import GroupSource, TopicSelection
     from sparklog.cli.output.formatters import MessageFormatter
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import ConsumerRecord
@@ -222,15 +222,15 @@ def _formatter_properties(options: argparse.Namespace) -> dict[str, str]:
     return properties
 
 
-def _select(options: argparse.Namespace, exclude_internal: bool) -> Selection:
-    from sparklog.cli.commands.clients.console_source import Selection
+def _select(options: argparse.Namespace, exclude_internal: bool) -> TopicSelection:
+    from sparklog.cli.commands.clients.console_source import TopicSelection
 
     if options.topic is None:
-        return Selection(
+        return TopicSelection(
             topic_filter(options.include, exclude_internal), f"no topic matches {options.include!r}", None, None
         )
     name = validate_topic_name(options.topic)
-    return Selection(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
+    return TopicSelection(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
 
 
 # -- printing

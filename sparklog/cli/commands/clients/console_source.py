@@ -21,7 +21,7 @@ REFRESH_SECONDS = 1.0
 """Interval of the checks whether a missing topic exists now."""
 
 
-class Selection(NamedTuple):
+class TopicSelection(NamedTuple):
     """The topics to read, by name, and the only partition if one is given; ``missing`` says that no such topic
     exists."""
 
@@ -62,7 +62,7 @@ class LogSource(GroupSource):
         consumer: Consumer,
         coordinator: Coordinator,
         limit: int,
-        selection: Selection,
+        selection: TopicSelection,
         start: str | int,
         reset: str,
     ) -> None:

@@ -15,7 +15,7 @@ from sparklog.cli.arguments.parser import CommandError, CommandParser, complain,
 from sparklog.cli.arguments.patterns import matching_topics
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
-from sparklog.cli.output.times import utc
+from sparklog.clock import utc
 from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:

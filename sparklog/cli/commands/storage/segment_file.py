@@ -20,7 +20,7 @@ from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError
 from sparklog.format import codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.open_segment import open_segment
-from sparklog.format.scan import Scan, ScannedMessage, entry_at, read_header, scan
+from sparklog.format.scan import FileScan, ScannedMessage, entry_at, read_header, scan
 from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.protocol.file_names import index_path, topic_in
@@ -99,7 +99,7 @@ class SegmentFile:
             self.index_fault, self.index_damaged = str(error), True
 
     @cached_property
-    def _scan(self) -> Scan:
+    def _scan(self) -> FileScan:
         return scan(self._file.read_at, self._file.size, self.index)
 
     @cached_property
