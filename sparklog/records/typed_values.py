@@ -80,7 +80,8 @@ CACHED_BYTES = 128 * 1024
 _LEAST_ROWS = 64
 """Values that are read at a time nevertheless: each column of each part is an array of its own at first."""
 
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""A digit matches in one way only: else a long text of digits that is no number would take the square of its length."""
 
 
 class ValueReader:

@@ -93,7 +93,7 @@ class FileStats(msgspec.Struct, frozen=True, rename="camel"):
             ]
         except (KeyError, msgspec.MsgspecError):
             return None
-        if kind is float and any(map(_may_be_infinite, bounds)):
+        if (kind is float and any(map(_may_be_infinite, bounds))) or (kind is str and _may_be_exceeded(bounds[1])):
             return None
         return bounds[0], bounds[1]
 
@@ -223,13 +223,19 @@ def _number_bounds(column: pa.Array, least: float, most: float) -> tuple[float, 
 
 
 def _cut_above(text: str) -> str:
-    """Return a short text that is not smaller than a text."""
+    """Return a short text that is not smaller than a text, unless ``_may_be_exceeded``."""
     if len(text) <= MAX_TEXT:
         return text
     end = MAX_TEXT
     while text[end : end + 1] == _LAST and end < 2 * MAX_TEXT:
         end += 1
     return text[:end] + _LAST
+
+
+def _may_be_exceeded(bound: str) -> bool:
+    """Return whether a text that ``_cut_above`` returned may be smaller than the one that it was made of, since that
+    has more of the last character than are kept."""
+    return len(bound) > 2 * MAX_TEXT
 
 
 def _stated(value: object) -> object:

@@ -76,6 +76,7 @@ def rebuild_history_index(
         _complete(reader, number, entry, producer_of(number, entry.first_row), base_offset, has_offsets)
         for number, entry in enumerate(entries)
     ]
+    entries = [_add_typed(entry, group) for entry, group in zip(entries, groups, strict=True)]
     index = encode_index(summary, entries, values)
     ParquetSegmentReader(read_at, decode_index(index, path), path).check_file()
     return index
@@ -129,3 +130,10 @@ def _complete(
         first_offset=first_offset if has_offsets else 0,
         **producer._asdict(),
     )
+
+
+def _add_typed(entry: BatchEntry, group: StoredGroup) -> BatchEntry:
+    """Count a byte for each value of the typed columns: lists of them may be longer than the values of the records,
+    since a field that a value in Avro does not have takes its default."""
+    typed = sum(column.values for column in group.columns if column.root not in schema.STORED_COLUMNS)
+    return entry._replace(decoded_length=min(entry.decoded_length + max(typed, 0), MAX_BATCH_BYTES))

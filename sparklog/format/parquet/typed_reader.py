@@ -6,8 +6,8 @@ the footer says (``pages.read_stated_pages``), whose checksum is in the index.
 
 Rules: as in ``reader``: no header or footer that was read is given to Parquet's reader, but for a column's schema
 elements that differ from the expected ones in the types of numbers alone, and what pages take in memory is bounded
-first. A column that the file does not have is null, one of a narrower type is widened, and one of any other type is an
-error.
+first. A column, or a field of a struct, that the file does not have is null, one of a narrower type is widened, and one
+of any other type is an error.
 Not for: what the values mean, and which columns a topic has.
 """
 
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from sparklog.format.column_bounds import ALL_NULL, ColumnBounds
 from sparklog.format.index import BatchEntry
+from sparklog.format.parquet.nested_fields import add_fields, stored_type
 from sparklog.format.parquet.pages import (
     BYTE_ARRAY,
     DICTIONARY_PAGE,
@@ -46,6 +47,9 @@ from sparklog.limits import MAX_BATCH_BYTES
 
 ReadBytes = Callable[[int, int], pa.Buffer]
 """(position, length) -> exactly these bytes. Raises CorruptRecordError if the file is shorter."""
+
+_MAY_BE_LATER = "; if the topic's schema has changed since this read began, begin it again"
+"""A file that is compacted by a later schema may have wider types, and structs with more fields."""
 
 
 class TypedReader:
@@ -86,10 +90,18 @@ class TypedReader:
 
     def has(self, field: pa.Field) -> bool:
         """Return whether the file has a column. Raises ValueError if it has one of another type."""
-        elements = self._elements.get(field.name)
-        if elements is not None and not _are_alike(elements, column_elements(field)):
-            raise ValueError(f"its column {field.name} is not {field.type}")
-        return elements is not None
+        return field.name in self._elements and self._stored_field(field) is not None
+
+    def _stored_field(self, field: pa.Field) -> pa.Field:
+        """Return a column as the file has it, but for the types of numbers. Raises ValueError if its type differs."""
+        elements = self._elements[field.name]
+        try:
+            stored = field.with_type(stored_type(field.type, read_elements(elements)))
+        except (LookupError, ValueError) as error:
+            raise ValueError(f"its column {field.name} is not {field.type}{_MAY_BE_LATER}") from error
+        if not _are_alike(elements, column_elements(stored)):
+            raise ValueError(f"its column {field.name} is not {field.type}{_MAY_BE_LATER}")
+        return stored
 
     def _leaves(self, batch: int, entry: BatchEntry, name: str) -> list[StoredColumn]:
         """Return the leaves of a column in a row group, which lie among its typed columns."""
@@ -103,12 +115,12 @@ class TypedReader:
         return leaves
 
     def _read_column(self, batch: int, entry: BatchEntry, field: pa.Field, read_bytes: ReadBytes) -> pa.Array:
-        elements = self._elements[field.name]
+        elements, stored = self._elements[field.name], self._stored_field(field)
         leaves = self._leaves(batch, entry, field.name)
         if [(leaf.path, leaf.kind) for leaf in leaves] != _leaf_types(elements):
             raise ValueError(f"its column {field.name} has leaves {[leaf.path for leaf in leaves]}")
         chunks = [_chunk(leaf, read_bytes(leaf.position, leaf.length), entry, field) for leaf in leaves]
-        file = pa.BufferReader(encode_file(pa.schema([field]), entry.count, self._codec, chunks, elements))
+        file = pa.BufferReader(encode_file(pa.schema([stored]), entry.count, self._codec, chunks, elements))
         for chunk in chunks:
             if _may_expand(chunk):
                 _check_texts(file, chunk.path)
@@ -119,11 +131,11 @@ class TypedReader:
         array = table.column(0).combine_chunks()
         array = array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
         array.validate(full=True)
-        if array.type == field.type:
-            return array
-        if not _widens(array.type, field.type):
-            raise ValueError(f"its column {field.name} is {array.type}, not {field.type}")
-        return array.cast(field.type)
+        if array.type != stored.type:
+            if not _widens(array.type, stored.type):
+                raise ValueError(f"its column {field.name} is {array.type}, not {stored.type}{_MAY_BE_LATER}")
+            array = array.cast(stored.type)
+        return add_fields(array, field.type)
 
 
 def _chunk(leaf: StoredColumn, data: pa.Buffer, entry: BatchEntry, field: pa.Field) -> Chunk:
@@ -197,7 +209,9 @@ def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
         return True
     if pa.types.is_map(found) and pa.types.is_map(wanted):
         return _widens(found.key_type, wanted.key_type) and _widens(found.item_type, wanted.item_type)
-    if pa.types.is_nested(found) and found.id == wanted.id and found.num_fields == wanted.num_fields:
+    if pa.types.is_list(found) and pa.types.is_list(wanted):  # Arrow has two names for the elements
+        return _widens(found.value_type, wanted.value_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted) and found.num_fields == wanted.num_fields:
         parts = [(found.field(number), wanted.field(number)) for number in range(found.num_fields)]
         return all(part.name == other.name and _widens(part.type, other.type) for part, other in parts)
     if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):

@@ -144,15 +144,18 @@ def test_a_segment_that_is_fetched_ahead_is_restored(log: Coordinator) -> None:
     source.close()
 
 
-def test_fsck_rebuilds_a_damaged_index(log: Coordinator) -> None:
+@pytest.mark.parametrize("position", [70, -6], ids=["a number of rows", "a checksum of values"])
+def test_fsck_rebuilds_a_damaged_index(position: int, log: Coordinator) -> None:
     before = values(log)
     close_and_roll(log)
     segment = live(log, "orders")[0]
-    index = bytearray(log.store.get(segment.index_path))
-    index[70] ^= 1
+    intact = log.store.get(segment.index_path)
+    index = bytearray(intact)
+    index[position] ^= 1
     log.store.put(segment.index_path, bytes(index))
     repair_cluster(check_cluster(log.store))
     assert not check_cluster(log.store).report.findings
+    assert log.store.get(segment.index_path) == intact
     assert values(open_cluster(log.store))[: len(before)] == before
 
 
@@ -168,6 +171,25 @@ def test_a_damaged_typed_column_is_an_error_that_names_the_file(log: Coordinator
     with pytest.raises(CorruptRecordError, match=path.name):
         records(log, "orders")
     assert check_cluster(log.store).report.findings
+
+
+@pytest.mark.parametrize("position", [8, 12, 24, 70, 64 + 48, 64 + 56, 64 + 120 + 4, -1])
+def test_a_damaged_index_is_rebuilt_if_its_rest_vouches_for_the_file(position: int, log: Coordinator) -> None:
+    before = records(log, "orders")
+    close_and_roll(log)
+    index = Path(log.store.root) / live(log, "orders")[0].index_path
+    damaged = bytearray(index.read_bytes())
+    damaged[position] ^= 1
+    index.chmod(0o644)
+    index.write_bytes(damaged)
+    check = check_cluster(log.store)
+    assert [finding.kind for finding in check.report.findings] == ["damaged-index"]
+    repair_cluster(check)
+    is_vouched = position not in (64 + 56, 64 + 120 + 4)  # checksums, of typed columns and of the values
+    assert [repair.done for repair in check.report.repairs] == [is_vouched]
+    assert bool(check_cluster(log.store).report.findings) != is_vouched
+    if is_vouched:
+        assert records(open_cluster(log.store), "orders")[:-1] == before
 
 
 ROOTS = itertools.count()

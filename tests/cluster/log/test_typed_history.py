@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+import sparklog
 from sparklog import limits
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.producer.producer import Producer
@@ -28,6 +29,7 @@ from sparklog.errors import InvalidConfigurationError, InvalidRecordError
 from sparklog.format.parquet import writer as parquet_writer
 from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments import files
 from sparklog.maintenance.segments.compact import compact
@@ -276,6 +278,31 @@ def test_values_of_each_format_are_in_the_table(
     assert records(log, "orders")[:-1] == before
     assert typed_rows(log, *columns) == expected
     assert not check_cluster(log.store).report.findings
+
+
+def test_lists_in_avro_of_any_length_are_read_from_history_and_after_its_index_is_rebuilt(tmp_path: Path) -> None:
+    """Their elements take a byte in a value, those of a default none, and booleans a bit in memory."""
+    lists = {"flags": "boolean", "numbers": "int", "later": "boolean"}
+    fields = [{"name": name, "type": {"type": "array", "items": item}} for name, item in lists.items()]
+    texts = [
+        json.dumps({"type": "record", "name": "r", "fields": some})
+        for some in (fields[:2], [*fields[:2], {**fields[2], "default": [True] * 1000}])
+    ]
+    value = b"\xd0\x0f" + b"\1" * 1000 + b"\0" + b"\xd0\x0f" + b"\2" * 1000 + b"\0"
+    log = create_cluster(str(tmp_path / "log"))
+    log.create_topic("orders", 1, configs={**CONFIGS, "value.format": "avro", "value.schema": texts[0]})
+    log.submit(partial(alter_configs, topic="orders", changes={"value.schema": texts[1]}))
+    append(log, "orders", [Written(b"k", value), Written(b"k", b"\0\0"), Written(b"k", b"\0\0")])
+    expected = [([True] * 1000, [1] * 1000, [True] * 1000), *[([], [], [True] * 1000)] * 2]
+    close_and_roll(log)
+    scan = partial(sparklog.scan, "orders", log.store.root, columns=list(lists))
+    assert [tuple(row.values()) for row in scan().to_arrow().to_pylist()][:-1] == expected
+    index = Path(log.store.root, live(log, "orders")[0].index_path)
+    index.chmod(0o644)
+    index.write_bytes(index.read_bytes()[:-1] + b"x")
+    repair_cluster(check_cluster(log.store))
+    assert not check_cluster(log.store).report.findings
+    assert [tuple(row.values()) for row in scan().to_arrow().to_pylist()][:-1] == expected
 
 
 def test_values_in_avro_of_writers_with_an_earlier_version_of_the_schema_are_read(tmp_path: Path) -> None:

@@ -106,6 +106,19 @@ def test_bounds_of_long_texts_are_cut(text: str, largest: str) -> None:
     assert text <= largest
 
 
+def test_bounds_of_a_text_that_no_short_one_exceeds_are_unknown_to_our_readers() -> None:
+    text = "x" * 32 + LAST * 33 + "y"
+    table = pa.table({"a": [text], "b": ["x" * 32 + LAST * 31 + "y"]})
+    stats = stats_of(table)
+    assert str(stats.largest["a"]) < text
+    encoded = encode_stats(1, (0, 0), (0, 0), {}, stats)
+    assert set(decode_bounds(encoded, list(table.schema))) == {"b"}
+    decoded = decode_stats(encoded)
+    assert decoded is not None
+    assert decoded.bounds("a", str) is None
+    assert decoded.bounds("b", str) == ("x" * 32, "x" * 32 + LAST * 32)
+
+
 def test_bounds_of_decimals_are_numbers_with_all_digits() -> None:
     digits = "123456789012345678.01234567890123456789"
     table = pa.table({"a": pa.array([Decimal(digits), Decimal("1e-20"), None], pa.decimal128(38, 20))})

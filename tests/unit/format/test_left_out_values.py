@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,12 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField, parse_ddl
+from sparklog.config.ddl import VALUE_KEPT, SchemaField, SchemaType, find_breaking_change, parse_ddl
 from sparklog.errors import CorruptIndexError, CorruptRecordError, UnsupportedVersionError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import BatchProducer, decode_index, encode_index
-from sparklog.format.index_rebuild import rebuild_index, vouches_for
+from sparklog.format.index_rebuild import rebuild_index, vouches_for, with_lengths_of
 from sparklog.format.json_texts import encode_objects
 from sparklog.format.parquet.rebuild import rebuild_history_index
 from sparklog.format.parquet.writer import ParquetSegmentWriter
@@ -259,6 +261,10 @@ def test_a_damaged_index_vouches_for_the_file(batches: int) -> None:
         damaged = bytearray(file.index_bytes)
         damaged[position] ^= 1
         assert vouches_for(bytes(damaged), rebuilt) == vouches, position
+    assert rebuilt != file.index_bytes
+    damaged = bytearray(file.index_bytes)
+    damaged[sums + 4] ^= 1
+    assert with_lengths_of(bytes(damaged), rebuilt) == file.index_bytes
 
 
 def test_a_text_does_not_depend_on_the_other_rows() -> None:
@@ -287,3 +293,74 @@ def test_all_typed_rows_are_left_out(data: st.DataObject) -> None:
     file = File([values], fields=fields)
     assert file.values() == [values]
     assert file.kept() == [False] * len(values)
+
+
+TOKENS = [
+    b"null", b"-0", b"-0.0", b"1.0", b"1e0", b"0.10", b"1E+5", b"1e400", b"1e-400", b"NaN", b"0E-9", b"1E-9", b"1e16",
+    b"123456789012345678901234567890", b"16777217", b"3.4028235677973366e38", b"true", b"[]", b"{}", b"[null]",
+    b'{"":null}', b'{"f0":null,"f0":1}', b'""', b'"\\u0041"', b'"\\ud800"', b'"\\ud83d\\ude00"', b'"\\u001F"',
+    b'"\x7f"',
+    b'"0000-01-01"', b'"10000-01-01"', b'"2026-11-01"', b'"2026-11-01T23:59:60Z"', b'"2026-11-01T10:00:00.000000Z"',
+    b'"2026-11-01 10:00:00.123456789+14:00"', b'"9999-12-31T23:59:59.9999999Z"', b'"AA=="', b'"AB=="', b" ", b",", b'"',
+    b"\\", b"\xc3", b"\0\0\0\0\1",
+]  # fmt: skip
+"""What stands in a value instead of something else, or beside it."""
+
+
+def edit(value: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    """Put each text in place of so many of the parts of a value, from one on."""
+    parts = re.findall(rb'"(?:[^"\\]|\\.)*"|[-+.\w]+|.', value, re.DOTALL)
+    for at, count, text in edits:
+        start = at % (len(parts) + 1)
+        parts[start : start + count] = [text]
+    return b"".join(parts)
+
+
+EDITS = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 2), st.sampled_from(TOKENS)), max_size=2)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_any_values_of_any_schema_come_back_and_so_do_their_columns(data: st.DataObject) -> None:
+    fields = data.draw(random_fields(2))
+    some = data.draw(st.lists(rows_of(fields), min_size=1, max_size=3))
+    columns = {field.name: pa.array([row[field.name] for row in some], arrow_type(field.type)) for field in fields}
+    exact = JsonWriter(fields).values(columns, len(some)).to_pylist()
+    values = [None, *(edit(value, data.draw(EDITS)) for value in [*exact, *exact])]
+    reader = ValueReader(fields)
+    expected = reader.columns(pa.array(values, pa.binary()))
+    assert [bool(reader.find_misfit(value)) for value in values] == expected["_unfit"].to_pylist()
+    file = File([values, values[::-1]], fields=fields)
+    assert file.values() == [values, values[::-1]]
+    found = file.reader().read_typed(0, typed_fields(fields))
+    assert all(column.equals(expected[name]) for name, column in found.items())
+
+
+def later(fields: tuple[SchemaField, ...], in_map: bool = False) -> st.SearchStrategy[tuple[SchemaField, ...]]:
+    """Return a schema that these fields may become: in any order, with wider numbers, and with more fields."""
+    changed = st.tuples(*(later_type(field.type, in_map).map(partial(SchemaField, field.name)) for field in fields))
+    more = st.just(()) if in_map else st.sampled_from([(), parse_ddl("more struct<x: array<int>>")])
+    return st.tuples(changed, more).flatmap(lambda parts: st.permutations(sum(parts, ()))).map(tuple)
+
+
+def later_type(kind: SchemaType, in_map: bool) -> st.SearchStrategy[SchemaType]:
+    if kind.name == "struct":
+        return later(kind.fields, in_map).map(lambda fields: SchemaType("struct", fields=fields))
+    if kind.element is not None:
+        element = later_type(kind.element, in_map or kind.name == "map")
+        return element.map(lambda inner: SchemaType(kind.name, element=inner))
+    return st.sampled_from([kind, SchemaType("bigint")]) if kind.name == "tinyint" else st.just(kind)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_columns_of_a_file_are_read_by_any_later_schema(data: st.DataObject) -> None:
+    before = data.draw(random_fields(2))
+    after = data.draw(later(before))
+    assert not find_breaking_change(before, after)
+    some = data.draw(st.lists(rows_of(before), min_size=1, max_size=3))
+    columns = {field.name: pa.array([row[field.name] for row in some], arrow_type(field.type)) for field in before}
+    values = [None, *JsonWriter(before).values(columns, len(some)).to_pylist()]
+    found = File([values], fields=before).reader().read_typed(0, typed_fields(after))
+    expected = ValueReader(after).columns(pa.array(values, pa.binary()))
+    assert all(column.equals(expected[name]) for name, column in found.items())

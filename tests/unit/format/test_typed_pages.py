@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog import limits
-from sparklog.config.ddl import parse_ddl
+from sparklog.config.ddl import SchemaField, parse_ddl
 from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import CorruptRecordError
 from sparklog.format import codecs
@@ -63,10 +63,13 @@ rows = st.fixed_dictionaries(
 class File(StoredFile):
     """A history segment in memory, with one row group for each list of values."""
 
-    def __init__(self, groups: list[list[bytes | None]], codec: str = codecs.ZSTD) -> None:
+    def __init__(
+        self, groups: list[list[bytes | None]], codec: str = codecs.ZSTD, schema: tuple[SchemaField, ...] = SCHEMA
+    ) -> None:
         sink = io.BytesIO()
-        writer = ParquetSegmentWriter(sink, base_offset=0, codec=codec, typed=FIELDS)
-        reader = ValueReader(SCHEMA)
+        fields = (*typed_fields(schema), pa.field("_unfit", pa.bool_()))
+        writer = ParquetSegmentWriter(sink, base_offset=0, codec=codec, typed=fields)
+        reader = ValueReader(schema)
         self.typed = [reader.columns(pa.array(values, pa.binary())) for values in groups]
         for values, typed in zip(groups, self.typed, strict=True):
             writer.write(records_of(values), typed)
@@ -193,6 +196,46 @@ def test_a_column_of_a_narrower_type_is_widened(name: str) -> None:
         assert bounds is None
 
 
+WIDER_STRUCTS = [
+    "struct<a: int, more: string, b: array<struct<c: string, d: decimal(5, 1), e: array<int>>>>",
+    "struct<b: array<struct<d: decimal(5, 1), c: string>>, a: int>",
+    "struct<first: struct<x: int>, b: array<struct<x: map<string, int>, d: decimal(5, 1), c: string>>, a: bigint>",
+]
+
+
+@pytest.mark.parametrize("kind", WIDER_STRUCTS)
+def test_fields_that_structs_got_later_are_null_wherever_they_stand(kind: str) -> None:
+    rows = [
+        {"nested": {"a": 1, "b": [{"c": "x"}, None, {"d": 1.5}]}}, {"nested": {"b": []}}, {"nested": {}}, {},
+        {"nested": {"a": 2}},
+    ]  # fmt: skip
+    values: list[bytes | None] = [json.dumps(row).encode() for row in rows]
+    schema = parse_ddl(f"nested {kind}")
+    (field,) = typed_fields(schema)
+    assert (
+        File([values])
+        .reader()
+        .read_typed(0, [field])["nested"]
+        .equals(ValueReader(schema).columns(pa.array(values))["nested"])
+    )
+
+
+CHANGED = [
+    ("map<string, struct<a: int, b: string>>", "map<string, struct<b: string, a: bigint>>", b'{"k":{"a":1},"l":null}'),
+    ("array<struct<x: int>>", "array<struct<x: bigint, y: int>>", b'[{"x":1},null,{}]'),
+    ("array<array<tinyint>>", "array<array<bigint>>", b"[[1,null],null,[]]"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "value"), CHANGED)
+def test_lists_and_maps_are_read_by_a_later_schema(before: str, after: str, value: bytes) -> None:
+    values: list[bytes | None] = [b'{"m":%s}' % value, b"{}", None, b'{"m":%s}' % (value[:1] + value[-1:]), b'{"m":5}']
+    written, wanted = (parse_ddl(f"m {kind}") for kind in (before, after))
+    (field,) = typed_fields(wanted)
+    found = File([values], schema=written).reader().read_typed(0, [field])["m"]
+    assert found.equals(ValueReader(wanted).columns(pa.array(values))["m"])
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -203,11 +246,16 @@ def test_a_column_of_a_narrower_type_is_widened(name: str) -> None:
         ("day", pa.int64()),
         ("texts", pa.list_(pa.int32())),
         ("nested", pa.struct([pa.field("a", pa.int32())])),
+        ("nested", pa.int32()),
+        ("nested", pa.map_(pa.string(), pa.int32())),
+        ("counts", pa.struct([pa.field("key_value", pa.int32())])),
+        ("text", pa.struct([pa.field("a", pa.int32())])),
+        ("text", pa.list_(pa.int32())),
     ],
 )
 def test_a_column_of_another_type_is_an_error(name: str, kind: pa.DataType) -> None:
     reader = File([sample()]).reader()
-    with pytest.raises(CorruptRecordError, match=rf"x\.parquet.*{name}"):
+    with pytest.raises(CorruptRecordError, match=rf"x\.parquet.*{name}.*if the topic's schema has changed.*again"):
         reader.read_typed(0, [pa.field(name, kind)])
 
 
