@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sparklog.client.producer.producer import Producer as KafkaProducer
     from sparklog.client.scan import Scan, scan
     from sparklog.client.snapshot import Snapshot, snapshot
+    from sparklog.client.system import System, system
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
     from sparklog.spark.history.table import create_view, table
@@ -67,6 +68,7 @@ __all__ = [
     "Scan",
     "Snapshot",
     "SparklogError",
+    "System",
     "TopicPartition",
     "__version__",
     "create_cluster",
@@ -78,6 +80,7 @@ __all__ = [
     "register",
     "scan",
     "snapshot",
+    "system",
     "table",
     "write",
     "write_batch",
@@ -104,6 +107,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "RecordMetadata": ("sparklog.client.producer.futures", "RecordMetadata"),
     "Scan": ("sparklog.client.scan", "Scan"),
     "Snapshot": ("sparklog.client.snapshot", "Snapshot"),
+    "System": ("sparklog.client.system", "System"),
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
     "create_cluster": ("sparklog.client.cluster", "create_cluster"),
@@ -115,6 +119,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "register": ("sparklog.spark.api", "register"),
     "scan": ("sparklog.client.scan", "scan"),
     "snapshot": ("sparklog.client.snapshot", "snapshot"),
+    "system": ("sparklog.client.system", "system"),
     "table": ("sparklog.spark.history.table", "table"),
     "write": ("sparklog.spark.api", "write"),
     "write_batch": ("sparklog.spark.stream.foreach_batch", "write_batch"),

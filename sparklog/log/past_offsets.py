@@ -16,13 +16,11 @@ from numbers import Integral
 from sparklog.clock import utc_text
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.commits.cleanup import newest_version_before
-from sparklog.log.commits.commit_files import complete_commit, read_ahead
+from sparklog.log.commits.commit_files import StoredCommit, read_commits
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import read_certain_boundary
 from sparklog.protocol.commits import Append, Commit, CreatePartitions, CreateTopic
 from sparklog.protocol.state import State, TopicState
-
-READ_AHEAD = 64
 
 
 def find_past_version(log: CommitLog, state: State, version: int | None, time_ms: int | None) -> int | None:
@@ -137,9 +135,10 @@ def _go_back(log: CommitLog, state: State, topics: Sequence[_Past], version: int
         )
     _check_kept(log, version, f"version {version} is")
     waiting = {past.topic_id: past for past in topics if not past.is_known}
-    for commit in _commits(log, version + 1, state.version):
+    for stored in _kept_commits(log, version, state.version):
         if not waiting:
             break
+        commit = stored.commit
         for action in commit.actions:
             if isinstance(action, CreateTopic | CreatePartitions | Append) and action.topic_id in waiting:
                 past = waiting[action.topic_id]
@@ -149,11 +148,13 @@ def _go_back(log: CommitLog, state: State, topics: Sequence[_Past], version: int
     _check_kept(log, version, f"version {version} is")  # commits may have been removed while they were read
 
 
-def _commits(log: CommitLog, first: int, last: int) -> Iterator[Commit]:
-    for number in range(first, last + 1, READ_AHEAD):
-        count = min(READ_AHEAD, last + 1 - number)
-        for version, data in enumerate(read_ahead(log.store, number, count), number):
-            yield complete_commit(log.store, data, version).commit
+def _kept_commits(log: CommitLog, version: int, last: int) -> Iterator[StoredCommit]:
+    """Yield the commits after a version. Raises InvalidRequestError if one was removed meanwhile."""
+    try:
+        yield from read_commits(log.store, version + 1, last)
+    except ObjectNotFoundError:
+        _check_kept(log, version, f"version {version} is")
+        raise
 
 
 def _check_kept(log: CommitLog, version: int, what: str) -> None:

@@ -104,6 +104,24 @@ class LagHistory:
                 if offset is not None:
                     yield self._row(version, time_ms, name, known.name, key, offset)
 
+    def is_certain(self, version: int, group: str | None = None, topic: str | None = None) -> bool:
+        """Return whether earlier commits would not change the rows at this version or later ones."""
+        for name in self.groups() if group is None else [group]:
+            for key, offsets in self._offsets.get(name, {}).items():
+                known = self._topics.get(key[0])
+                if topic in (None, known.name if known else None) and not self._knows(version, key, known, offsets):
+                    return False
+        return True
+
+    def _knows(self, version: int, key: _Key, topic: _Topic | None, offsets: _Offsets) -> bool:
+        if topic is not None and (topic.created > version or topic.deleted <= version):
+            return True
+        if offsets.versions[0] > version:
+            return False
+        offset, ends = offsets.at(version), self._ends.get(key)
+        end = self._current_ends.get(key, 0) if ends is None else ends.at(version)
+        return offset is None or offset >= end or (ends is not None and ends.first_offset <= offset)
+
     def _order(self, item: tuple[_Key, _Offsets]) -> tuple[str, int, str]:
         (topic_id, partition), _ = item
         known = self._topics.get(topic_id)

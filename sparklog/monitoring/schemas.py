@@ -176,7 +176,8 @@ TABLES = {
         ),
         _table(
             "segments",
-            "each live segment; file_bytes is null for one that is part of a file, and of Arrow segments",
+            "each live segment; broker is one that holds its file, in which other segments may lie, too; version is that of "
+            "the commit that made it",
             {
                 **_PARTITION,
                 "base_offset": _COUNT,
@@ -189,7 +190,7 @@ TABLES = {
                 "closed": pa.bool_(),
                 "history": pa.bool_(),
                 "unfit": _COUNT,
-                "brokers": _NUMBERS,
+                "broker": _NUMBER,
                 "path": _TEXT,
                 "version": _COUNT,
             },

@@ -12,7 +12,7 @@ Not for: the meaning of a commit (``protocol.fold``), or the outcome of an attem
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -29,6 +29,10 @@ from sparklog.log.parallel import map_parallel
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
 from sparklog.store.base import Store
+
+
+READ_AHEAD = 64
+"""Commits that are read together."""
 
 
 class StoredCommit(NamedTuple):
@@ -84,6 +88,20 @@ def read_ahead(store: Store, first: int, count: int) -> list[bytes]:
     else:
         answers = map(get, range(first, first + count))
     return list(takewhile(lambda data: data is not None, answers))  # type: ignore[arg-type]
+
+
+def read_commits(store: Store, first: int, last: int) -> Iterator[StoredCommit]:
+    """Yield the commits ``first`` to ``last``, reading ahead.
+
+    Raises ObjectNotFoundError if one is absent, otherwise as ``read_commit``.
+    """
+    while first <= last:
+        found = read_ahead(store, first, min(READ_AHEAD, last + 1 - first))
+        if not found:
+            raise ObjectNotFoundError(f"commit {first} is absent", path=f"{store.root}/{commit_key(first)}")
+        for data in found:
+            yield complete_commit(store, data, first)
+            first += 1
 
 
 def report_lost_commits(store: Store, boundary: int, version: int) -> CorruptMetadataError:
