@@ -376,7 +376,7 @@ class TimedSource(SparklogDataSource):
         super().__init__({name: text for name, text in options.items() if name != "looks"})
 
     def streamReader(self, schema: StructType) -> Any:
-        reader = super().streamReader(schema)
+        reader: Any = super().streamReader(schema)
         look, looks = reader.planner.latest, self.looks
 
         def latest(*arguments: Any, **named: Any) -> Any:
@@ -386,5 +386,5 @@ class TimedSource(SparklogDataSource):
                 file.write(json.dumps([start, time.perf_counter()]) + "\n")
             return found
 
-        reader.planner.latest = latest  # type: ignore[method-assign]
+        reader.planner.latest = latest
         return reader

@@ -5,7 +5,7 @@
     then.table(spark, "orders").join(then.table(spark, "customers"), "customer")
 
 Rules: a version is a number, so nothing is kept for a snapshot: it lasts as long as the commits and records do.
-Not for: reading (``scan``, ``sparklog.table``, ``sparklog.read``).
+Not for: reading (``scan``, ``sparklog.table``, ``sparklog.create_view``, ``sparklog.read``).
 """
 
 from __future__ import annotations
@@ -109,6 +109,16 @@ class Snapshot(Shown):
         then.table(spark, "orders").join(then.table(spark, "customers"), "customer")
         """
         return self._on_spark("table")(spark, self._root, topic, **self._options)
+
+    def create_view(self, spark: Any, topic: str, name: str | None = None) -> Any:
+        """Give a topic's table a name for SQL, and return its DataFrame. Errors as ``sparklog.create_view``.
+
+        then = sparklog.snapshot("/data/log")
+        then.create_view(spark, "orders")
+        then.create_view(spark, "customers")
+        spark.sql("SELECT name, sum(amount) FROM orders JOIN customers USING (customer) GROUP BY name")
+        """
+        return self._on_spark("create_view")(spark, self._root, topic, name, **self._options)
 
     def read(self, spark: Any, topic: str, **options: Any) -> Any:
         """Return a topic as a DataFrame of records. ``options`` are those of ``sparklog.read``, such as ``columns``;

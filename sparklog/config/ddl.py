@@ -218,6 +218,8 @@ class _Parser:
 
     def _field(self, depth: int) -> SchemaField:
         name = self._take().strip("`")
+        if not name:
+            raise InvalidSchemaError("a field is missing at its end")
         if not _NAME.match(name):
             raise InvalidSchemaError(f"invalid name {name!r}: use letters, digits and _")
         if self._peek() == ":":

@@ -1,9 +1,9 @@
 """Rebuilds the ``.index`` of a ``.log`` from the ``.log`` alone.
 
-Everything in an index can be derived from its file, except the producers of its batches, which the caller may know, and
-the proof that the bytes are those that were written: the checksums computed here are of the bytes as they are now,
-corrupt or not. So a rebuilt index proves nothing about its file: the caller needs other evidence that the bytes are
-right, such as the remains of the old index.
+Everything in an index can be derived from its file, except the producers of its batches, which the caller may know,
+what typed columns take in memory, which decoded lengths lack here, and the proof that the bytes are those that were
+written: the checksums computed here are of the bytes as they are now, corrupt or not. So a rebuilt index proves nothing
+about its file: the caller needs other evidence that the bytes are right, such as the remains of the old index.
 
 Rules: the file has to be a complete and valid Arrow file, with adjacent messages; sizes are bounded before anything is
 decompressed. Any fault is a CorruptRecordError.
@@ -191,6 +191,22 @@ def _extract_checksums(index: bytes, batches: int) -> list[int]:
         checksums += [getattr(entry, name) for name in _CHECKSUM_FIELDS]
     sums = range(end, len(index) - _CRC_BYTES, VALUE_SUM.size)
     return [*checksums, *(ValueSum._make(VALUE_SUM.unpack_from(index, at)).crc32c for at in sums)]
+
+
+def with_lengths_of(damaged: bytes, rebuilt: bytes) -> bytes:
+    """Return a rebuilt index with the decoded lengths that the remains of a damaged one state: those of a history
+    segment include its typed columns, whose types the rebuilt one does not know."""
+    if len(damaged) != len(rebuilt):
+        return rebuilt
+    index = decode_index(rebuilt, "a rebuilt index")
+    entries = [
+        entry._replace(
+            decoded_length=BatchEntry._make(ENTRY.unpack_from(damaged, HEADER.size + at * ENTRY.size)).decoded_length
+        )
+        for at, entry in enumerate(index.entries)
+    ]
+    values = [index.value_sum(at) for at in range(len(entries))] if index.summary.leaves_out_values else []
+    return encode_index(index.summary, entries, values)
 
 
 def producers_in(damaged: bytes) -> ProducerOf:

@@ -6,6 +6,7 @@ Rules: pure; values are untrusted. Not for: decoding (``typed_values`` for JSON,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import sleep
 from typing import Any
 
 import pyarrow as pa
@@ -87,13 +88,20 @@ def too_large(records: int, max_bytes: int) -> RecordListTooLargeError:
 
 
 def make_columns(make: Callable[[Sequence[Any]], list[Any]], rows: list[Any], unfit: list[bool]) -> list[Any]:
-    """Return the columns that ``make`` makes of decoded values; those that Arrow cannot hold become None, and unfit."""
+    """Return the columns that ``make`` makes of decoded values; those that Arrow cannot hold become None, and unfit.
+
+    Other threads get their turn before and after: a roll encodes in one, which needs the interpreter for a moment many
+    times, and would wait 5 ms (``sys.getswitchinterval``) each time.
+    """
+    sleep(0)
     try:
         return make(rows)
     except INEXACT:
         for number in _find_inexact(make, rows, range(len(rows))):
             rows[number], unfit[number] = None, True
         return make(rows)
+    finally:
+        sleep(0)
 
 
 def _find_inexact(make: Callable[[Sequence[Any]], object], rows: Sequence[Any], numbers: range) -> Iterator[int]:

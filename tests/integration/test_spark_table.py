@@ -484,6 +484,9 @@ def test_views_reads_and_snapshots_are_of_one_version(spark: SparkSession, log: 
     assert spark.sql(joined).collect() == [(22,)]
     assert sparklog.create_view(spark, root, "orders", "before", version=then.version).count() == 5 * MINUTES
     assert spark.sql("SELECT count(*) FROM before").collect() == [(5 * MINUTES,)]
+    for name in ("orders", "new.customers-1"):
+        then.create_view(spark, name)
+    assert spark.sql(joined).collect() == [(10,)]
     assert sparklog.read(spark, root, "orders", version=then.version).count() == 5 * MINUTES
     assert sparklog.read(spark, root, "orders", as_of=then.timestamp).count() >= 5 * MINUTES
     reader = spark.read.format("sparklog").option("subscribe", "orders")

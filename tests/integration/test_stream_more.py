@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -57,6 +58,19 @@ def test_a_second_write_of_a_batch_under_the_same_name_is_refused(
     writer = stream(spark, log).writeStream.foreachBatch(handle).trigger(availableNow=True)
     with pytest.raises(StreamingQueryException, match="is written twice as query:"):
         finished(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
+def test_an_option_of_batch_queries_is_refused_and_nothing_follows_the_reason(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+    trigger: dict[str, Any],
+) -> None:
+    noop = stream(spark, log, endingOffsets="latest").writeStream.format("noop")
+    with pytest.raises(StreamingQueryException, match="option endingOffsets does not apply to a streaming") as caught:
+        finished(noop.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(**trigger).start())
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 def test_a_query_commits_the_offsets_of_finished_batches_to_its_group(

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from sparklog import limits
 from sparklog.errors import CorruptionError, CorruptMetadataError, ObjectNotFoundError, SparklogError
 from sparklog.format.index import NO_PRODUCER, BatchProducer, ProducerOf, decode_index
-from sparklog.format.index_rebuild import producers_in, rebuild_index, vouches_for
+from sparklog.format.index_rebuild import producers_in, rebuild_index, vouches_for, with_lengths_of
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.maintenance.fsck.file_checks import LiveRun, Reads, run_fault
 from sparklog.protocol.commits import Append
@@ -96,7 +96,7 @@ def _select_vouched(
     It is the original index, if that can be determined.
     """
     by_remains = rebuild(producers_in(remains))
-    for candidate in (data, by_remains):
+    for candidate in (data, by_remains, with_lengths_of(remains, data), with_lengths_of(remains, by_remains)):
         if candidate[-4:] == remains[-4:] and vouches_for(remains, candidate):
             return candidate
     candidate = data if by_commits.is_complete else by_remains

@@ -32,7 +32,7 @@ def scan_files(spark: SparkSession, topic: str, files: Sequence[HistoryFile], sc
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     java = java_of(gateway)
     session = spark._jsparkSession
-    types = {field.name: field.dataType for field in schema}
+    types = {field.name: field.dataType for field in schema if field.name not in PARTITION_SCHEMA.names}
     relation = java.relation(_FileIndex(java, topic, files, types), PARTITION_SCHEMA, schema, session)
     return DataFrame(session.baseRelationToDataFrame(relation), spark)
 

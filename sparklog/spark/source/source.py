@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidOptionError, InvalidRequestError
@@ -21,7 +21,7 @@ from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.table_options import effective_options, table_columns, with_table_options
 from sparklog.spark.stream.options import stream_options
-from sparklog.spark.stream.reader import SparklogStreamReader
+from sparklog.spark.stream.reader import RefusedStreamReader, SparklogStreamReader
 from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
 from sparklog.spark.stream.writer import SparklogStreamWriter
 
@@ -62,10 +62,13 @@ class SparklogDataSource(Picklable, DataSource):
         options = sink_options(effective_options(self._given, schema))
         return SparklogWriter(options, schema, names=table_columns(self._given, schema))
 
-    def streamReader(self, schema: StructType) -> SparklogStreamReader:
-        """Return a streaming reader of the columns in ``schema``. Raises InvalidOptionError."""
-        options = stream_options(effective_options(self._given, schema))
-        return SparklogStreamReader(options, schema, names=table_columns(self._given, schema))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a streaming reader of the columns in ``schema``; it raises InvalidOptionError if that is refused."""
+        try:
+            options = stream_options(effective_options(self._given, schema))
+            return SparklogStreamReader(options, schema, names=table_columns(self._given, schema))
+        except InvalidOptionError as error:
+            return RefusedStreamReader(error)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
         """Return a streaming writer; the rows of output mode complete are appended too, as by Spark's Kafka sink.

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock
+from sparklog.errors import InvalidOptionError
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.source.reader import SparklogPartition, SparklogReader
 from sparklog.spark.source.rows import read_columns
@@ -100,3 +101,29 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in offset order. Errors as ``SparklogReader.read``."""
         return SparklogReader(self.options.source, self.schema, self.names).read(partition)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises why a query was refused when Spark first calls it: after an error while a reader is made, Spark 4.2 raises
+    an UnboundLocalError of its own. Immutable."""
+
+    def __init__(self, error: InvalidOptionError) -> None:
+        self.error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self.error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self.error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self.error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self.error

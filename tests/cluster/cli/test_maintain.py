@@ -133,7 +133,7 @@ def test_a_loop_runs_until_it_is_terminated(orders: Coordinator) -> None:
         ([], "Command must include exactly one action: --once or --loop"),
         (["--once", "--loop"], "Command must include exactly one action: --once or --loop"),
         (["--once", "--only", "rol"],
-         f"--only: unknown step 'rol': {', '.join(STEPS)}; did you mean roll?"),
+         f"--only: unknown step 'rol'; choose from {', '.join(STEPS)}; did you mean roll?"),
         (["--once", "--only", "mirror"], "--only mirror requires --mirror, the location to mirror the commit log to"),
         (["--once", "--workers", "0"], "invalid --workers 0: must be at least 1"),
         (["--once", "--workers", "2", "--distributed"],

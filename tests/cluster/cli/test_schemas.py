@@ -59,6 +59,7 @@ def test_a_topic_that_does_not_exist_is_an_error(run: Run, typed: Coordinator) -
 def test_a_topic_without_a_schema_has_nothing_to_describe(run: Run, typed: Coordinator) -> None:
     result = run("schemas", "--describe", "--topic", "plain")
     assert (result.code, result.out) == (0, "")
+    assert "no topic asked for has a schema" in result.err
 
 
 @pytest.mark.parametrize("flags", [[], ["--list", "--describe"], ["--list", "--schema-version", "1"]])

@@ -155,6 +155,15 @@ def test_fields_that_a_file_does_not_have_are_null_in_history_and_read_after_it(
     assert len(rows(files, columns=["offset"], filter=pc.field("more").is_null())) == 160
 
 
+def test_files_without_the_column_of_a_filter_are_not_opened(files: Cluster) -> None:
+    log = files.coordinator
+    log.submit(partial(alter_configs, topic="orders", changes={"value.schema": f"{SCHEMA}, more int"}))
+    append(log, "orders", [Written(b"k", b'{"more":5}', 13)])
+    for path in history_files(files):
+        path.unlink()
+    assert rows(files, columns=["offset"], filter=[("more", ">", 1)], partitions=[0]) == [{"offset": 80}]
+
+
 def test_files_from_before_the_schema_have_null_in_all_typed_columns() -> None:
     with cluster() as c:
         c.create_topic("orders", 1, {"history.format": "delta", "segment.ms": "180000"})

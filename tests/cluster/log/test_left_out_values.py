@@ -144,15 +144,18 @@ def test_a_segment_that_is_fetched_ahead_is_restored(log: Coordinator) -> None:
     source.close()
 
 
-def test_fsck_rebuilds_a_damaged_index(log: Coordinator) -> None:
+@pytest.mark.parametrize("position", [70, -6], ids=["a number of rows", "a checksum of values"])
+def test_fsck_rebuilds_a_damaged_index(position: int, log: Coordinator) -> None:
     before = values(log)
     close_and_roll(log)
     segment = live(log, "orders")[0]
-    index = bytearray(log.store.get(segment.index_path))
-    index[70] ^= 1
+    intact = log.store.get(segment.index_path)
+    index = bytearray(intact)
+    index[position] ^= 1
     log.store.put(segment.index_path, bytes(index))
     repair_cluster(check_cluster(log.store))
     assert not check_cluster(log.store).report.findings
+    assert log.store.get(segment.index_path) == intact
     assert values(open_cluster(log.store))[: len(before)] == before
 
 

@@ -63,7 +63,7 @@ def test_sparks_other_names_and_spellings_are_read(text: str, canonical: str) ->
     ("text", "reason"),
     [
         ("a", "a type is missing"),
-        ("a int,", "invalid name ''"),
+        ("a int,", "a field is missing at its end"),
         ("a int b int", "unexpected 'b'"),
         ("a int, A string", "occurs twice"),
         ("a varchar(3)", "unknown type 'varchar'"),

@@ -21,7 +21,7 @@ from sparklog.errors import CorruptIndexError, CorruptRecordError, UnsupportedVe
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import BatchProducer, decode_index, encode_index
-from sparklog.format.index_rebuild import rebuild_index, vouches_for
+from sparklog.format.index_rebuild import rebuild_index, vouches_for, with_lengths_of
 from sparklog.format.json_texts import encode_objects
 from sparklog.format.parquet.rebuild import rebuild_history_index
 from sparklog.format.parquet.writer import ParquetSegmentWriter
@@ -261,6 +261,10 @@ def test_a_damaged_index_vouches_for_the_file(batches: int) -> None:
         damaged = bytearray(file.index_bytes)
         damaged[position] ^= 1
         assert vouches_for(bytes(damaged), rebuilt) == vouches, position
+    assert rebuilt != file.index_bytes
+    damaged = bytearray(file.index_bytes)
+    damaged[sums + 4] ^= 1
+    assert with_lengths_of(bytes(damaged), rebuilt) == file.index_bytes
 
 
 def test_a_text_does_not_depend_on_the_other_rows() -> None:

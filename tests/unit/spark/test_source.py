@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from pyspark_sparklog import DefaultSource
@@ -15,6 +17,7 @@ from sparklog.spark.options import Options
 from sparklog.spark.source.rows import arrow_schema, read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.source.table_options import METADATA_KEY, effective_options
+from sparklog.spark.stream.reader import RefusedStreamReader
 from tests.unit.spark.helpers import across, cluster, schema_of, values, write_rows
 
 TABLE = {"provider": "sparklog", "owner": "me", "location": "file:/warehouse/t", "path": "file:/warehouse/t"}
@@ -142,3 +145,19 @@ def test_a_relative_folder_is_made_absolute_for_all_processes(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     job = SparklogDataSource({"path": "log", "topic": "a"}).writer(schema_of("value string"), False)
     assert job.options.address.root == str(tmp_path / "log")
+
+
+def test_a_stream_that_is_refused_raises_the_reason_in_each_call(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path), "subscribe": "a", "endingOffsets": "latest"}
+    reader = SparklogDataSource(options).streamReader(read_schema(False))
+    assert isinstance(reader, RefusedStreamReader)
+    for call in (
+        reader.initialOffset,
+        reader.prepareForTriggerAvailableNow,
+        reader.getDefaultReadLimit,
+        lambda: reader.latestOffset({}, ReadAllAvailable()),
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(InputPartition(0)),
+    ):
+        with pytest.raises(InvalidOptionError, match="endingOffsets does not apply to a streaming query"):
+            call()

@@ -9,7 +9,14 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageError, connect_admin, refuse_together
+from sparklog.cli.arguments.parser import (
+    CommandError,
+    CommandParser,
+    UsageError,
+    complain,
+    connect_admin,
+    refuse_together,
+)
 from sparklog.cli.arguments.patterns import matching_topics
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
@@ -42,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
     refuse_together(options, "schema-version", ["list"])
     with connect_admin(options) as admin:
         described = _describe(admin, options.topic)
+    if not any(topic["schemas"] for topic in described):
+        complain("no topic asked for has a schema: its value.schema and key.schema are empty")
     if options.list:
         names = _list(described)
         rows = [(each.topic, each.config, each.versions, each.current_version or "-") for each in names.schemas]

@@ -109,7 +109,8 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
     only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
     for name in only:
         if name not in STEPS:
-            raise UsageError(f"--only: unknown step {name!r}: {', '.join(STEPS)}{did_you_mean(name, STEPS)}")
+            hint = did_you_mean(name, STEPS)
+            raise UsageError(f"--only: unknown step {name!r}; choose from {', '.join(STEPS)}{hint}")
     if "mirror" in only and not options.mirror:
         raise UsageError("--only mirror requires --mirror, the location to mirror the commit log to")
     check_runner_options(options)
