@@ -70,6 +70,11 @@ class ManualClock:
         self._now_ms = now_ms - int(self._elapsed * 1000)
 
 
+def give_way() -> None:
+    """Let another thread run that waits for the interpreter. It would wait 5 ms (``sys.getswitchinterval``) else."""
+    time.sleep(0)
+
+
 def utc(timestamp_ms: int) -> datetime:
     """Return the moment at this number of milliseconds since 1970, for negative ones too.
 

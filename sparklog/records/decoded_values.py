@@ -6,11 +6,11 @@ Rules: pure; values are untrusted. Not for: decoding (``typed_values`` for JSON,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from time import sleep
 from typing import Any
 
 import pyarrow as pa
 
+from sparklog.clock import give_way
 from sparklog.config.ddl import SchemaField, SchemaType
 from sparklog.errors import RecordListTooLargeError
 from sparklog.format.typed_columns import arrow_type, width
@@ -90,10 +90,10 @@ def too_large(records: int, max_bytes: int) -> RecordListTooLargeError:
 def make_columns(make: Callable[[Sequence[Any]], list[Any]], rows: list[Any], unfit: list[bool]) -> list[Any]:
     """Return the columns that ``make`` makes of decoded values; those that Arrow cannot hold become None, and unfit.
 
-    Other threads get their turn before and after: a roll encodes in one, which needs the interpreter for a moment many
-    times, and would wait 5 ms (``sys.getswitchinterval``) each time.
+    Other threads get their turn before and after: a roll encodes in one, which needs the interpreter many times for a
+    moment.
     """
-    sleep(0)
+    give_way()
     try:
         return make(rows)
     except INEXACT:
@@ -101,7 +101,7 @@ def make_columns(make: Callable[[Sequence[Any]], list[Any]], rows: list[Any], un
             rows[number], unfit[number] = None, True
         return make(rows)
     finally:
-        sleep(0)
+        give_way()
 
 
 def _find_inexact(make: Callable[[Sequence[Any]], object], rows: Sequence[Any], numbers: range) -> Iterator[int]:

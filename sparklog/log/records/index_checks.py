@@ -8,7 +8,7 @@ from sparklog.protocol.segments import Segment
 
 
 def find_run_fault(segment: Segment, index: Index) -> str:
-    """Return how an index differs from a segment in its batches, rows and kind of offsets; empty if they agree."""
+    """Return how an index differs from a segment: in batches, rows, size or kind of offsets; empty if it does not."""
     first, last = segment.first_batch, segment.first_batch + segment.batches - 1
     if last >= len(index):
         return f"the commit names batches {first} to {last}, but the index has {len(index)} batches"
@@ -20,6 +20,8 @@ def find_run_fault(segment: Segment, index: Index) -> str:
             f"the commit names {segment.records} records from row {segment.first_row}, but the index has {rows[1]} "
             f"from row {rows[0]}"
         )
+    if segment.file_bytes and segment.file_bytes != index.summary.log_length:
+        return f"the commit names a file of {segment.file_bytes} bytes, but the index one of {index.summary.log_length}"
     if segment.has_gaps and not index.summary.has_offsets:
         return "the offsets have gaps, but the file has no explicit offsets"
     return ""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import sparklog
 from sparklog.client.admin.client import AdminClient
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.errors import CorruptRecordError, InvalidConfigurationError
+from sparklog.errors import CorruptIndexError, CorruptRecordError, InvalidConfigurationError
 from sparklog.format.index import decode_index
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
@@ -173,23 +173,40 @@ def test_a_damaged_typed_column_is_an_error_that_names_the_file(log: Coordinator
     assert check_cluster(log.store).report.findings
 
 
-@pytest.mark.parametrize("position", [8, 12, 24, 70, 64 + 48, 64 + 56, 64 + 120 + 4, -1])
-def test_a_damaged_index_is_rebuilt_if_its_rest_vouches_for_the_file(position: int, log: Coordinator) -> None:
+@pytest.mark.parametrize(
+    "positions", [[8], [12], [24], [70], [64 + 48], [64 + 56], [64 + 120 + 4], [-1], [64 + 56, -1], [64 + 120 + 4, -1]]
+)
+def test_a_damaged_index_is_rebuilt_if_its_rest_vouches_for_the_file(positions: list[int], log: Coordinator) -> None:
     before = records(log, "orders")
     close_and_roll(log)
     index = Path(log.store.root) / live(log, "orders")[0].index_path
     damaged = bytearray(index.read_bytes())
-    damaged[position] ^= 1
+    for position in positions:
+        damaged[position] ^= 1
     index.chmod(0o644)
     index.write_bytes(damaged)
     check = check_cluster(log.store)
     assert [finding.kind for finding in check.report.findings] == ["damaged-index"]
     repair_cluster(check)
-    is_vouched = position not in (64 + 56, 64 + 120 + 4)  # checksums, of typed columns and of the values
+    is_vouched = len(positions) == 1  # else a checksum, of typed columns or of the values, and that of the index
     assert [repair.done for repair in check.report.repairs] == [is_vouched]
     assert bool(check_cluster(log.store).report.findings) != is_vouched
     if is_vouched:
         assert records(open_cluster(log.store), "orders")[:-1] == before
+
+
+def test_a_file_with_its_index_in_place_of_another_of_as_many_records_is_an_error(log: Coordinator) -> None:
+    close_and_roll(log)
+    append(log, "orders", [Written(b"other", b'{"customer":"other"}', 60)] * (len(VALUES) - 1))
+    close_and_roll(log, 120)
+    first, second, _ = live(log, "orders")
+    assert first.records == second.records
+    for one, other in ((first.path, second.path), (first.index_path, second.index_path)):
+        before, after = log.store.get(one), log.store.get(other)
+        log.store.put(one, after)
+        log.store.put(other, before)
+    with pytest.raises(CorruptIndexError, match=r"the commit names a file of .* bytes, but the index one of"):
+        records(open_cluster(log.store), "orders")
 
 
 ROOTS = itertools.count()
