@@ -84,8 +84,8 @@ def test_streams_writes_and_catalog_tables_of_system_tables_are_refused(spark: S
     root = log.store.root
     with pytest.raises(Exception, match="does not apply to a streaming query"):
         spark.readStream.format("sparklog").option("system", "lag").load(root).writeStream.format("noop").start()
+    rows = spark.sql("SELECT 'v' value")
     with pytest.raises(Exception, match="option system names a table to read"):
-        rows = spark.sql("SELECT 'v' value")
         rows.write.format("sparklog").options(system="lag", topic="orders").mode("append").save(root)
     with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE lag USING sparklog OPTIONS (`kafka.bootstrap.servers` '{root}', system 'lag')")
