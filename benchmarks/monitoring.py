@@ -1,6 +1,6 @@
-"""System tables of a cluster of 1,000 topics of 10 partitions, 200 groups and 100,000 commits: the lag of one group over
-all of them, appends and throughput, in a process that has read no commit yet (cold) and in one that has (warm), and
-the memory of the process.
+"""System tables of a cluster of 1,000 topics of 10 partitions, 200 groups and 100,000 commits: the lag of one group
+over all of them, appends and throughput, in a process that has read no commit yet (cold) and in one that has (warm),
+and the memory of the process.
 
 The commits are those of a day: two of three append to two partitions, the third are the offsets of a group in a topic.
 Their data files are missing: nothing here reads them. Cold is a new process; the file system has the commits cached. A
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +50,8 @@ def run(settings: Settings) -> list[Figure]:
         names = ("lag", "appends", "throughput", "groups")
         cold = {name: [_in_process("read", folder, name) for _ in range(3)] for name in (*names, "commits alone")}
         warm = _in_process("read", folder, *names)
-        profile = where_time_goes(lambda: _lag(SystemTables(open_cluster(str(folder)))))
+        coordinator = open_cluster(str(folder))
+        profile = where_time_goes(lambda: _lag(coordinator, SystemTables(coordinator)))
     commits = f"{size.commits:,} commits"
     only_read = median([each["commits alone"] for each in cold["commits alone"]])
     figures = []
@@ -164,24 +166,25 @@ def _offsets(number: int, size: Size, ends: list[int]) -> CommitOffsets:
 # -- reading
 
 
-def _lag(tables: SystemTables) -> object:
-    return tables.read("lag", Selection(group="group-0100", since_ms=0, step_ms=STEP_MS))
+def _lag(coordinator: Coordinator, tables: SystemTables) -> object:
+    end_ms = coordinator.state.timestamp_ms
+    day = Selection(group="group-0100", since_ms=end_ms - 86_400_000, until_ms=end_ms, step_ms=STEP_MS)
+    return tables.read("lag", day)
 
 
 def read(folder: Path, names: list[str]) -> dict[str, float]:
     """Read tables in this process, each twice."""
     coordinator = open_cluster(str(folder))
-    tables, measured = SystemTables(coordinator), {}
-    for name in names:
+    tables, measured, last = SystemTables(coordinator), {}, coordinator.state.version
+
+    def read_table(name: str) -> object:
         if name == "commits alone":
-            measured[name] = timed(
-                lambda: sum(1 for _ in read_commits(coordinator.store, 0, coordinator.state.version))
-            )
-            continue
+            return sum(1 for _ in read_commits(coordinator.store, 0, last))
+        return _lag(coordinator, tables) if name == "lag" else tables.read(name, Selection())
+
+    for name in names:
         for label in (name, f"{name} again"):
-            measured[label] = timed(
-                lambda name=name: _lag(tables) if name == "lag" else tables.read(name, Selection())  # type: ignore[misc]
-            )
+            measured[label] = timed(partial(read_table, name))
     return {**measured, "peak": peak_mib()}
 
 

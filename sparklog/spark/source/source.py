@@ -72,8 +72,8 @@ class SparklogDataSource(Picklable, DataSource):
         if SYSTEM in self._given:
             return RefusedStreamReader(
                 InvalidOptionError(
-                    "option system does not apply to a streaming query, since a system table is of one moment: read it in "
-                    "a batch query",
+                    "option system does not apply to a streaming query, since a system table is of one moment: read it "
+                    "in a batch query",
                     option=SYSTEM,
                 )
             )
