@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.checksum import crc32c
-from sparklog.monitoring.commit_rows import to_table
-from sparklog.monitoring.lag import values
+from sparklog.monitoring.commit_rows import read_rows, to_table
 from sparklog.protocol import levels
 
 ROLLUPS = "meta/rollups/"
@@ -154,7 +153,7 @@ def decode_rollup(key: str, data: bytes) -> dict[str, pa.Table]:
 def _rows(tables: Mapping[str, pa.Table]) -> Iterator[_Row]:
     yield from _sum_appends(tables["appends"])
     yield from _last_offsets(tables["offsets"])
-    for version, time_ms, topic, topic_id, change, partitions in values(
+    for version, time_ms, topic, topic_id, change, partitions in read_rows(
         tables["topic_changes"], ("version", "timestamp", "topic", "topic_id", "change", "partitions")
     ):
         yield _Row(2, _Name(topic, topic_id, None, change), version, time_ms, partitions, None, None)
@@ -164,7 +163,7 @@ def _sum_appends(appends: pa.Table) -> Iterator[_Row]:
     """Yield a row for each minute of a partition: its first offset, and the sums of records and bytes."""
     open_rows: dict[_Name, _Row] = {}
     names = ("version", "timestamp", "topic", "topic_id", "partition", "base_offset", "records", "bytes")
-    for version, time_ms, topic, topic_id, partition, offset, records, size in values(appends, names):
+    for version, time_ms, topic, topic_id, partition, offset, records, size in read_rows(appends, names):
         name = _Name(topic, topic_id, partition, "")
         row = open_rows.get(name)
         if row is not None and row.time_ms // MINUTE_MS == time_ms // MINUTE_MS:
@@ -179,7 +178,7 @@ def _last_offsets(offsets: pa.Table) -> Iterator[_Row]:
     """Yield a row for each minute of a group and partition: the offset that was committed last."""
     open_rows: dict[_Name, _Row] = {}
     names = ("version", "timestamp", "group", "topic", "topic_id", "partition", "offset")
-    for version, time_ms, group, topic, topic_id, partition, offset in values(offsets, names):
+    for version, time_ms, group, topic, topic_id, partition, offset in read_rows(offsets, names):
         name = _Name(topic, topic_id, partition, group)
         row = open_rows.get(name)
         if row is not None and row.time_ms // MINUTE_MS != time_ms // MINUTE_MS:
