@@ -2,7 +2,7 @@
 
     done = keep_rollups(coordinator)
 
-Commits are rolled up in tens of thousands, and, however few they are, when half of the time has passed for which they are
+Commits are rolled up in thousands, and, however few they are, when half of the time has passed for which they are
 kept.
 
 Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm.
@@ -24,7 +24,7 @@ from sparklog.monitoring.commit_rows import CommitRows
 from sparklog.monitoring.rollups import ROLLED_TABLES, ROLLUPS, RolledCommits, commits_of, encode_rollup, rollup_key
 from sparklog.protocol.state import State
 
-ROLLUP_COMMITS = 20_000
+ROLLUP_COMMITS = 5_000
 """Commits that a rollup holds at most; once there are so many, it is made."""
 
 ROLLUP_ACTIONS = 1_000_000
@@ -87,9 +87,7 @@ def _roll_up(coordinator: Coordinator, first: int, last: int) -> RollupCounts:
     return RollupCounts(version + 1 - first, 1, len(data))
 
 
-def _too_old(
-    coordinator: Coordinator, state: State, rolled: Iterable[tuple[str, RolledCommits]]
-) -> Iterator[str]:
+def _too_old(coordinator: Coordinator, state: State, rolled: Iterable[tuple[str, RolledCommits]]) -> Iterator[str]:
     kept_ms = ClusterConfig.resolve(state.configs).system_retention_ms
     before_ms = coordinator.log.expiry_clock.now_ms() - kept_ms
     return (key for key, commits in rolled if kept_ms >= 0 and commits.last_ms < before_ms)

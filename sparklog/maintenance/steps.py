@@ -7,7 +7,8 @@
     compaction    keeps the latest record of each key
     publication   makes the Delta tables of topics with history segments show the newest version of the log
     deletion      deletes retired files after their delay
-    cleanup       rolls up and removes old commits, removes old checkpoints, dead group members, and offsets of groups without members
+    cleanup       rolls up and removes old commits; removes old checkpoints, dead group members, and offsets of groups
+                  without members
     expiry        removes transactional ids, producers and applications that have been inactive for too long
     mirror        copies new commits to a mirror, if one is configured
 

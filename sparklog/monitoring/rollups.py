@@ -1,15 +1,15 @@
 """Rollups: what commits said by minute, for longer than the commits are kept.
 
-    meta/rollups/<20 digits>-<20 digits>-<ms>-<CRC32C>.arrow     of the commits with these numbers and those between, the
-                                                                 last of which was made at this time
+    meta/rollups/<20 digits>-<20 digits>-<ms>-<CRC32C>.arrow     of the commits with these numbers and those between;
+                                                                 the last of them was made at this time
 
 A rollup has, of each partition and minute, one row with the sum of its appends, and of each group, partition and minute
 the offset that was committed last. They are rows of the system tables ``appends`` and ``offsets``, with the version and
-time of the last commit of the minute; so what is made of these tables (``throughput``, ``lag``) is made of rollups, too,
+time of the last commit of the minute; so what is made of these tables (``throughput``, ``lag``) can be made of rollups,
 by the minute. Topics that were created and deleted are stated as they were.
 
-Rules: derived. A rollup may be deleted at any time, and two of the same commits do no harm: readers take each commit from
-one of them. A damaged one is left out, and nothing else depends on it.
+Rules: derived. A rollup may be deleted at any time, and two of the same commits do no harm: readers take each commit
+from one of them. A damaged one is left out, and nothing else depends on it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _SCHEMA = pa.schema(
         pa.field("offset", pa.int64()),
         pa.field("records", pa.int64()),
         pa.field("bytes", pa.int64()),
+        pa.field("appends", pa.int32()),
     ]
 )
 """``versions`` and ``milliseconds`` are those since the row before, or since the version and time in the metadata: such
@@ -65,8 +66,9 @@ class _Row(NamedTuple):
     version: int
     time_ms: int
     offset: int | None
-    records: int | None
-    size: int | None
+    records: int | None = None
+    size: int | None = None
+    appends: int | None = None
 
 
 class RolledCommits(NamedTuple):
@@ -128,7 +130,10 @@ def encode_rollup(tables: Mapping[str, pa.Table]) -> bytes:
 
 
 def decode_rollup(key: str, data: bytes) -> dict[str, pa.Table]:
-    """Return the rows of a rollup by table. Raises ValueError for other bytes than those of this key."""
+    """Return the rows of a rollup by table; those of ``appends`` state in the column ``appends`` how many each sums up.
+
+    Raises ValueError for other bytes than those of this key.
+    """
     if not key.endswith(f"-{crc32c(data):08x}.arrow"):
         raise ValueError("its checksum does not match")
     schema, batch = read_arrow_file(pa.py_buffer(data), MAX_ROLLUP_BYTES)
@@ -139,13 +144,16 @@ def decode_rollup(key: str, data: bytes) -> dict[str, pa.Table]:
         names = [_Name(*name) for name in json.loads(metadata[_NAMES])]
         version, time_ms = json.loads(metadata[_FROM])
         rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in ROLLED_TABLES}
-        for number, name, versions, milliseconds, *values in zip(
+        counts: list[int] = []
+        for number, name, versions, milliseconds, *values, appends in zip(
             *(column.to_pylist() for column in with_columns(batch, _SCHEMA)), strict=True
         ):
             version, time_ms = version + versions, time_ms + milliseconds
             table = ROLLED_TABLES[number]
             rows[table].append(_DECODED[table](version, time_ms, names[name], *values))
-        return {table: to_table(table, found) for table, found in rows.items()}
+            counts += [appends] if table == "appends" else []
+        tables = {table: to_table(table, found) for table, found in rows.items()}
+        return {**tables, "appends": tables["appends"].append_column("appends", pa.array(counts, pa.int64()))}
     except (KeyError, IndexError, TypeError, OverflowError, pa.ArrowException, RecursionError) as error:
         raise ValueError(f"it is not a rollup: {type(error).__name__}: {error}") from error
 
@@ -156,7 +164,7 @@ def _rows(tables: Mapping[str, pa.Table]) -> Iterator[_Row]:
     for version, time_ms, topic, topic_id, change, partitions in read_rows(
         tables["topic_changes"], ("version", "timestamp", "topic", "topic_id", "change", "partitions")
     ):
-        yield _Row(2, _Name(topic, topic_id, None, change), version, time_ms, partitions, None, None)
+        yield _Row(2, _Name(topic, topic_id, None, change), version, time_ms, partitions)
 
 
 def _sum_appends(appends: pa.Table) -> Iterator[_Row]:
@@ -167,10 +175,12 @@ def _sum_appends(appends: pa.Table) -> Iterator[_Row]:
         name = _Name(topic, topic_id, partition, "")
         row = open_rows.get(name)
         if row is not None and row.time_ms // MINUTE_MS == time_ms // MINUTE_MS:
-            offset, records, size = row.offset, row.records + records, row.size + size
-        elif row is not None:
+            sums = (row.records + records, row.size + size, row.appends + 1)
+            open_rows[name] = _Row(0, name, version, time_ms, row.offset, *sums)
+            continue
+        if row is not None:
             yield row
-        open_rows[name] = _Row(0, name, version, time_ms, offset, records, size)
+        open_rows[name] = _Row(0, name, version, time_ms, offset, records, size, 1)
     yield from open_rows.values()
 
 
@@ -183,7 +193,7 @@ def _last_offsets(offsets: pa.Table) -> Iterator[_Row]:
         row = open_rows.get(name)
         if row is not None and row.time_ms // MINUTE_MS != time_ms // MINUTE_MS:
             yield row
-        open_rows[name] = _Row(1, name, version, time_ms, offset, None, None)
+        open_rows[name] = _Row(1, name, version, time_ms, offset)
     yield from open_rows.values()
 
 
