@@ -15,6 +15,7 @@ from one of them. A damaged one is left out, and nothing else depends on it.
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -66,9 +67,8 @@ class _Row(NamedTuple):
     version: int
     time_ms: int
     offset: int | None
-    records: int | None = None
-    size: int | None = None
-    appends: int | None = None
+    sums: tuple[int, int, int] | tuple[None, None, None] = (None, None, None)
+    """Of appends: their records, bytes and number."""
 
 
 class RolledCommits(NamedTuple):
@@ -118,7 +118,7 @@ def encode_rollup(tables: Mapping[str, pa.Table]) -> bytes:
     }
     columns: list[list[Any]] = [[] for _ in _SCHEMA]
     for row in rows:
-        values = (row.table, names[row.name], row.version - version, row.time_ms - time_ms, *row[4:])
+        values = (row.table, names[row.name], row.version - version, row.time_ms - time_ms, row.offset, *row.sums)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
         version, time_ms = row.version, row.time_ms
@@ -172,15 +172,13 @@ def _sum_appends(appends: pa.Table) -> Iterator[_Row]:
     open_rows: dict[_Name, _Row] = {}
     names = ("version", "timestamp", "topic", "topic_id", "partition", "base_offset", "records", "bytes")
     for version, time_ms, topic, topic_id, partition, offset, records, size in read_rows(appends, names):
-        name = _Name(topic, topic_id, partition, "")
+        name, added = _Name(topic, topic_id, partition, ""), (records, size, 1)
         row = open_rows.get(name)
         if row is not None and row.time_ms // MINUTE_MS == time_ms // MINUTE_MS:
-            sums = (row.records + records, row.size + size, row.appends + 1)
-            open_rows[name] = _Row(0, name, version, time_ms, row.offset, *sums)
-            continue
-        if row is not None:
+            offset, added = row.offset, tuple(map(operator.add, row.sums, added))
+        elif row is not None:
             yield row
-        open_rows[name] = _Row(0, name, version, time_ms, offset, records, size, 1)
+        open_rows[name] = _Row(0, name, version, time_ms, offset, added)
     yield from open_rows.values()
 
 

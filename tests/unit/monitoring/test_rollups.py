@@ -89,7 +89,7 @@ def test_a_damaged_rollup_is_refused() -> None:
         with pytest.raises(ValueError, match="checksum does not match"):
             decode_rollup(key, damaged)
     for other in (b"", b"no rollup", data[:-30]):
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"checksum|Arrow|rollup"):
             decode_rollup(rollup_key(COMMITS, other), other)
 
 
