@@ -86,6 +86,7 @@ def test_invalid_requests_are_refused(run: Run, root: str, line: str, message: s
 
 def test_a_time_before_the_first_kept_commit_is_said(run: Run, with_lag: Coordinator) -> None:
     assert run("system", "commits", "--since", "1h").err == ""
+    with_lag.log.write_checkpoint()
     for version in (0, 1):
         with_lag.store.delete(commit_key(version))
     write_boundary(with_lag.store, Boundary(1))

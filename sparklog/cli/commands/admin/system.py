@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, given, refuse_together
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, given, print_notes, refuse_together
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
 
@@ -57,12 +57,13 @@ def run(options: argparse.Namespace) -> int:
 def _print_rows(options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import SystemTableRows
     from sparklog.cli.output.system_rows import csv_lines, json_rows, text_lines
-    from sparklog.client.system import System
+    from sparklog.client.system import System, logger
     from sparklog.monitoring.arguments import check_table
 
     name = check_table(options.action)
     selection = {argument: getattr(options, argument) for argument in SELECTION}
-    rows = System(connect(options)).read(name, **selection)
+    with print_notes(logger):
+        rows = System(connect(options)).read(name, **selection)
     if options.json:
         print_document(SystemTableRows(table=name, rows=json_rows(rows)), True, ())
         return 0
