@@ -11,19 +11,22 @@ from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, gi
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
 
+NAMES = (
+    "commits", "appends", "throughput", "offsets", "lag", "transactions", "topic_changes", "replicas", "configs",
+    "maintenance", "topics", "partitions", "segments", "groups", "members", "producers", "brokers", "storage",
+)  # fmt: skip
+"""The tables, for the help and for completion, which import no schemas."""
 SELECTION = ("topic", "partition", "group", "since", "until", "step")
 
 
 def parser() -> CommandParser:
-    from sparklog.monitoring.schemas import TABLES
-
     options = CommandParser(
         "system",
         "Print a system table: what there is in the cluster, or what its commits changed, such as the lag at any time.",
         "sparklog system lag --bootstrap-server /data/log --group billing --since 6h --step 10m",
         "(TABLE [OPTIONS] | --list | --describe TABLE)",
     )
-    options.add_actions(TABLES)
+    options.add_actions(NAMES)
     options.add_switch("--list", "list the tables, and what a row of each is")
     options.add_value("--describe", "TABLE", "print the columns of a table")
     options.add_value("--topic", "TOPIC", "only rows of this topic")
