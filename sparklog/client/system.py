@@ -92,7 +92,7 @@ class System(Shown):
         at each ``step`` from then on: ms or a duration such as ``"10s"``, by default a minute.
 
             >>> sparklog.system(root).read("topics").column("partitions").to_pylist()
-            [1, 1]
+            [1]
 
         Raises:
             InvalidConfigurationError: an unknown table, or an argument that is invalid or does not apply to it.
