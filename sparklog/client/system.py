@@ -111,15 +111,15 @@ class System(Shown):
             step=step,
         )
         rows = self._tables.read(table, selection)
-        self._warn_of_missing_commits(selection)
+        self._warn_of_missing_commits(table, selection)
         return rows
 
-    def _warn_of_missing_commits(self, selection: Selection) -> None:
+    def _warn_of_missing_commits(self, table: str, selection: Selection) -> None:
         times = [time_ms for time_ms in (selection.since_ms, selection.until_ms) if time_ms is not None]
-        kept_ms = self._tables.first_kept_ms() if times else None
-        if kept_ms is not None and min(times) < kept_ms:
+        first_ms = self._tables.first_ms(table) if times else None
+        if first_ms is not None and min(times) < first_ms:
             logger.warning(
                 "the commits of %s before %s were removed (metadata.max.retention.ms, .bytes): their rows are missing",
                 self._coordinator.store.root,
-                utc_text(kept_ms),
+                utc_text(first_ms),
             )

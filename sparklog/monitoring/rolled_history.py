@@ -41,6 +41,13 @@ class RolledRows(NamedTuple):
     last: int
     tables: list[dict[str, pa.Table]]
 
+    @property
+    def first_ms(self) -> int | None:
+        """The time of the first row, None if there is none."""
+        stamps = [self.tables[0][name].column("timestamp") for name in ROLLED_TABLES]
+        times = [pc.min(stamp).cast(pa.int64()).as_py() for stamp in stamps if len(stamp)]
+        return min(times, default=None)
+
     def table(self, name: str) -> pa.Table:
         """Return the rows of one of ``ROLLED_TABLES``, in the order of the commits."""
         return pa.concat_tables([tables[name] for tables in self.tables])

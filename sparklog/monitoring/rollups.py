@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -207,4 +207,8 @@ def _topic_change(version: int, time_ms: int, name: _Name, partitions: int | Non
     return version, time_ms, name.topic, name.topic_id, name.other, partitions, None
 
 
-_DECODED = {"appends": _append, "offsets": _offset, "topic_changes": _topic_change}
+_DECODED: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "appends": _append,
+    "offsets": _offset,
+    "topic_changes": _topic_change,
+}

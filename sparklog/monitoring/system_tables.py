@@ -64,7 +64,7 @@ class SystemTables:
     def read(self, name: str, selection: Selection) -> pa.Table:
         """Return the rows of a system table, one of ``TABLES``, that a selection wants.
 
-        Of commits, it states those that are kept (``first_kept_ms``). It reads all that were made since
+        Of commits, it states those that are known (``first_ms``). It reads all that were made since
         ``selection.since_ms``, which it has not read before; ``lag`` and ``replicas`` may need earlier ones.
 
         Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments`` of
@@ -81,11 +81,15 @@ class SystemTables:
             return self._of_commits(name, state, selection)
         return _select(to_table(name, list(self._rows(name, state, selection))), selection)
 
-    def first_kept_ms(self) -> int | None:
-        """Return the time of the first commit that tables can state; None if no commit was ever removed.
+    def first_ms(self, name: str) -> int | None:
+        """Return the time of the first commit that a table can state, in ``lag`` and ``throughput`` by rollups; None if
+        that is the first of all.
 
         Raises StorageError, CorruptMetadataError.
         """
+        rolled = self._rolled_rows() if name in ("lag", "throughput") else None
+        if rolled is not None:
+            return rolled.first_ms if rolled.first else None
         first = self._commits.first_known()
         try:
             return next(read_commits(self._coordinator.store, first, first)).commit.timestamp if first else None
@@ -193,9 +197,9 @@ class SystemTables:
 
     def _throughput(self, state: State, selection: Selection) -> pa.Table:
         """Return what appends add by minute: of commits that are kept, and before them of rollups."""
-        since_ms, first_ms = selection.since_ms, self.first_kept_ms()
-        needs_rolled = first_ms is not None and (since_ms is None or since_ms < first_ms)
-        rolled = self._rolled_rows() if needs_rolled else None
+        since_ms, first_ms = selection.since_ms, self.first_ms("appends")
+        is_kept = first_ms is None or (since_ms is not None and since_ms >= first_ms)
+        rolled = None if is_kept else self._rolled_rows()
         appends = self._of_commits("appends", state, selection)
         if rolled is not None:
             appends = appends.filter(pc.greater(appends.column("version"), rolled.last))

@@ -90,7 +90,7 @@ def test_without_rollups_the_tables_begin_with_the_commits_that_are_kept() -> No
     history = new_history(8)
     for key in rolled_up(history):
         history.coordinator.store.delete(key)
-    first_ms = SystemTables(history.coordinator).first_kept_ms()
+    first_ms = SystemTables(history.coordinator).first_ms("throughput")
     assert first_ms is not None
     assert all(row["minute"].timestamp() * 1000 > first_ms - MINUTE_MS for row in throughput(history.coordinator))
 
