@@ -22,6 +22,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_files import read_commits
+from sparklog.log.settings import LogSettings
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.commits import Action, AlterConfig, Append, CommitOffsets, CommittedOffset, CreateTopic, Run
 from sparklog.store.memory import MemoryStore
@@ -93,7 +94,8 @@ def build(folder: Path, size: Size) -> None:
     """Make the commits in memory, where they need not be durable one by one, and write them to files."""
     clock = ManualClock()
     store = MemoryStore("benchmark", clock)
-    coordinator = create_cluster(store, clock=clock)
+    few = LogSettings(checkpoint_interval_commits=10**6, checkpoint_interval_segments=10**6)  # each lists the store
+    coordinator = create_cluster(store, clock=clock, settings=few)
     unlimited = {"metadata.max.retention.ms": "-1", "metadata.max.retention.bytes": "-1"}
     _commit(coordinator, AlterConfig(set=unlimited))
     for number in range(size.topics):
@@ -103,7 +105,7 @@ def build(folder: Path, size: Size) -> None:
         )
     ends = [0] * (size.topics * PARTITIONS)
     for number in range(coordinator.state.version + 1, size.commits):
-        clock.advance(EVERY_MS / 1000)
+        clock.set_ms(clock.now_ms() + EVERY_MS)
         if number % 3 == 2:
             _commit(coordinator, _offsets(number // 3, size, ends))
             continue
@@ -113,6 +115,7 @@ def build(folder: Path, size: Size) -> None:
             ends[place] += 100
         _commit(coordinator, *appends)
     coordinator.log.wait_for_checkpoint()
+    coordinator.log.write_checkpoint()
     for info in store.list():
         path = folder / info.key
         path.parent.mkdir(parents=True, exist_ok=True)
