@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import ObjectNotFoundError
+from sparklog.format.plain_arrays import plain_scalar
 from sparklog.monitoring.commit_rows import read_rows
 from sparklog.monitoring.rollups import (
     MAX_ROLLUP_BYTES,
@@ -56,7 +57,7 @@ class RolledRows(NamedTuple):
         """Return the rows of a system table of commits before this version; one of a minute that it is in is left out,
         since its last commit comes later."""
         table = self.table(name).select(TABLES[name].schema.names)
-        return table.filter(pc.less(table.column("version"), version))
+        return table.filter(pc.less(table.column("version"), plain_scalar(version, pa.int64())))
 
     def versions_at(self, times_ms: Sequence[int]) -> list[int | None]:
         """Return the newest version at each of these times of which a row is; None if all are later."""

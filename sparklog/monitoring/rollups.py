@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.checksum import crc32c
+from sparklog.format.plain_arrays import plain_array, plain_batch
 from sparklog.monitoring.commit_rows import read_rows, to_table
 from sparklog.protocol import levels
 
@@ -37,7 +38,7 @@ ROLLED_TABLES = ("appends", "offsets", "topic_changes")
 
 _SCHEMA = pa.schema(
     [
-        pa.field("table", pa.int8(), False),
+        pa.field("table", pa.int32(), False),
         pa.field("name", pa.int32(), False),
         pa.field("versions", pa.int32(), False),
         pa.field("milliseconds", pa.int64(), False),
@@ -125,7 +126,7 @@ def encode_rollup(tables: Mapping[str, pa.Table]) -> bytes:
     schema = _SCHEMA.with_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_batch(pa.record_batch(columns, schema=schema))
+        writer.write_batch(plain_batch(columns, schema))
     return bytes(sink.getvalue())
 
 
@@ -153,7 +154,7 @@ def decode_rollup(key: str, data: bytes) -> dict[str, pa.Table]:
             rows[table].append(_DECODED[table](version, time_ms, names[name], *values))
             counts += [appends] if table == "appends" else []
         tables = {table: to_table(table, found) for table, found in rows.items()}
-        return {**tables, "appends": tables["appends"].append_column("appends", pa.array(counts, pa.int64()))}
+        return {**tables, "appends": tables["appends"].append_column("appends", plain_array(counts, pa.int64()))}
     except (KeyError, IndexError, TypeError, OverflowError, pa.ArrowException, RecursionError) as error:
         raise ValueError(f"it is not a rollup: {type(error).__name__}: {error}") from error
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from sparklog import limits
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError
+from sparklog.format.plain_arrays import plain_scalar
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import read_commits
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
@@ -128,7 +129,8 @@ class SystemTables:
         commits = self._commits.table("commits", state, self._first(state, selection))
         wanted = CommitTimes(commits).between(selection.since_ms, selection.until_ms)
         versions = table.column("version")
-        return table.filter(pc.and_(pc.greater_equal(versions, wanted.start), pc.less(versions, wanted.stop)))
+        start, stop = (plain_scalar(version, pa.int64()) for version in (wanted.start, wanted.stop))
+        return table.filter(pc.and_(pc.greater_equal(versions, start), pc.less(versions, stop)))
 
     def _first(self, state: State, selection: Selection) -> int:
         """Return a version before which no commit is of the times of a selection."""
@@ -202,13 +204,14 @@ class SystemTables:
         rolled = None if is_kept else self._rolled_rows()
         appends = self._of_commits("appends", state, selection)
         if rolled is not None:
-            appends = appends.filter(pc.greater(appends.column("version"), rolled.last))
-        counted = appends.append_column("appends", pa.repeat(pa.scalar(1, pa.int64()), len(appends)))
+            appends = appends.filter(pc.greater(appends.column("version"), plain_scalar(rolled.last, pa.int64())))
+        counted = appends.append_column("appends", pa.repeat(plain_scalar(1, pa.int64()), len(appends)))
         if rolled is not None:
             earlier = _select(rolled.table("appends"), selection)
             times = earlier.column("timestamp").cast(pa.int64())
             until_ms = sys.maxsize if selection.until_ms is None else selection.until_ms
-            wanted = pc.and_(pc.greater_equal(times, since_ms or 0), pc.less(times, until_ms))
+            since, until = (plain_scalar(limit, pa.int64()) for limit in (since_ms or 0, until_ms))
+            wanted = pc.and_(pc.greater_equal(times, since), pc.less(times, until))
             counted = pa.concat_tables([earlier.filter(wanted), counted])
         return _sum_by_minute(counted)
 
@@ -255,7 +258,8 @@ def _steps(selection: Selection, now_ms: int) -> Sequence[int]:
 def _sum_by_minute(appends: pa.Table) -> pa.Table:
     """Return what appends add by minute, topic and partition; ``appends`` says how many each row is."""
     times = appends.column("timestamp").cast(pa.int64())
-    minutes = pc.multiply(pc.divide(times, MINUTE_MS), MINUTE_MS)
+    minute = plain_scalar(MINUTE_MS, pa.int64())
+    minutes = pc.multiply(pc.divide(times, minute), minute)
     table = appends.append_column("minute", minutes.cast(TABLES["throughput"].schema.field("minute").type))
     keys = ["minute", "topic", "partition"]
     sums = table.group_by(keys).aggregate([("records", "sum"), ("bytes", "sum"), ("appends", "sum")])
@@ -269,7 +273,7 @@ def _select(table: pa.Table, selection: Selection) -> pa.Table:
     wanted = {"topic": selection.topic, "partition": selection.partition, "group": selection.group}
     for name, value in wanted.items():
         if value is not None and name in table.column_names:
-            table = table.filter(pc.equal(table.column(name), pa.scalar(value, table.schema.field(name).type)))
+            table = table.filter(pc.equal(table.column(name), plain_scalar(value, table.schema.field(name).type)))
     return table
 
 
