@@ -42,14 +42,14 @@ _SCHEMA = pa.schema(
         pa.field("name", pa.int32(), False),
         pa.field("versions", pa.int32(), False),
         pa.field("milliseconds", pa.int64(), False),
-        pa.field("offset", pa.int64()),
-        pa.field("records", pa.int64()),
-        pa.field("bytes", pa.int64()),
-        pa.field("appends", pa.int32()),
+        pa.field("offset", pa.int64(), False),
+        pa.field("records", pa.int64(), False),
+        pa.field("bytes", pa.int64(), False),
+        pa.field("appends", pa.int32(), False),
     ]
 )
 """``versions`` and ``milliseconds`` are those since the row before, or since the version and time in the metadata: such
-small numbers take few bytes. ``name`` is the number of a name in the metadata: topic, its id, partition, and group."""
+small numbers take few bytes. An ``offset`` of -1 stands for none. ``name`` is the number of a name in the metadata: topic, its id, partition, and group."""
 
 _FORMAT, _NAMES, _FROM = b"sparklog.format", b"sparklog.names", b"sparklog.from"
 
@@ -68,7 +68,7 @@ class _Row(NamedTuple):
     version: int
     time_ms: int
     offset: int | None
-    sums: tuple[int, int, int] | tuple[None, None, None] = (None, None, None)
+    sums: tuple[int, int, int] = (0, 0, 0)
     """Of appends: their records, bytes and number."""
 
 
@@ -119,7 +119,14 @@ def encode_rollup(tables: Mapping[str, pa.Table]) -> bytes:
     }
     columns: list[list[Any]] = [[] for _ in _SCHEMA]
     for row in rows:
-        values = (row.table, names[row.name], row.version - version, row.time_ms - time_ms, row.offset, *row.sums)
+        values = (
+            row.table,
+            names[row.name],
+            row.version - version,
+            row.time_ms - time_ms,
+            -1 if row.offset is None else row.offset,
+            *row.sums,
+        )
         for column, value in zip(columns, values, strict=True):
             column.append(value)
         version, time_ms = row.version, row.time_ms
@@ -146,12 +153,13 @@ def decode_rollup(key: str, data: bytes) -> dict[str, pa.Table]:
         version, time_ms = json.loads(metadata[_FROM])
         rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in ROLLED_TABLES}
         counts: list[int] = []
-        for number, name, versions, milliseconds, *values, appends in zip(
+        for number, name, versions, milliseconds, offset, records, size, appends in zip(
             *(column.to_pylist() for column in with_columns(batch, _SCHEMA)), strict=True
         ):
             version, time_ms = version + versions, time_ms + milliseconds
             table = ROLLED_TABLES[number]
-            rows[table].append(_DECODED[table](version, time_ms, names[name], *values))
+            stated = None if offset < 0 else offset
+            rows[table].append(_DECODED[table](version, time_ms, names[name], stated, records, size))
             counts += [appends] if table == "appends" else []
         tables = {table: to_table(table, found) for table, found in rows.items()}
         return {**tables, "appends": tables["appends"].append_column("appends", plain_array(counts, pa.int64()))}
