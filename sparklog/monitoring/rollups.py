@@ -49,7 +49,8 @@ _SCHEMA = pa.schema(
     ]
 )
 """``versions`` and ``milliseconds`` are those since the row before, or since the version and time in the metadata: such
-small numbers take few bytes. An ``offset`` of -1 stands for none. ``name`` is the number of a name in the metadata: topic, its id, partition, and group."""
+small numbers take few bytes. An ``offset`` of -1 stands for none. ``name`` is the number of a name in the metadata:
+topic, its id, partition, and group."""
 
 _FORMAT, _NAMES, _FROM = b"sparklog.format", b"sparklog.names", b"sparklog.from"
 
