@@ -38,10 +38,11 @@ class _Chunk(NamedTuple):
 
 
 class CommitHistory:
-    """The commits of a cluster as tables. Thread-safe."""
+    """The commits of a cluster as tables, from version ``oldest`` on. Thread-safe."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, oldest: int = 0) -> None:
         self._coordinator = coordinator
+        self._oldest = oldest
         self._lock = threading.Lock()
         self._chunks: dict[int, _Chunk] = {}
         self._boundary: int | None = None
@@ -67,10 +68,16 @@ class CommitHistory:
         tables = [_cut(chunk, name, first, state.version) for chunk in chunks]
         return pa.concat_tables([TABLES[name].schema.empty_table(), *tables])
 
+    def forget_before(self, version: int) -> None:
+        """Keep no commits before a version: for who follows the log and needs each commit once."""
+        with self._lock:
+            self._oldest = max(self._oldest, version)
+            self._chunks = {number: chunk for number, chunk in self._chunks.items() if chunk.last >= version}
+
     def _first_known(self) -> int:
         if self._boundary is None:
             self._boundary = read_certain_boundary(self._coordinator.store)
-        return self._boundary + 1
+        return max(self._boundary + 1, self._oldest)
 
     def _chunk(self, number: int, last: int) -> _Chunk:
         """Return a chunk, read up to ``last`` at least."""

@@ -145,7 +145,7 @@ def _seconds_behind(ends: _Ends | None, time_ms: int, offset: int) -> float | No
 def _ends(appends: pa.Table) -> dict[_Key, _Ends]:
     ends: dict[_Key, _Ends] = {}
     names = ("version", "timestamp", "topic_id", "partition", "base_offset", "records")
-    for version, time_ms, topic_id, partition, base_offset, records in _values(appends, names):
+    for version, time_ms, topic_id, partition, base_offset, records in column_values(appends, names):
         key = (topic_id, partition)
         found = ends.get(key)
         if found is None:
@@ -158,7 +158,7 @@ def _ends(appends: pa.Table) -> dict[_Key, _Ends]:
 
 def _topics(state: State, changes: pa.Table) -> dict[str, _Topic]:
     topics = {topic.topic_id: _Topic(topic.name) for topic in state.topics.values()}
-    for version, name, topic_id, change in _values(changes, ("version", "topic", "topic_id", "change")):
+    for version, name, topic_id, change in column_values(changes, ("version", "topic", "topic_id", "change")):
         topic = topics.get(topic_id, _Topic(name))
         if change == "create":
             topics[topic_id] = topic._replace(created=version)
@@ -170,7 +170,7 @@ def _topics(state: State, changes: pa.Table) -> dict[str, _Topic]:
 def _offsets(state: State, offsets: pa.Table) -> Mapping[str, Mapping[_Key, _Offsets]]:
     found: dict[str, dict[_Key, _Offsets]] = defaultdict(lambda: defaultdict(_Offsets))
     names = ("version", "group", "topic_id", "partition", "offset")
-    for version, group, topic_id, partition, offset in _values(offsets, names):
+    for version, group, topic_id, partition, offset in column_values(offsets, names):
         of_group = found[group]
         if topic_id is None:  # the group was deleted
             for each in of_group.values():
@@ -185,7 +185,8 @@ def _offsets(state: State, offsets: pa.Table) -> Mapping[str, Mapping[_Key, _Off
     return found
 
 
-def _values(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+def column_values(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of these columns row by row, times as ms since the epoch."""
     columns = (table.column(name) for name in names)
     plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
     return zip(*(column.to_pylist() for column in plain), strict=True)

@@ -223,6 +223,11 @@ class CommitLog:
         """The newest state read so far; ``refresh`` reads newer commits."""
         return self._state
 
+    @property
+    def commit_bytes(self) -> int:
+        """The size of all commits up to ``state``, also of those that were removed, as far as it is known."""
+        return self._commit_bytes
+
     # -- reading
 
     def refresh(self) -> State:

@@ -1,0 +1,82 @@
+"""Counters of what commits changed, from the rows of system tables.
+
+    counters = CommitCounters()
+    counters.add(state_before, tables)
+
+Rules: pure, and each commit is added once. Not thread-safe. Not for: what there is (``state_samples``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.monitoring.exporter.text import Labels, Row
+from sparklog.monitoring.lag import column_values
+from sparklog.protocol.state import State
+
+TABLES = ("appends", "replicas", "maintenance")
+"""The system tables whose rows are counted."""
+
+DELAY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""seconds: the upper bounds of the histogram of append delays."""
+
+
+class CommitCounters:
+    """What was counted so far. ``maintained_ms`` are the times of the newest change of each step."""
+
+    def __init__(self) -> None:
+        self.appended_bytes: Counter[str] = Counter()
+        self.delays = [0] * (len(DELAY_BOUNDS) + 1)
+        self.delay_seconds = 0.0
+        self.isr_shrinks = self.isr_expands = self.leader_changes = 0
+        self.maintained_ms: dict[str, int] = {}
+        self._maintenance: Counter[str] = Counter()
+        self._removed_bytes: Counter[str] = Counter()
+        self._added_bytes: Counter[str] = Counter()
+
+    def add(self, before: State, tables: Mapping[str, pa.Table]) -> None:
+        """Count the rows of ``TABLES`` of the commits after a state."""
+        self._add_appends(tables["appends"])
+        self._add_replicas(before, tables["replicas"])
+        self.note_maintenance(tables["maintenance"])
+        for step, removed, added in column_values(tables["maintenance"], ("step", "bytes_removed", "bytes_added")):
+            self._maintenance[step] += 1
+            self._removed_bytes[step] += removed or 0
+            self._added_bytes[step] += added or 0
+
+    def note_maintenance(self, maintenance: pa.Table) -> None:
+        """Take the times of changes, also of commits that are not to be counted."""
+        self.maintained_ms.update(column_values(maintenance, ("step", "timestamp")))
+
+    def _add_appends(self, appends: pa.Table) -> None:
+        sums = appends.group_by("topic").aggregate([("bytes", "sum")])
+        for topic, size in column_values(sums, ("topic", "bytes_sum")):
+            self.appended_bytes[topic] += size
+        delays = pc.subtract(appends.column("timestamp").cast(pa.int64()), appends.column("max_timestamp").cast(pa.int64()))
+        for delay_ms in delays.to_pylist():
+            seconds = max(delay_ms, 0) / 1000
+            self.delays[bisect_left(DELAY_BOUNDS, seconds)] += 1
+            self.delay_seconds += seconds
+
+    def _add_replicas(self, before: State, replicas: pa.Table) -> None:
+        known: dict[tuple[str, int], tuple[int | None, int]] = {}
+        for topic, number, leader, isr in column_values(replicas, ("topic", "partition", "leader", "isr")):
+            place = (topic, number)
+            if place not in known and (old := before.find_partition(topic, number)) is not None:
+                known[place] = (old.leader, len(old.isr))
+            old_leader, old_isr = known.get(place, (leader, len(isr)))
+            self.leader_changes += leader != old_leader
+            self.isr_shrinks += len(isr) < old_isr
+            self.isr_expands += len(isr) > old_isr
+            known[place] = (leader, len(isr))
+
+    def maintenance_rows(self, labels: Labels) -> Iterator[Row]:
+        """Yield the samples of ``MAINTENANCE_FAMILIES``."""
+        for step, time_ms in sorted(self.maintained_ms.items()):
+            counts = (self._maintenance[step], self._removed_bytes[step], self._added_bytes[step])
+            yield labels.of(("step",), step), (*counts, time_ms / 1000)
