@@ -1,0 +1,273 @@
+"""The values of metrics, from states and rows, and their text, which prometheus_client reads back."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from sparklog.monitoring.commit_rows import to_table
+from sparklog.monitoring.exporter import families
+from sparklog.monitoring.exporter.append_times import EXACT, AppendTimes
+from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, CommitCounters
+from sparklog.monitoring.exporter.families import FAMILIES, Family
+from sparklog.monitoring.exporter.state_samples import (
+    NameFilter,
+    broker_rows,
+    group_rows,
+    partition_rows,
+    partition_values,
+    state_values,
+    topic_values,
+)
+from sparklog.monitoring.exporter.text import Labels, Value, histogram_lines, sample_lines, with_header
+from sparklog.protocol.state import (
+    BrokerState,
+    GroupOffset,
+    GroupState,
+    MemberState,
+    PartitionState,
+    RemovedFiles,
+    State,
+    TopicState,
+    offset_key,
+)
+
+LABELS = Labels({})
+ANY = Family("any_metric", families.GAUGE, ("consumergroup",), "any")
+
+
+def partition(**fields: object) -> PartitionState:
+    return PartitionState(**{"replicas": (1, 2), "isr": (1, 2), "leader": 1, **fields})  # type: ignore[arg-type]
+
+
+def topic(name: str, *partitions: PartitionState) -> TopicState:
+    return TopicState(name=name, topic_id=f"{name}-id", created_ms=0, partitions=partitions)
+
+
+def state(*topics: TopicState, **fields: object) -> State:
+    return State(cluster_id="c", topics=Map({each.name: each for each in topics}), **fields)  # type: ignore[arg-type]
+
+
+def group(*offsets: tuple[str, int, int], **fields: object) -> GroupState:
+    entries = {
+        offset_key(f"{name}-id", number): GroupOffset(
+            topic=name, topic_id=f"{name}-id", partition=number, offset=offset, leader_epoch=0, metadata="",
+            timestamp_ms=5000 + number,
+        )
+        for name, number, offset in offsets
+    }  # fmt: skip
+    return GroupState(offsets=Map(entries), **fields)  # type: ignore[arg-type]
+
+
+def by_name(of: tuple[Family, ...], values: tuple[Value, ...]) -> dict[str, Value]:
+    return dict(zip((family.name for family in of), values, strict=True))
+
+
+def parse(text: str) -> list[Sample]:
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+# -- text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_is_a_label_value_and_nothing_else(value: str) -> None:
+    (lines,) = sample_lines([ANY], [(LABELS.of(ANY.labels, value), (7,))])
+    if "\r" not in value:  # at which the parser splits lines, unlike Prometheus
+        (sample,) = parse(with_header(ANY, lines))
+        assert (sample.labels, sample.value) == ({"consumergroup": value}, 7)
+    assert lines.count("\n") == 1
+    assert lines.endswith("} 7\n")
+
+
+def test_constant_labels_are_escaped_and_on_every_sample_also_of_partitions() -> None:
+    labels = Labels({"cluster": 'a"b'})
+    rows = [*partition_rows(topic("t", partition()), labels), (labels.of(()), (1,) * 7)]
+    text = "".join(map(with_header, families.PARTITION_FAMILIES, sample_lines(families.PARTITION_FAMILIES, rows)))
+    assert {sample.labels["cluster"] for sample in parse(text)} == {'a"b'}
+
+
+def test_a_family_without_samples_is_left_out() -> None:
+    assert with_header(ANY, "") == ""
+    assert sample_lines([ANY], [("", (None,))]) == ("",)
+
+
+def test_the_counts_of_a_histogram_are_cumulative_and_end_with_all() -> None:
+    family = families.APPEND_DELAY
+    samples = parse(with_header(family, histogram_lines(family, LABELS, (0.5, 2.0), [3, 0, 4], 99.5)))
+    assert [(each.name.removeprefix(family.name), each.labels.get("le"), each.value) for each in samples] == [
+        ("_bucket", "0.5", 3), ("_bucket", "2.0", 3), ("_bucket", "+Inf", 7), ("_sum", None, 99.5), ("_count", None, 7),
+    ]  # fmt: skip
+
+
+def test_names_follow_the_conventions_of_prometheus() -> None:
+    for family in FAMILIES.values():
+        assert re.fullmatch(r"(kafka|sparklog)_[a-z]+(_[a-z]+)*", family.name)
+        assert (family.kind == families.COUNTER) == family.name.endswith("_total")
+        assert not any(character in family.help for character in "\n\\")
+
+
+# -- partitions and topics
+
+
+def test_a_partition_has_the_values_of_kafka_exporter() -> None:
+    values = partition_values(partition(leader=2, isr=(2,), log_start_offset=3, log_end_offset=10))
+    assert by_name(families.PARTITION_FAMILIES, values) == {
+        "kafka_topic_partition_current_offset": 10,
+        "kafka_topic_partition_oldest_offset": 3,
+        "kafka_topic_partition_leader": 2,
+        "kafka_topic_partition_leader_is_preferred": 0,
+        "kafka_topic_partition_replicas": 2,
+        "kafka_topic_partition_in_sync_replica": 1,
+        "kafka_topic_partition_under_replicated_partition": 1,
+    }
+
+
+def test_a_partition_without_a_leader_has_no_leader_metric() -> None:
+    values = by_name(families.PARTITION_FAMILIES, partition_values(partition(leader=-1, isr=())))
+    assert values["kafka_topic_partition_leader"] is None
+    assert values["kafka_topic_partition_leader_is_preferred"] == 0
+
+
+def test_a_topic_counts_its_bytes_at_all_replicas_in_sync() -> None:
+    parts = (partition(size_bytes=10, segments=2, unfit=1), partition(size_bytes=5, segments=1, isr=(1,)))
+    values = by_name(families.TOPIC_FAMILIES, topic_values(topic("t", *parts), 2))
+    assert list(values.values()) == [2, 25, 3, 1, 2]
+
+
+def test_the_cluster_counts_brokers_that_are_online_and_files_that_are_due() -> None:
+    files = RemovedFiles(version=1, delete_at_ms=1000, files=2, size_bytes=20)
+    later = RemovedFiles(version=1, delete_at_ms=3000, files=1, size_bytes=7)
+    brokers = {0: BrokerState(broker=0), 1: BrokerState(broker=1, online=False, url="s3://b")}
+    cluster = state(
+        topic("t", partition(leader=-1), partition(adding=(3,))),
+        brokers=brokers, version=41, timestamp_ms=2500, removed_files=Map({"a": files, "b": later}),
+    )  # fmt: skip
+    assert state_values(cluster, 900, 2000) == (1, 42, 900, 2.5, 1, 1, 3, 27, 2, 20, 1.0)
+    assert list(broker_rows(brokers.values(), "/log", LABELS)) == [
+        ('{id="0",address="/log"}', (1, 1)), ('{id="1",address="s3://b"}', (1, 0)),
+    ]  # fmt: skip
+    assert state_values(state(), 0, 0)[-1] is None
+
+
+# -- groups
+
+
+def test_a_group_has_lag_by_partition_and_sums_by_topic() -> None:
+    cluster = state(
+        topic("a", partition(log_end_offset=10), partition(log_end_offset=10)),
+        topic("b", partition(log_end_offset=5)),
+        groups=Map({"g": group(("a", 0, 4), ("a", 1, 10), ("b", 0, 5), members={"m": MemberState()}, generation=3)}),
+    )
+    rows = group_rows(cluster, "g", LABELS, lambda name: True, lambda topic_id, number, offset: 1.5)
+    assert sorted(rows.partitions) == [
+        ('{consumergroup="g",topic="a",partition="0"}', (4, 6, 1.5)),
+        ('{consumergroup="g",topic="a",partition="1"}', (10, 0, 0.0)),
+        ('{consumergroup="g",topic="b",partition="0"}', (5, 0, 0.0)),
+    ]
+    assert sorted(rows.topics) == [
+        ('{consumergroup="g",topic="a"}', (14, 6)), ('{consumergroup="g",topic="b"}', (5, 0)),
+    ]  # fmt: skip
+    assert rows.group == ('{consumergroup="g"}', (1, 3, 5.001))
+
+
+def test_a_group_is_exported_without_topics_that_are_left_out_or_deleted() -> None:
+    cluster = state(topic("a", partition()), topic("b", partition()), groups=Map({"g": group(("a", 0, 0), ("gone", 0, 9))}))
+    rows = group_rows(cluster, "g", LABELS, lambda name: name != "a", lambda *place: None)
+    assert (rows.partitions, rows.topics, rows.group[1]) == ([], [], (0, 0, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "accepted"),
+    [("", "^$", ["orders", "orders-dlq"]), ("dlq", "^$", ["orders-dlq"]), ("^orders$", "^$", ["orders"]),
+     ("", "dlq", ["orders"])],
+)  # fmt: skip
+def test_filters_match_any_part_of_a_name_as_those_of_kafka_exporter(
+    include: str, exclude: str, accepted: list[str]
+) -> None:
+    names = NameFilter(re.compile(include), re.compile(exclude))
+    assert list(filter(names.accepts, ["orders", "orders-dlq"])) == accepted
+
+
+# -- times of appends
+
+
+def appends(*rows: tuple[int, int, int]) -> pa.Table:
+    """Appends to one partition: time, base offset, records."""
+    return to_table(
+        "appends",
+        [(0, time, "t", "id", 0, base, records, 100, time, time - 40, None, None, None, "w") for time, base, records in rows],
+    )
+
+
+def test_times_are_those_of_the_append_that_has_the_offset() -> None:
+    times = AppendTimes()
+    times.add(appends((1000, 5, 2), (2000, 7, 1)))
+    known = [times.committed_ms("id", 0, offset) for offset in (4, 5, 6, 7, 8)]
+    assert known == [None, 1000, 1000, 2000, None]
+    assert times.committed_ms("id", 1, 5) is None
+    times.keep(["other"])
+    assert times.committed_ms("id", 0, 5) is None
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=2 * EXACT, max_size=1500))
+def test_times_of_old_appends_are_late_by_less_than_a_tenth_of_their_age(gaps: list[int]) -> None:
+    stamps = [sum(gaps[: number + 1]) for number in range(len(gaps))]
+    times = AppendTimes()
+    times.add(appends(*((stamp, number, 1) for number, stamp in enumerate(stamps))))
+    for number, stamp in enumerate(stamps):
+        known = times.committed_ms("id", 0, number)
+        assert known is not None
+        assert 0 <= known - stamp <= (stamps[-1] - stamp) / 10
+        assert known == stamp or number < len(stamps) - EXACT
+
+
+# -- counters
+
+
+def replica_rows(*rows: tuple[int, int, list[int]]) -> pa.Table:
+    """Changes of topic t: partition, leader, ISR."""
+    return to_table("replicas", [(0, 0, "t", number, "change", leader, 1, isr, [1, 2]) for number, leader, isr in rows])
+
+
+def rows(**tables: pa.Table) -> dict[str, pa.Table]:
+    return {name: tables.get(name, to_table(name, [])) for name in ("appends", "replicas", "maintenance")}
+
+
+def test_isr_changes_are_counted_from_the_state_before_on() -> None:
+    counters = CommitCounters()
+    changes = replica_rows((0, 1, [1]), (0, 1, [1, 2]), (0, 2, [2]), (1, 1, [1, 2]), (7, 1, [1]))
+    counters.add(state(topic("t", partition(), partition())), rows(replicas=changes))
+    assert (counters.isr_shrinks, counters.isr_expands, counters.leader_changes) == (2, 1, 1)
+
+
+def test_appends_are_counted_by_topic_and_their_delay_by_how_long_it_was() -> None:
+    counters = CommitCounters()
+    counters.add(state(), rows(appends=appends((1000, 0, 1), (2000, 1, 1))))
+    assert counters.appended_bytes == {"t": 200}
+    assert counters.delays[DELAY_BOUNDS.index(0.05)] == 2
+    assert math.isclose(counters.delay_seconds, 0.08)
+
+
+def test_maintenance_is_counted_by_step_and_its_time_noted() -> None:
+    counters = CommitCounters()
+    changes = [
+        (1, 1000, "w", "roll", "t", 0, 5, 500, 1, 450, None),
+        (2, 2000, "w", "roll", "t", 0, 2, 10, 1, 10, None),
+        (3, 3000, "w", "retire files", None, None, None, 70, None, None, 9),
+    ]
+    counters.note_maintenance(to_table("maintenance", [(0, 500, "w", "retention", "t", 0, 1, 1, 0, 0, None)]))
+    counters.add(state(), rows(maintenance=to_table("maintenance", changes)))
+    assert list(counters.maintenance_rows(LABELS)) == [
+        ('{step="retention"}', (0, 0, 0, 0.5)),
+        ('{step="retire files"}', (1, 70, 0, 3.0)),
+        ('{step="roll"}', (2, 510, 460, 2.0)),
+    ]
