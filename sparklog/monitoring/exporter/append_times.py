@@ -19,7 +19,7 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from sparklog.monitoring.lag import column_values
+from sparklog.monitoring.commit_rows import read_rows
 
 EXACT = 64
 """Appends of a partition whose times are exact."""
@@ -68,7 +68,7 @@ class AppendTimes:
     def add(self, appends: pa.Table) -> None:
         """Add appends, each later than those before."""
         names = ("timestamp", "topic_id", "partition", "base_offset", "records")
-        for time_ms, topic_id, number, base_offset, records in column_values(appends, names):
+        for time_ms, topic_id, number, base_offset, records in read_rows(appends, names):
             known = self._partitions.get((topic_id, number))
             if known is None:
                 known = self._partitions[topic_id, number] = _Times(base_offset)

@@ -17,15 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log.checkpoints.checkpoint import read_newest
+from sparklog.log.commits.commit_files import read_commits
 from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import read_boundary_file
-from sparklog.monitoring.commit_history import CommitHistory
+from sparklog.monitoring.commit_rows import CommitRows
 from sparklog.monitoring.exporter import families
 from sparklog.monitoring.exporter.append_times import AppendTimes
 from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, TABLES, CommitCounters
@@ -90,7 +89,6 @@ class ClusterMetrics:
         self._coordinator = coordinator
         self._selection = selection
         self._labels = Labels(selection.labels)
-        self._history: CommitHistory | None = None
         self._followed: State | None = None
         self._times = AppendTimes()
         self._counters = CommitCounters()
@@ -121,27 +119,24 @@ class ClusterMetrics:
         if first <= state.version:
             newest = max(first, state.version + 1 - MAX_NEW_COMMITS, 0)
             try:
-                tables = self._read_rows(state, newest)
+                rows = self._read_rows(newest, state.version)
             except ObjectNotFoundError:  # removed since: this process was away for longer than they are kept
-                self._history, newest = None, state.version + 1
-                tables = {}
+                rows, newest = CommitRows(), state.version + 1
             if before is not None:
                 self.unread_commits += newest - first
-            self._count(before, tables)
+            self._count(before, rows)
         self._times.keep({topic.topic_id for topic in state.topics.values()})
         self._followed = state
 
-    def _read_rows(self, state: State, first: int) -> dict[str, pa.Table]:
-        if self._history is None:
-            self._history = CommitHistory(self._coordinator, oldest=first)
-        tables = {name: self._history.table(name, state, first) for name in TABLES}
-        self._history.forget_before(state.version + 1)
-        return tables
+    def _read_rows(self, first: int, last: int) -> CommitRows:
+        rows = CommitRows()
+        for stored in read_commits(self._coordinator.store, first, last):
+            rows.add(stored.commit, stored.size)
+        return rows
 
-    def _count(self, before: State | None, tables: Mapping[str, pa.Table]) -> None:
+    def _count(self, before: State | None, rows: CommitRows) -> None:
         """Take rows; those of commits before the first read are not counted, since a counter has to begin with 0."""
-        if not tables:
-            return
+        tables = {name: rows.table(name) for name in TABLES}
         self._times.add(tables["appends"])
         if before is not None:
             self._counters.add(before, tables)

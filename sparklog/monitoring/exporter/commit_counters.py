@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.monitoring.commit_rows import ADDED, APPENDED, REPLACED, read_rows
 from sparklog.monitoring.exporter.text import Labels, Row
-from sparklog.monitoring.lag import column_values
+from sparklog.protocol.partition_fold import still_in_sync
 from sparklog.protocol.state import State
 
 TABLES = ("appends", "replicas", "maintenance")
@@ -44,18 +45,18 @@ class CommitCounters:
         self._add_appends(tables["appends"])
         self._add_replicas(before, tables["replicas"])
         self.note_maintenance(tables["maintenance"])
-        for step, removed, added in column_values(tables["maintenance"], ("step", "bytes_removed", "bytes_added")):
+        for step, removed, added in read_rows(tables["maintenance"], ("step", "bytes_removed", "bytes_added")):
             self._maintenance[step] += 1
             self._removed_bytes[step] += removed or 0
             self._added_bytes[step] += added or 0
 
     def note_maintenance(self, maintenance: pa.Table) -> None:
         """Take the times of changes, also of commits that are not to be counted."""
-        self.maintained_ms.update(column_values(maintenance, ("step", "timestamp")))
+        self.maintained_ms.update(read_rows(maintenance, ("step", "timestamp")))
 
     def _add_appends(self, appends: pa.Table) -> None:
         sums = appends.group_by("topic").aggregate([("bytes", "sum")])
-        for topic, size in column_values(sums, ("topic", "bytes_sum")):
+        for topic, size in read_rows(sums, ("topic", "bytes_sum")):
             self.appended_bytes[topic] += size
         delays = pc.subtract(appends.column("timestamp").cast(pa.int64()), appends.column("max_timestamp").cast(pa.int64()))
         for delay_ms in delays.to_pylist():
@@ -64,16 +65,25 @@ class CommitCounters:
             self.delay_seconds += seconds
 
     def _add_replicas(self, before: State, replicas: pa.Table) -> None:
-        known: dict[tuple[str, int], tuple[int | None, int]] = {}
-        for topic, number, leader, isr in column_values(replicas, ("topic", "partition", "leader", "isr")):
-            place = (topic, number)
-            if place not in known and (old := before.find_partition(topic, number)) is not None:
-                known[place] = (old.leader, len(old.isr))
-            old_leader, old_isr = known.get(place, (leader, len(isr)))
-            self.leader_changes += leader != old_leader
-            self.isr_shrinks += len(isr) < old_isr
-            self.isr_expands += len(isr) > old_isr
-            known[place] = (leader, len(isr))
+        known: dict[tuple[str, int], tuple[int | None, Sequence[int]]] = {}
+        names = ("topic", "topic_id", "partition", "cause", "leader", "isr")
+        for topic, topic_id, number, cause, leader, isr in read_rows(replicas, names):
+            key = (topic_id, number)
+            if cause == ADDED:  # its rows do not have the partitions' own numbers
+                continue
+            if key not in known and (old := before.find_partition(topic, number)) is not None:
+                if before.topics[topic].topic_id == topic_id:
+                    known[key] = (old.leader if old.leader >= 0 else None, old.isr)
+            former = known.get(key)
+            if former is not None and cause in (APPENDED, REPLACED):  # ``isr`` are the brokers that were written to
+                isr = still_in_sync(former[1], isr)
+                leader = former[0] if former[0] in isr else None
+            if former is not None:
+                self.leader_changes += leader != former[0]
+                self.isr_shrinks += len(isr) < len(former[1])
+                self.isr_expands += len(isr) > len(former[1])
+            if former is not None or cause not in (APPENDED, REPLACED):
+                known[key] = (leader, isr)
 
     def maintenance_rows(self, labels: Labels) -> Iterator[Row]:
         """Yield the samples of ``MAINTENANCE_FAMILIES``."""

@@ -235,7 +235,11 @@ def test_times_of_old_appends_are_late_by_less_than_a_tenth_of_their_age(gaps: l
 
 def replica_rows(*rows: tuple[int, int, list[int]]) -> pa.Table:
     """Changes of topic t: partition, leader, ISR."""
-    return to_table("replicas", [(0, 0, "t", number, "change", leader, 1, isr, [1, 2]) for number, leader, isr in rows])
+    return to_table("replicas", [(0, 0, "t", "t-id", *_change(*row)) for row in rows])
+
+
+def _change(number: int, leader: int, isr: list[int]) -> tuple[object, ...]:
+    return number, "change", leader, 1, isr, [1, 2]
 
 
 def rows(**tables: pa.Table) -> dict[str, pa.Table]:
