@@ -1,5 +1,5 @@
-"""Measure a scrape of ``sparklog metrics`` with 1,000 topics of 10 partitions, 200 groups and 10,000 offsets: over HTTP,
-with and without compression, when every topic has changed since the last, and when one has.
+"""Measure a scrape of ``sparklog metrics`` with 1,000 topics of 10 partitions, 200 groups and 10,000 offsets: over
+HTTP, with and without compression, when every topic has changed since the last, and when one has.
 
 The exporter runs in a process of its own, as it does in use; the cluster is in a local folder. The writer commits
 between two scrapes, so that each reads new commits. Peak memory is that of the exporter.
@@ -64,7 +64,8 @@ def _figure(name: str, seconds: list[float]) -> Figure:
 def build(folder: Path) -> Coordinator:
     coordinator = create_cluster(str(folder))
     names = [f"topic-{number:04d}" for number in range(TOPICS)]
-    _commit(coordinator, [CreateTopic(topic=each, topic_id=f"{each}-id", replicas=[[0]] * PARTITIONS) for each in names])
+    replicas = [[0]] * PARTITIONS
+    _commit(coordinator, [CreateTopic(topic=each, topic_id=f"{each}-id", replicas=replicas) for each in names])
     _append(coordinator, TOPICS)
     for group in range(GROUPS):
         offsets = [

@@ -1,5 +1,6 @@
 """The commands of ``sparklog``, one module each: ``admin`` (topics, groups, configs, brokers), ``clients`` (produce and
-consume), ``storage`` (maintenance, checks, dumps) and ``monitoring``. A command's module is imported when the command is run.
+consume), ``storage`` (maintenance, checks, dumps) and ``monitoring``. A command's module is imported when the command
+is run.
 """
 
 from __future__ import annotations

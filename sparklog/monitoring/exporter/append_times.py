@@ -4,9 +4,9 @@
     times.add(appends)                     # rows of the system table ``appends``, in order
     times.committed_ms(topic_id, 0, 4711)
 
-Of each partition the newest ``EXACT`` appends are known exactly, of older ones so many that the time between two of them
-is a small part of their age. The time of an offset between two is that of the later one: so an answer is never too
-early, and too late by less than a tenth of its age.
+Of each partition the newest ``EXACT`` appends are known exactly, of older ones so many that the time between two is a
+small part of their age. The time of an offset between two is that of the later one: so an answer is never too early,
+and too late by less than a tenth of its age.
 
 Rules: pure. Not thread-safe. Not for: the lag of any moment (``lag``, which is exact).
 """

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.monitoring.commit_rows import ADDED, APPENDED, REPLACED, read_rows
 from sparklog.monitoring.exporter.text import Labels, Row
@@ -58,9 +57,8 @@ class CommitCounters:
         sums = appends.group_by("topic").aggregate([("bytes", "sum")])
         for topic, size in read_rows(sums, ("topic", "bytes_sum")):
             self.appended_bytes[topic] += size
-        delays = pc.subtract(appends.column("timestamp").cast(pa.int64()), appends.column("max_timestamp").cast(pa.int64()))
-        for delay_ms in delays.to_pylist():
-            seconds = max(delay_ms, 0) / 1000
+        for time_ms, newest_ms in read_rows(appends, ("timestamp", "max_timestamp")):
+            seconds = max(time_ms - newest_ms, 0) / 1000
             self.delays[bisect_left(DELAY_BOUNDS, seconds)] += 1
             self.delay_seconds += seconds
 
@@ -71,9 +69,9 @@ class CommitCounters:
             key = (topic_id, number)
             if cause == ADDED:  # its rows do not have the partitions' own numbers
                 continue
-            if key not in known and (old := before.find_partition(topic, number)) is not None:
-                if before.topics[topic].topic_id == topic_id:
-                    known[key] = (old.leader if old.leader >= 0 else None, old.isr)
+            old = before.find_partition(topic, number)
+            if key not in known and old is not None and before.topics[topic].topic_id == topic_id:
+                known[key] = (old.leader if old.leader >= 0 else None, old.isr)
             former = known.get(key)
             if former is not None and cause in (APPENDED, REPLACED):  # ``isr`` are the brokers that were written to
                 isr = still_in_sync(former[1], isr)

@@ -15,7 +15,7 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 class Family(NamedTuple):
-    """The metrics of one name. ``since_start``: it counts since the exporter started, so one scrape alone says nothing."""
+    """The metrics of one name. ``since_start``: it counts since the exporter started, and one scrape says nothing."""
 
     name: str
     kind: str
@@ -123,9 +123,7 @@ EXPORTER_FAMILIES = (
     Family("sparklog_scrape_timestamp_seconds", GAUGE, (), "Time of the latest successful read of the log"),
     Family("sparklog_commits_unread_total", COUNTER, (), "Commits that no counter includes: there were too many", True),
 )
-BUILD_FAMILIES = (
-    Family("sparklog_build_info", GAUGE, ("version",), "Always 1; the version of sparklog that exports"),
-)
+BUILD_FAMILIES = (Family("sparklog_build_info", GAUGE, ("version",), "Always 1; the version of sparklog that exports"),)
 
 FAMILIES = {
     each.name: each

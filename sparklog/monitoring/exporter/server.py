@@ -33,7 +33,7 @@ SOCKET_SECONDS = 30.0
 COMPRESSION_LEVEL = 1
 """of gzip: the text of a large cluster shrinks to a twentieth in a quarter of the time of the default level."""
 
-_PAGE = b"""<!DOCTYPE html><html lang="en"><title>sparklog metrics</title><p><a href="/metrics">Metrics</a></p></html>\n"""
+_PAGE = b"""<!DOCTYPE html><html lang="en"><title>sparklog</title><p><a href="/metrics">Metrics</a></p></html>\n"""
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -64,7 +64,7 @@ def make_app(collector: Collector, own_metrics: Callable[[], bytes] = bytes) -> 
         headers = [("Content-Type", content_type), ("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
         if status.startswith("405"):
             headers.append(("Allow", "GET, HEAD"))
-        if len(body) > 1000 and _accepts_gzip(environ.get("HTTP_ACCEPT_ENCODING", "")):
+        if content_type == CONTENT_TYPE and _accepts_gzip(environ.get("HTTP_ACCEPT_ENCODING", "")):
             body = gzip.compress(body, COMPRESSION_LEVEL, mtime=0)
             headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
         headers.append(("Content-Length", str(len(body))))

@@ -105,7 +105,7 @@ def broker_rows(brokers: Iterable[BrokerState], root: str, labels: Labels) -> It
 
 
 class Retired(NamedTuple):
-    """Files that were replaced and not deleted yet: their number and bytes, those that are due, since when the first."""
+    """Files that were replaced and not deleted yet: their number and bytes, those due, and since when the first is."""
 
     files: int
     size_bytes: int

@@ -65,7 +65,9 @@ def with_header(family: Family, lines: str) -> str:
     return f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n{lines}"
 
 
-def histogram_lines(family: Family, labels: Labels, bounds: Sequence[float], counts: Sequence[int], total: float) -> str:
+def histogram_lines(
+    family: Family, labels: Labels, bounds: Sequence[float], counts: Sequence[int], total: float
+) -> str:
     """Return the samples of a histogram; ``counts`` are those up to each bound and beyond the last, not yet summed."""
     names, rows, count = [*map(str, bounds), "+Inf"], [], 0
     for bound, number in zip(names, counts, strict=True):

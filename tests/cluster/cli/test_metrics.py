@@ -19,9 +19,7 @@ from .conftest import SPARKLOG, Run
 
 
 def values(text: str) -> dict[str, float]:
-    return {
-        sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples
-    }
+    return {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
 
 
 def test_the_server_answers_until_it_is_stopped(cluster: Coordinator) -> None:
@@ -31,7 +29,7 @@ def test_the_server_answers_until_it_is_stopped(cluster: Coordinator) -> None:
     assert server.stdout is not None
     try:
         line = server.stdout.readline()
-        found = re.fullmatch(rf"the metrics of (.*) are at (http://127\.0\.0\.1:\d+/metrics)\n", line)
+        found = re.fullmatch(r"the metrics of (.*) are at (http://127\.0\.0\.1:\d+/metrics)\n", line)
         assert found is not None, line
         assert found[1] == cluster.store.root
         with urllib.request.urlopen(found[2], timeout=30) as answer:
@@ -70,7 +68,7 @@ def test_a_file_is_replaced_as_a_whole_and_kept_if_the_cluster_cannot_be_read(
     result = run("metrics", "--once", "--output", str(folder))
     assert result.code == 1
     assert result.err.startswith(f"--output: {folder} cannot be written: ")
-    assert os.listdir(tmp_path) == sorted(["cluster", "textfile"])
+    assert sorted(os.listdir(tmp_path)) == ["cluster", "textfile"]
 
 
 @pytest.mark.parametrize(

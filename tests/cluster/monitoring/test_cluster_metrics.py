@@ -119,9 +119,11 @@ def test_metrics_follow_the_log(cluster: Coordinator, clock: ManualClock) -> Non
     assert after["kafka_topic_partition_current_offset", "refunds", "0"] == 1
     assert after["kafka_topic_partitions", "returns"] == 1
     assert after["sparklog_commits_total",] == before["sparklog_commits_total",] + 3 == cluster.state.version + 1
-    assert after["sparklog_topic_appended_bytes_total", "orders"] > 0 == before[
-        "sparklog_topic_appended_bytes_total", "orders"
-    ]
+    assert (
+        after["sparklog_topic_appended_bytes_total", "orders"]
+        > 0
+        == before["sparklog_topic_appended_bytes_total", "orders"]
+    )
     assert after["sparklog_append_delay_seconds_count",] == 2
     assert after["sparklog_commit_timestamp_seconds",] == cluster.state.timestamp_ms / 1000
 
@@ -136,9 +138,8 @@ def test_the_lag_in_seconds_is_that_of_the_system_table(cluster: Coordinator, cl
         clock.advance(1)
         samples = read(metrics)
         (row,) = SystemTables(cluster).read("lag", Rows(group="billing")).to_pylist()
-        place = ("billing", "orders", "0")
-        assert samples["kafka_consumergroup_lag", *place] == row["lag"] == 60 - offset
-        assert samples["sparklog_consumergroup_lag_seconds", *place] == row["lag_seconds"]
+        assert samples["kafka_consumergroup_lag", "billing", "orders", "0"] == row["lag"] == 60 - offset
+        assert samples["sparklog_consumergroup_lag_seconds", "billing", "orders", "0"] == row["lag_seconds"]
 
 
 def test_without_the_commits_before_the_start_the_lag_in_seconds_is_left_out(cluster: Coordinator) -> None:

@@ -132,7 +132,11 @@ def get(log: Log, clock: ManualClock) -> Callable[..., tuple[str, dict[str, str]
 
     def request(path: str, method: str = "GET", **headers: str) -> tuple[str, dict[str, str], bytes]:
         answered: dict[str, Any] = {}
-        environ = {"PATH_INFO": path, "REQUEST_METHOD": method, **{f"HTTP_{name}": text for name, text in headers.items()}}
+        environ = {
+            "PATH_INFO": path,
+            "REQUEST_METHOD": method,
+            **{f"HTTP_{name}": text for name, text in headers.items()},
+        }
         body = b"".join(app(environ, lambda status, fields: answered.update(status=status, headers=dict(fields))))
         return answered["status"], answered["headers"], body
 

@@ -180,7 +180,9 @@ def test_a_group_has_lag_by_partition_and_sums_by_topic() -> None:
 
 
 def test_a_group_is_exported_without_topics_that_are_left_out_or_deleted() -> None:
-    cluster = state(topic("a", partition()), topic("b", partition()), groups=Map({"g": group(("a", 0, 0), ("gone", 0, 9))}))
+    cluster = state(
+        topic("a", partition()), topic("b", partition()), groups=Map({"g": group(("a", 0, 0), ("gone", 0, 9))})
+    )
     rows = group_rows(cluster, "g", LABELS, lambda name: name != "a", lambda *place: None)
     assert (rows.partitions, rows.topics, rows.group[1]) == ([], [], (0, 0, 5.0))
 
@@ -204,7 +206,10 @@ def appends(*rows: tuple[int, int, int]) -> pa.Table:
     """Appends to one partition: time, base offset, records."""
     return to_table(
         "appends",
-        [(0, time, "t", "id", 0, base, records, 100, time, time - 40, None, None, None, "w") for time, base, records in rows],
+        [
+            (0, time, "t", "id", 0, base, records, 100, time, time - 40, None, None, None, "w")
+            for time, base, records in rows
+        ],
     )
 
 

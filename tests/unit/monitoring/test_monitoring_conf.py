@@ -16,6 +16,7 @@ from sparklog.monitoring.exporter.families import FAMILIES, HISTOGRAM
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 ALERTS = CONF / "prometheus-alerts.yml"
+DOCUMENT = CONF.parent / "docs" / "monitoring-metrics.md"
 DASHBOARD: dict[str, Any] = json.loads((CONF / "grafana-dashboard.json").read_text())
 RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
@@ -60,7 +61,9 @@ def panels() -> list[dict[str, Any]]:
 def expressions() -> list[tuple[str, str]]:
     """Every expression of the dashboard, with the text that shows its labels."""
     of_panels = [(target["expr"], target["legendFormat"]) for panel in panels() for target in panel["targets"]]
-    variables = [variable["query"]["query"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query"]
+    variables = [
+        variable["query"]["query"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query"
+    ]
     found = [re.fullmatch(r"label_values\((.*), ([a-z]+)\)", text) for text in variables]
     return of_panels + [(match[1], f"{{{{{match[2]}}}}}") for match in found if match is not None]
 
@@ -148,3 +151,11 @@ def test_the_first_rows_need_no_more_than_kafka_exporter_has() -> None:
         for target in panel.get("targets", ()):
             assert all(name.startswith("kafka_") for name in metrics_in(target["expr"]))
     assert DASHBOARD["panels"][rows[-1]]["title"] == "sparklog"
+
+
+def test_the_document_lists_every_metric_with_its_type_and_labels() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (gauge|counter|histogram) \| (.+?) \| (.+) \|$", DOCUMENT.read_text(), re.M)
+    assert [(name, kind, labels, meaning) for name, kind, labels, meaning in sorted(rows)] == [
+        (name, family.kind, ", ".join(f"`{label}`" for label in family.labels) or "-", family.help)
+        for name, family in sorted(FAMILIES.items())
+    ]

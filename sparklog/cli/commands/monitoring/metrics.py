@@ -45,9 +45,9 @@ def parser() -> CommandParser:
         "sparklog metrics --bootstrap-server /data/log --listen 127.0.0.1:9308",
     )
     options.add_value("--listen", "HOST:PORT", f"the address to serve at (default {DEFAULT_LISTEN})")
-    options.add_switch("--allow-remote", "let --listen name an address that other machines reach: without password or TLS")
+    options.add_switch("--allow-remote", "allow an address that other machines reach: there is no password and no TLS")
     options.add_switch("--once", "print the metrics and end; exit code 1 if the storage does not answer")
-    options.add_value("--output", "FILE", "with --once: replace this file with them, for node_exporter's textfile collector")
+    options.add_value("--output", "FILE", "with --once: replace this file, for node_exporter's textfile collector")
     group = options.add_group("What is exported")
     for what, names in (("topic", "topics"), ("group", "groups")):
         for verb, action in (("filter", "export"), ("exclude", "leave out")):
