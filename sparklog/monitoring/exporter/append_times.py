@@ -1,7 +1,7 @@
 """When the records of partitions were committed, in memory that does not grow with the log.
 
     times = AppendTimes()
-    times.add(appends)                     # rows of the system table ``appends``, in order
+    times.add(append, commit.timestamp)    # each append of each commit, in order
     times.committed_ms(topic_id, 0, 4711)
 
 Of each partition the newest ``EXACT`` appends are known exactly, of older ones so many that the time between two is a
@@ -17,9 +17,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection
 
-import pyarrow as pa
-
-from sparklog.monitoring.commit_rows import read_rows
+from sparklog.protocol.commits import Append
 
 EXACT = 64
 """Appends of a partition whose times are exact."""
@@ -65,14 +63,13 @@ class AppendTimes:
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], _Times] = {}
 
-    def add(self, appends: pa.Table) -> None:
-        """Add appends, each later than those before."""
-        names = ("timestamp", "topic_id", "partition", "base_offset", "records")
-        for time_ms, topic_id, number, base_offset, records in read_rows(appends, names):
-            known = self._partitions.get((topic_id, number))
-            if known is None:
-                known = self._partitions[topic_id, number] = _Times(base_offset)
-            known.add(base_offset + records, time_ms)
+    def add(self, append: Append, time_ms: int) -> None:
+        """Add an append that was committed at this time, after those that were added before."""
+        key = (append.topic_id, append.partition)
+        known = self._partitions.get(key)
+        if known is None:
+            known = self._partitions[key] = _Times(append.base_offset)
+        known.add(append.base_offset + append.run.records, time_ms)
 
     def committed_ms(self, topic_id: str, partition: int, offset: int) -> int | None:
         """Return when the record at an offset was committed; None if that is not known, or it does not exist yet."""

@@ -3,8 +3,8 @@
     metrics = ClusterMetrics(coordinator, Selection())
     text = metrics.read()
 
-A read costs two requests to the storage, one more for each new commit that is read again for its rows, and once a
-minute some for what is not in the state: the newest checkpoint, and listings of retired files that are new.
+A read costs two requests to the storage, one for each new commit, and once a minute some for what is not in the state:
+the newest checkpoint, and listings of retired files that are new.
 
 Rules: it only reads; not thread-safe. The text of a topic is kept and written again only if the topic has changed.
 Not for: when to read, and what to answer if that fails (``collector``).
@@ -21,13 +21,12 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log.checkpoints.checkpoint import read_newest
-from sparklog.log.commits.commit_files import read_commits
+from sparklog.log.commits.recent_commits import RecentCommits
 from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import read_boundary_file
-from sparklog.monitoring.commit_rows import CommitRows
 from sparklog.monitoring.exporter import families
 from sparklog.monitoring.exporter.append_times import AppendTimes
-from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, TABLES, CommitCounters
+from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, CommitCounters
 from sparklog.monitoring.exporter.families import Family
 from sparklog.monitoring.exporter.state_samples import (
     NameFilter,
@@ -38,13 +37,14 @@ from sparklog.monitoring.exporter.state_samples import (
     topic_values,
 )
 from sparklog.monitoring.exporter.text import Labels, Row, histogram_lines, sample_lines, with_header
+from sparklog.protocol.commits import Append, Commit
 from sparklog.protocol.file_names import topic_in
 from sparklog.protocol.state import State, TopicState
 
 LOOKBACK_COMMITS = 1000
 """Commits before the first read that are read for the times of records which groups have not read yet."""
 
-MAX_NEW_COMMITS = 20_000
+MAX_NEW_COMMITS = 5_000
 """Commits since the last read of which more are not read one by one; then counters leave them out."""
 
 SLOW_SECONDS = 60.0
@@ -90,6 +90,8 @@ class ClusterMetrics:
         self._selection = selection
         self._labels = Labels(selection.labels)
         self._followed: State | None = None
+        self._recent = RecentCommits()
+        coordinator.log.followers.add(self._recent)
         self._times = AppendTimes()
         self._counters = CommitCounters()
         self._topics: dict[str, _Topic] = {}
@@ -113,35 +115,32 @@ class ClusterMetrics:
     # -- reading
 
     def _follow(self, state: State) -> None:
-        """Read the rows of the commits since the last read, or as many before the first as are looked back at."""
+        """Take the commits since the last read, or as many before the first as are looked back at."""
         before = self._followed
         first = state.version + 1 - self._selection.lookback_commits if before is None else before.version + 1
         if first <= state.version:
             newest = max(first, state.version + 1 - MAX_NEW_COMMITS, 0)
             try:
-                rows = self._read_rows(newest, state.version)
+                commits = list(self._recent.take(self._coordinator.store, newest, state.version))
             except ObjectNotFoundError:  # removed since: this process was away for longer than they are kept
-                rows, newest = CommitRows(), state.version + 1
+                commits, newest = [], state.version + 1
             if before is not None:
                 self.unread_commits += newest - first
-            self._count(before, rows)
+            self._count(before, commits)
         self._times.keep({topic.topic_id for topic in state.topics.values()})
         self._followed = state
 
-    def _read_rows(self, first: int, last: int) -> CommitRows:
-        rows = CommitRows()
-        for stored in read_commits(self._coordinator.store, first, last):
-            rows.add(stored.commit, stored.size)
-        return rows
-
-    def _count(self, before: State | None, rows: CommitRows) -> None:
-        """Take rows; those of commits before the first read are not counted, since a counter has to begin with 0."""
-        tables = {name: rows.table(name) for name in TABLES}
-        self._times.add(tables["appends"])
+    def _count(self, before: State | None, commits: Sequence[Commit]) -> None:
+        """Take commits; those before the first read are not counted, since a counter has to begin with 0."""
+        for commit in commits:
+            for action in commit.actions:
+                if isinstance(action, Append):
+                    self._times.add(action, commit.timestamp)
         if before is not None:
-            self._counters.add(before, tables)
-        else:
-            self._counters.note_maintenance(tables["maintenance"])
+            self._counters.add(before, commits)
+            return
+        for commit in commits:
+            self._counters.note_maintenance(commit)
 
     def _read_slow_facts(self, state: State) -> None:
         now = self._coordinator.log.clock.monotonic()

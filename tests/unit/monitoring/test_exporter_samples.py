@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from itertools import accumulate
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,6 @@ from immutables import Map
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from sparklog.monitoring.commit_rows import to_table
 from sparklog.monitoring.exporter import families
 from sparklog.monitoring.exporter.append_times import EXACT, AppendTimes
 from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, CommitCounters
@@ -28,6 +28,17 @@ from sparklog.monitoring.exporter.state_samples import (
     topic_values,
 )
 from sparklog.monitoring.exporter.text import Labels, Value, histogram_lines, sample_lines, with_header
+from sparklog.protocol.commits import (
+    Action,
+    Append,
+    ChangePartition,
+    Commit,
+    DeleteSegments,
+    FenceWriters,
+    RemovedSegments,
+    RemoveFiles,
+    Run,
+)
 from sparklog.protocol.state import (
     BrokerState,
     GroupOffset,
@@ -202,34 +213,36 @@ def test_filters_match_any_part_of_a_name_as_those_of_kafka_exporter(
 # -- times of appends
 
 
-def appends(*rows: tuple[int, int, int]) -> pa.Table:
-    """Appends to one partition: time, base offset, records."""
-    return to_table(
-        "appends",
-        [
-            (0, time, "t", "id", 0, base, records, 100, time, time - 40, None, None, None, "w")
-            for time, base, records in rows
-        ],
-    )
+def append(
+    time_ms: int, base_offset: int, records: int = 1, replicas: Sequence[int] = (1, 2), number: int = 0
+) -> Append:
+    """An append to a partition of topic t, whose newest record is 40 ms older."""
+    run = Run(
+        path="p", batches=1, records=records, size_bytes=100, min_timestamp_us=0,
+        max_timestamp_us=(time_ms - 40) * 1000, replicas=list(replicas),
+    )  # fmt: skip
+    return Append(topic="t", topic_id="t-id", partition=number, base_offset=base_offset, run=run)
 
 
 def test_times_are_those_of_the_append_that_has_the_offset() -> None:
     times = AppendTimes()
-    times.add(appends((1000, 5, 2), (2000, 7, 1)))
-    known = [times.committed_ms("id", 0, offset) for offset in (4, 5, 6, 7, 8)]
+    times.add(append(1000, 5, 2), 1000)
+    times.add(append(2000, 7), 2000)
+    known = [times.committed_ms("t-id", 0, offset) for offset in (4, 5, 6, 7, 8)]
     assert known == [None, 1000, 1000, 2000, None]
-    assert times.committed_ms("id", 1, 5) is None
+    assert times.committed_ms("t-id", 1, 5) is None
     times.keep(["other"])
-    assert times.committed_ms("id", 0, 5) is None
+    assert times.committed_ms("t-id", 0, 5) is None
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=2 * EXACT, max_size=1500))
 def test_times_of_old_appends_are_late_by_less_than_a_tenth_of_their_age(gaps: list[int]) -> None:
-    stamps = [sum(gaps[: number + 1]) for number in range(len(gaps))]
+    stamps = list(accumulate(gaps))
     times = AppendTimes()
-    times.add(appends(*((stamp, number, 1) for number, stamp in enumerate(stamps))))
     for number, stamp in enumerate(stamps):
-        known = times.committed_ms("id", 0, number)
+        times.add(append(stamp, number), stamp)
+    for number, stamp in enumerate(stamps):
+        known = times.committed_ms("t-id", 0, number)
         assert known is not None
         assert 0 <= known - stamp <= (stamps[-1] - stamp) / 10
         assert known == stamp or number < len(stamps) - EXACT
@@ -238,29 +251,37 @@ def test_times_of_old_appends_are_late_by_less_than_a_tenth_of_their_age(gaps: l
 # -- counters
 
 
-def replica_rows(*rows: tuple[int, int, list[int]]) -> pa.Table:
-    """Changes of topic t: partition, leader, ISR."""
-    return to_table("replicas", [(0, 0, "t", "t-id", *_change(*row)) for row in rows])
+def commit(time_ms: int, *actions: Action) -> Commit:
+    return Commit(
+        format=1, version=1, write_id="w", timestamp=time_ms, previous="0" * 64, checksum="0" * 32, actions=list(actions)
+    )
 
 
-def _change(number: int, leader: int, isr: list[int]) -> tuple[object, ...]:
-    return number, "change", leader, 1, isr, [1, 2]
+def change(number: int, leader: int, isr: list[int]) -> ChangePartition:
+    return ChangePartition(
+        topic="t", topic_id="t-id", partition=number, leader=leader, leader_epoch=1, isr=isr, replicas=[1, 2]
+    )
 
 
-def rows(**tables: pa.Table) -> dict[str, pa.Table]:
-    return {name: tables.get(name, to_table(name, [])) for name in ("appends", "replicas", "maintenance")}
-
-
-def test_isr_changes_are_counted_from_the_state_before_on() -> None:
+def test_changes_of_leaders_and_isr_are_counted_from_the_state_before_on() -> None:
     counters = CommitCounters()
-    changes = replica_rows((0, 1, [1]), (0, 1, [1, 2]), (0, 2, [2]), (1, 1, [1, 2]), (7, 1, [1]))
-    counters.add(state(topic("t", partition(), partition())), rows(replicas=changes))
+    before = state(topic("t", partition(), partition()))
+    changes = [change(0, 1, [1]), change(0, 1, [1, 2]), change(0, 2, [2]), change(1, 1, [1, 2]), change(7, 1, [1])]
+    counters.add(before, [commit(number, each) for number, each in enumerate(changes)])
     assert (counters.isr_shrinks, counters.isr_expands, counters.leader_changes) == (2, 1, 1)
+
+
+def test_an_append_that_a_replica_did_not_get_shrinks_the_isr_once() -> None:
+    counters = CommitCounters()
+    before = state(topic("t", partition(), partition(isr=(2,), leader=2)))
+    missed = [append(1, 0, replicas=[2]), append(1, 1, replicas=[2]), append(1, 0, replicas=[1, 2], number=1)]
+    counters.add(before, [commit(1, *missed)])
+    assert (counters.isr_shrinks, counters.isr_expands, counters.leader_changes) == (1, 0, 1)
 
 
 def test_appends_are_counted_by_topic_and_their_delay_by_how_long_it_was() -> None:
     counters = CommitCounters()
-    counters.add(state(), rows(appends=appends((1000, 0, 1), (2000, 1, 1))))
+    counters.add(state(), [commit(1000, append(1000, 0), append(1000, 1))])
     assert counters.appended_bytes == {"t": 200}
     assert counters.delays[DELAY_BOUNDS.index(0.05)] == 2
     assert math.isclose(counters.delay_seconds, 0.08)
@@ -268,15 +289,13 @@ def test_appends_are_counted_by_topic_and_their_delay_by_how_long_it_was() -> No
 
 def test_maintenance_is_counted_by_step_and_its_time_noted() -> None:
     counters = CommitCounters()
-    changes = [
-        (1, 1000, "w", "roll", "t", 0, 5, 500, 1, 450, None),
-        (2, 2000, "w", "roll", "t", 0, 2, 10, 1, 10, None),
-        (3, 3000, "w", "retire files", None, None, None, 70, None, None, 9),
-    ]
-    counters.note_maintenance(to_table("maintenance", [(0, 500, "w", "retention", "t", 0, 1, 1, 0, 0, None)]))
-    counters.add(state(), rows(maintenance=to_table("maintenance", changes)))
+    removed = RemovedSegments(segments=5, size_bytes=500, checksum="0" * 32)
+    expired = DeleteSegments(topic="t", topic_id="t-id", partition=0, end_offset=9, removed=removed)
+    retired = RemoveFiles(listing="meta/removed/x.arrow", files=9, size_bytes=70, delay_ms=1)
+    counters.note_maintenance(commit(500, retired))
+    counters.add(state(), [commit(1000, expired, retired), commit(2000, expired)])
     assert list(counters.maintenance_rows(LABELS)) == [
-        ('{step="retention"}', (0, 0, 0, 0.5)),
-        ('{step="retire files"}', (1, 70, 0, 3.0)),
-        ('{step="roll"}', (2, 510, 460, 2.0)),
-    ]
+        ('{step="retention"}', (2, 1000, 0, 2.0)), ('{step="retire files"}', (1, 70, 0, 1.0)),
+    ]  # fmt: skip
+    counters.note_maintenance(commit(500, FenceWriters(version=0)))
+    assert next(iter(counters.maintenance_rows(LABELS))) == ('{step="fence writers"}', (0, 0, 0, 0.5))
