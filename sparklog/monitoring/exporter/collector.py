@@ -18,7 +18,6 @@ import threading
 from collections.abc import Mapping
 from typing import Protocol
 
-from sparklog import __version__
 from sparklog.clock import Clock
 from sparklog.monitoring.exporter.families import BUILD_FAMILIES, EXPORTER_FAMILIES
 from sparklog.monitoring.exporter.text import Labels, sample_lines, with_header
@@ -45,11 +44,14 @@ class Readable(Protocol):
 class Collector:
     """The metrics of a cluster as bytes, and those of the exporter itself. Thread-safe."""
 
-    def __init__(self, metrics: Readable, clock: Clock, labels: Mapping[str, str] | None = None) -> None:
-        """``labels`` are those that every sample has, as in ``metrics``."""
+    def __init__(
+        self, metrics: Readable, clock: Clock, labels: Mapping[str, str] | None = None, version: str = ""
+    ) -> None:
+        """``labels`` are those that every sample has, as in ``metrics``; ``version`` is that of the program."""
         self._metrics = metrics
         self._clock = clock
         self._labels = Labels(labels or {})
+        self._version = version
         self._changed = threading.Condition()
         self._is_reading = False
         self._begun = -math.inf
@@ -114,7 +116,7 @@ class Collector:
         families = (*EXPORTER_FAMILIES, *BUILD_FAMILIES)
         lines = (
             *sample_lines(EXPORTER_FAMILIES, [(self._labels.of(()), values)]),
-            *sample_lines(BUILD_FAMILIES, [(self._labels.of(("version",), __version__), (1,))]),
+            *sample_lines(BUILD_FAMILIES, [(self._labels.of(("version",), self._version), (1,))]),
         )
         return "".join(
             with_header(family, text)

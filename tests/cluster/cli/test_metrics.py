@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,8 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog.cli.arguments.listen import is_loopback, parse_listen, url_of
 from sparklog.coordinator import Coordinator
+from sparklog.protocol.commits import CommitOffsets, CommittedOffset
 
-from .conftest import SPARKLOG, Run
+from .conftest import SPARKLOG, Run, commit
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def values(text: str) -> dict[str, float]:
@@ -115,3 +119,22 @@ def test_addresses_are_parsed_and_loopback_is_known() -> None:
     assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "localhost.example.org")] == [False] * 4
     assert url_of("::1", 9308, "/metrics") == "http://[::1]:9308/metrics"
+
+
+@pytest.mark.go
+def test_prometheus_parses_the_metrics_the_rules_and_the_expressions_of_the_dashboard(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
+    topic_id = cluster.create_topic("orders", 2)
+    committed = CommittedOffset(topic="orders", topic_id=topic_id, partition=0, offset=0)
+    commit(cluster, CommitOffsets(group='a\\"\n\x07\u202eb', offsets=[committed]))
+    path = tmp_path / "sparklog.prom"
+    assert run("metrics", "--once", "--output", str(path)).code == 0
+    dashboard = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    lines = "\n".join(re.sub(r"\$__rate_interval", "5m", expression) for expression in expressions)
+    command = ["go", "run", ".", str(ROOT / "conf" / "prometheus-alerts.yml"), str(path)]
+    folder = ROOT / "tests" / "promcheck"
+    checked = subprocess.run(command, cwd=folder, input=lines, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert int(checked.stdout.split()[0]) > 30

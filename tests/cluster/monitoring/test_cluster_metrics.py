@@ -298,7 +298,7 @@ def test_commits_that_are_removed_before_they_are_read_are_not_counted_and_the_r
     clock: ManualClock,
 ) -> None:
     settings = LogSettings(min_commits_kept=0, min_commit_age_ms=0)
-    cluster = create_cluster(MemoryStore(uuid.uuid4().hex), clock=clock, settings=settings)
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex, clock), clock=clock, settings=settings)
     cluster.create_topic("orders")
     metrics = ClusterMetrics(cluster, Selection())
     metrics.read()

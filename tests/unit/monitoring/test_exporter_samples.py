@@ -252,9 +252,8 @@ def test_times_of_old_appends_are_late_by_less_than_a_tenth_of_their_age(gaps: l
 
 
 def commit(time_ms: int, *actions: Action) -> Commit:
-    return Commit(
-        format=1, version=1, write_id="w", timestamp=time_ms, previous="0" * 64, checksum="0" * 32, actions=list(actions)
-    )
+    hashes = {"previous": "0" * 64, "checksum": "0" * 32}
+    return Commit(format=1, version=1, write_id="w", timestamp=time_ms, actions=list(actions), **hashes)
 
 
 def change(number: int, leader: int, isr: list[int]) -> ChangePartition:

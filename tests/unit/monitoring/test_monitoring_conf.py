@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +105,6 @@ def test_alert_rules_have_what_prometheus_and_a_reader_need() -> None:
         assert re.fullmatch(r"[0-9]+[smh]", rule.get("for", "1m"))
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"].keys() == {"summary", "description"}
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool of Prometheus")
-def test_promtool_accepts_the_rules() -> None:
-    checked = subprocess.run(["promtool", "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 # -- the dashboard

@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sparklog import __version__
 from sparklog.cli.arguments.listen import is_loopback, parse_listen, url_of
 from sparklog.cli.arguments.parser import (
     CommandError,
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.monitoring.exporter.collector import Collector
 
     clock = coordinator.log.clock
-    collector = Collector(ClusterMetrics(coordinator, selection), clock, selection.labels)
+    collector = Collector(ClusterMetrics(coordinator, selection), clock, selection.labels, __version__)
     if not options.once:
         return _serve(collector, host, port, coordinator.store.root, clock)
     data = collector.read_once()
@@ -113,14 +114,14 @@ def _selection(options: argparse.Namespace) -> Selection:
     lookback = DEFAULT_LOOKBACK if options.lookback is None else options.lookback
     if lookback < 0:
         raise UsageError(f"invalid --lookback {lookback}: must be at least 0")
-    filters = (
+    topics, groups = (
         NameFilter(
             _regex(getattr(options, f"{what}_filter"), f"--{what}.filter", ""),
             _regex(getattr(options, f"{what}_exclude"), f"--{what}.exclude", "^$"),
         )
         for what in ("topic", "group")
     )
-    return Selection(*filters, labels, lookback, with_counters=not options.once)
+    return Selection(topics, groups, labels, lookback, with_counters=not options.once)
 
 
 def _regex(text: str | None, flag: str, default: str) -> re.Pattern[str]:
