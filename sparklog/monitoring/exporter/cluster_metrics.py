@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from immutables import Map
+
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError
@@ -29,9 +31,11 @@ from sparklog.monitoring.exporter.append_times import AppendTimes
 from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, CommitCounters
 from sparklog.monitoring.exporter.families import Family
 from sparklog.monitoring.exporter.state_samples import (
+    GroupOffsets,
     NameFilter,
     broker_rows,
-    group_rows,
+    group_offsets,
+    lag_rows,
     partition_rows,
     state_values,
     topic_values,
@@ -39,7 +43,7 @@ from sparklog.monitoring.exporter.state_samples import (
 from sparklog.monitoring.exporter.text import Labels, Row, histogram_lines, sample_lines, with_header
 from sparklog.protocol.commits import Append, Commit
 from sparklog.protocol.file_names import topic_in
-from sparklog.protocol.state import State, TopicState
+from sparklog.protocol.state import GroupState, State, TopicState
 
 LOOKBACK_COMMITS = 1000
 """Commits before the first read that are read for the times of records which groups have not read yet."""
@@ -73,6 +77,14 @@ class _Topic(NamedTuple):
     lines: tuple[str, ...]
 
 
+class _Group(NamedTuple):
+    """A group, the names of all topics, and its offsets in these."""
+
+    group: GroupState
+    topic_names: Map[str, str]
+    offsets: GroupOffsets
+
+
 class _SlowFacts(NamedTuple):
     """What is not in the state."""
 
@@ -95,6 +107,7 @@ class ClusterMetrics:
         self._times = AppendTimes()
         self._counters = CommitCounters()
         self._topics: dict[str, _Topic] = {}
+        self._groups: dict[str, _Group] = {}
         self._accepted: dict[str, bool] = {}
         self._configs: Mapping[str, str] = {}
         self._facts = _SlowFacts()
@@ -241,15 +254,20 @@ class ClusterMetrics:
             yield self._labels.of(("topic",), name), (self._counters.appended_bytes[name], retired[name])
 
     def _group_lines(self, state: State, now_ms: int) -> Iterable[tuple[Sequence[Family], Sequence[str]]]:
-        seconds_behind = self._seconds_behind(now_ms)
-        of_groups = [
-            group_rows(state, name, self._labels, self._accepts_topic, seconds_behind)
-            for name in sorted(state.groups)
-            if self._selection.groups.accepts(name)
-        ]
-        yield self._rows(families.GROUP_PARTITION_FAMILIES, (row for each in of_groups for row in each.partitions))
-        yield self._rows(families.GROUP_TOPIC_FAMILIES, (row for each in of_groups for row in each.topics))
-        yield self._rows(families.GROUP_FAMILIES, (each.group for each in of_groups))
+        names = state.indexes.topic_names  # another object once a topic was created or deleted
+        groups: dict[str, _Group] = {}
+        for name, group in sorted(state.groups.items()):
+            known = self._groups.get(name)
+            if known is not None and known.group is group and known.topic_names is names:
+                groups[name] = known
+            elif self._selection.groups.accepts(name):
+                offsets = group_offsets(state, name, self._labels, self._accepts_topic)
+                groups[name] = _Group(group, names, offsets)
+        self._groups = groups
+        lag = lag_rows(state, (each.offsets for each in groups.values()), self._seconds_behind(now_ms))
+        yield self._rows(families.GROUP_PARTITION_FAMILIES, lag.partitions)
+        yield self._rows(families.GROUP_TOPIC_FAMILIES, lag.topics)
+        yield self._rows(families.GROUP_FAMILIES, (each.offsets.row for each in groups.values()))
 
     def _seconds_behind(self, now_ms: int) -> Callable[[str, int, int], float | None]:
         def seconds_behind(topic_id: str, partition: int, offset: int) -> float | None:

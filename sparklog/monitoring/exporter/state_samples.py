@@ -64,38 +64,61 @@ def topic_values(topic: TopicState, min_insync_replicas: int) -> tuple[Value, ..
     )
 
 
-class GroupRows(NamedTuple):
-    """The samples of a group: of its partitions, its topics and itself."""
+class TopicOffsets(NamedTuple):
+    """A group's offsets in a topic: labels, partition and offset of each, and their sum."""
+
+    topic: str
+    topic_id: str
+    labels: str
+    partitions: list[tuple[str, int, int]]
+    total: int
+
+
+class GroupOffsets(NamedTuple):
+    """A group: its samples of ``GROUP_FAMILIES``, and its offsets, which stay the same while others write."""
+
+    row: Row
+    topics: list[TopicOffsets]
+
+
+def group_offsets(state: State, name: str, labels: Labels, accepts_topic: Callable[[str], bool]) -> GroupOffsets:
+    """Return a group's offsets in the existing topics that are accepted."""
+    group, committed = state.groups.get(name, GroupState()), state.committed_offsets(name)
+    by_topic: dict[str, TopicOffsets] = {}
+    for (topic, number), offset in committed.items():
+        known = by_topic.get(topic)
+        if known is None:
+            if not accepts_topic(topic):
+                continue
+            known = TopicOffsets(topic, offset.topic_id, labels.of(("consumergroup", "topic"), name, topic), [], 0)
+        place = f'{known.labels[:-1]},partition="{number}"}}'
+        known.partitions.append((place, number, offset.offset))
+        by_topic[topic] = known._replace(total=known.total + offset.offset)
+    newest_ms = max((offset.timestamp_ms for offset in committed.values()), default=None)
+    of_group = (len(group.members), group.generation, None if newest_ms is None else newest_ms / 1000)
+    return GroupOffsets((labels.of(("consumergroup",), name), of_group), list(by_topic.values()))
+
+
+class LagRows(NamedTuple):
+    """The samples of ``GROUP_PARTITION_FAMILIES`` and ``GROUP_TOPIC_FAMILIES``."""
 
     partitions: list[Row]
     topics: list[Row]
-    group: Row
 
 
-def group_rows(
-    state: State, name: str, labels: Labels, accepts_topic: Callable[[str], bool], seconds_behind: SecondsBehind
-) -> GroupRows:
-    """Return the samples of a group in the existing topics that are accepted."""
-    group = state.groups.get(name, GroupState())
+def lag_rows(state: State, groups: Iterable[GroupOffsets], seconds_behind: SecondsBehind) -> LagRows:
+    """Return how far groups are behind at a state that has the topics of their offsets."""
     rows: list[Row] = []
-    starts: dict[str, str] = {}
-    sums: dict[str, tuple[int, int]] = {}
-    newest_ms = -1
-    for (topic, number), committed in state.committed_offsets(name).items():
-        newest_ms = max(newest_ms, committed.timestamp_ms)
-        if topic not in starts:
-            if not accepts_topic(topic):
-                continue
-            starts[topic] = labels.of_partitions(("consumergroup", "topic"), name, topic)
-        offset = committed.offset
-        lag = state.partition(topic, number).high_watermark - offset
-        seconds = 0.0 if lag <= 0 else seconds_behind(committed.topic_id, number, offset)
-        rows.append((f'{starts[topic]}{number}"}}', (offset, lag, seconds)))
-        offsets, lags = sums.get(topic, (0, 0))
-        sums[topic] = (offsets + offset, lags + lag)
-    of_group = (len(group.members), group.generation, newest_ms / 1000 if newest_ms >= 0 else None)
-    topics: list[Row] = [(labels.of(("consumergroup", "topic"), name, topic), total) for topic, total in sums.items()]
-    return GroupRows(rows, topics, (labels.of(("consumergroup",), name), of_group))
+    totals: list[Row] = []
+    for each in groups:
+        for topic, topic_id, labels, offsets, total in each.topics:
+            partitions, lag_sum = state.topics[topic].partitions, 0
+            for place, number, offset in offsets:
+                lag = partitions[number].log_end_offset - offset
+                lag_sum += lag
+                rows.append((place, (offset, lag, 0.0 if lag <= 0 else seconds_behind(topic_id, number, offset))))
+            totals.append((labels, (total, lag_sum)))
+    return LagRows(rows, totals)
 
 
 def broker_rows(brokers: Iterable[BrokerState], root: str, labels: Labels) -> Iterator[Row]:

@@ -21,7 +21,8 @@ from sparklog.monitoring.exporter.families import FAMILIES, Family
 from sparklog.monitoring.exporter.state_samples import (
     NameFilter,
     broker_rows,
-    group_rows,
+    group_offsets,
+    lag_rows,
     partition_rows,
     partition_values,
     state_values,
@@ -178,7 +179,8 @@ def test_a_group_has_lag_by_partition_and_sums_by_topic() -> None:
         topic("b", partition(log_end_offset=5)),
         groups=Map({"g": group(("a", 0, 4), ("a", 1, 10), ("b", 0, 5), members={"m": MemberState()}, generation=3)}),
     )
-    rows = group_rows(cluster, "g", LABELS, lambda name: True, lambda topic_id, number, offset: 1.5)
+    offsets = group_offsets(cluster, "g", LABELS, lambda name: True)
+    rows = lag_rows(cluster, [offsets], lambda topic_id, number, offset: 1.5)
     assert sorted(rows.partitions) == [
         ('{consumergroup="g",topic="a",partition="0"}', (4, 6, 1.5)),
         ('{consumergroup="g",topic="a",partition="1"}', (10, 0, 0.0)),
@@ -187,15 +189,16 @@ def test_a_group_has_lag_by_partition_and_sums_by_topic() -> None:
     assert sorted(rows.topics) == [
         ('{consumergroup="g",topic="a"}', (14, 6)), ('{consumergroup="g",topic="b"}', (5, 0)),
     ]  # fmt: skip
-    assert rows.group == ('{consumergroup="g"}', (1, 3, 5.001))
+    assert offsets.row == ('{consumergroup="g"}', (1, 3, 5.001))
 
 
 def test_a_group_is_exported_without_topics_that_are_left_out_or_deleted() -> None:
     cluster = state(
         topic("a", partition()), topic("b", partition()), groups=Map({"g": group(("a", 0, 0), ("gone", 0, 9))})
     )
-    rows = group_rows(cluster, "g", LABELS, lambda name: name != "a", lambda *place: None)
-    assert (rows.partitions, rows.topics, rows.group[1]) == ([], [], (0, 0, 5.0))
+    offsets = group_offsets(cluster, "g", LABELS, lambda name: name != "a")
+    assert offsets == (('{consumergroup="g"}', (0, 0, 5.0)), [])
+    assert lag_rows(cluster, [offsets], lambda *place: None) == ([], [])
 
 
 @pytest.mark.parametrize(
