@@ -19,6 +19,7 @@ from sparklog.monitoring.exporter.append_times import EXACT, AppendTimes
 from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, CommitCounters
 from sparklog.monitoring.exporter.families import FAMILIES, Family
 from sparklog.monitoring.exporter.state_samples import (
+    GroupOffsets,
     NameFilter,
     broker_rows,
     group_offsets,
@@ -197,7 +198,7 @@ def test_a_group_is_exported_without_topics_that_are_left_out_or_deleted() -> No
         topic("a", partition()), topic("b", partition()), groups=Map({"g": group(("a", 0, 0), ("gone", 0, 9))})
     )
     offsets = group_offsets(cluster, "g", LABELS, lambda name: name != "a")
-    assert offsets == (('{consumergroup="g"}', (0, 0, 5.0)), [])
+    assert offsets == GroupOffsets(('{consumergroup="g"}', (0, 0, 5.0)), [])
     assert lag_rows(cluster, [offsets], lambda *place: None) == ([], [])
 
 
@@ -255,8 +256,10 @@ def test_times_of_old_appends_are_late_by_less_than_a_tenth_of_their_age(gaps: l
 
 
 def commit(time_ms: int, *actions: Action) -> Commit:
-    hashes = {"previous": "0" * 64, "checksum": "0" * 32}
-    return Commit(format=1, version=1, write_id="w", timestamp=time_ms, actions=list(actions), **hashes)
+    return Commit(
+        format=1, version=1, write_id="w", timestamp=time_ms, previous="0" * 64, checksum="0" * 32,
+        actions=list(actions),
+    )  # fmt: skip
 
 
 def change(number: int, leader: int, isr: list[int]) -> ChangePartition:
