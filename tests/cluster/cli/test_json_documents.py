@@ -35,7 +35,9 @@ ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "cli-json.md"
 SCHEMA = ROOT / "docs" / "cli-json.schema.json"
 
-WITHOUT_DOCUMENT = {"completion", "console-producer", "console-consumer", "verifiable-producer", "verifiable-consumer"}
+WITHOUT_DOCUMENT = {
+    "completion", "console-producer", "console-consumer", "metrics", "verifiable-producer", "verifiable-consumer",
+}  # fmt: skip
 """Commands without a document: they print records, a script, or Kafka's own JSON."""
 READ_ONLY = ("list", "describe", "find", "verify")
 """Prefixes of actions that change nothing."""
