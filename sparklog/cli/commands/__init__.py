@@ -25,6 +25,7 @@ COMMANDS = {
     "verifiable-consumer": "consume in a group and print each event as JSON",
     "delete-records": "delete the records before an offset",
     "maintain": "run roll, retention, compaction, replication and other maintenance",
+    "alerts": "evaluate rules, and tell of what fires",
     "brokers": "add, list, remove and cordon storage locations",
     "leader-election": "elect preferred replicas, or replicas that are out of sync, as leaders",
     "reassign-partitions": "move replicas to other brokers",

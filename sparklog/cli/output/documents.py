@@ -744,6 +744,45 @@ class DumpedLine(Document, frozen=True, kw_only=True):
     end: DumpedEnd | None = None
 
 
+class AlertDetails(Document, frozen=True, kw_only=True):
+    """An alert that is pending or firing."""
+
+    rule: Annotated[str, says("the name of its rule")]
+    kind: Annotated[str, says("the kind of its rule, which says what is measured")]
+    severity: Annotated[Literal["info", "warning", "critical"], says("the severity of its rule")]
+    status: Annotated[Literal["pending", "firing"], says("pending: not above the threshold for long enough yet")]
+    subject: Annotated[dict[str, str], says("what it is about, such as `group` and `topic`; empty: the cluster")]
+    value: Annotated[float, says("what was measured")]
+    above: Annotated[float, says("the threshold of its rule")]
+    unit: Annotated[Literal["seconds", "bytes", "count"], says("the unit of `value` and `above`")]
+    since_ms: Annotated[int, says("when the value passed the threshold, in ms since 1970")]
+    summary: Annotated[str, says("the same in words")]
+
+
+class AlertChange(Document, frozen=True, kw_only=True):
+    """An alert that began to fire, or resolved."""
+
+    rule: Annotated[str, says("the name of its rule")]
+    status: Annotated[Literal["firing", "resolved"], says("what it is from now on")]
+    subject: Annotated[dict[str, str], says("what it is about, such as `group` and `topic`; empty: the cluster")]
+    value: Annotated[float, says("what was measured last while it fired")]
+    since_ms: Annotated[int, says("when the value passed the threshold, in ms since 1970")]
+    time_ms: Annotated[int, says("the time of the evaluation")]
+    summary: Annotated[str, says("the same in words")]
+
+
+class AlertReport(Document, frozen=True, kw_only=True):
+    """An evaluation of rules. The exit code of `--once` is 2 if anything fires, and 1 if there are problems."""
+
+    cluster_id: Annotated[str, says("the id of the cluster")]
+    time_ms: Annotated[int, says("the time of the evaluation, in ms since 1970")]
+    rules: Annotated[int, says("number of rules")]
+    firing: Annotated[int, says("number of alerts that fire")]
+    alerts: list[AlertDetails]
+    changes: list[AlertChange]
+    problems: Annotated[list[str], says("rules that could not be evaluated, and channels that were not told")]
+
+
 class JobFile(Document, frozen=True, kw_only=True):
     """A program for spark-submit."""
 
@@ -786,6 +825,7 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "replica-verification": ReplicaVerification,
     "maintain --once": MaintenancePass,
     "maintain --loop": MaintenanceStep,
+    "alerts": AlertReport,
     "fsck": FsckReport,
     "vacuum": VacuumResult,
     "dump-log": DumpedLine,
