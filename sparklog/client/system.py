@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from sparklog.client.config import cluster_of
 from sparklog.client.representation import Facts, Shown
+from sparklog.client.representation import table as html_table
+from sparklog.client.table_view import ROWS_SHOWN, TableView
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import did_you_mean
@@ -75,6 +77,10 @@ class System(Shown):
     def _facts(self) -> Facts:
         return {"root": self._coordinator.store.root, "version": self._coordinator.state.version}
 
+    def _repr_html_(self) -> str:
+        rows = [(each.name, each.rows) for each in TABLES.values()]
+        return super()._repr_html_() + html_table("system tables", ["table", "a row is"], rows)
+
     def schema(self, table: str) -> pa.Schema:
         """Return the columns of a table. Raises InvalidConfigurationError for an unknown one."""
         return TABLES[_check_table(table)].schema
@@ -115,6 +121,21 @@ class System(Shown):
             step_ms=_parse_step(step),
         )
         return self._tables.read(_check_table(table), selection)
+
+    def show(self, table: str, *, limit: int = ROWS_SHOWN, **selection: Any) -> TableView:
+        """Return the first rows of a system table for a notebook or a terminal; ``table`` of it has all of them.
+
+        ``selection`` are the arguments of ``read``.
+
+            >>> _ = producer.send("orders", b"a").get()
+            >>> sparklog.system(root).show("throughput").table.column("records").to_pylist()
+            [1]
+
+        Raises as ``read``; InvalidConfigurationError for a limit below 1.
+        """
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise InvalidConfigurationError(f"invalid limit {limit!r}: must be at least 1", config="limit")
+        return TableView(table, self.read(table, **selection), limit)
 
 
 def parse_time(name: str, time: Time, now_ms: int) -> int:

@@ -91,9 +91,7 @@ class _Context:
 
     def appends_of(self, producer_id: int) -> list[Append]:
         return [
-            action
-            for action in self._commit.actions
-            if isinstance(action, Append) and action.producer_id == producer_id
+            action for action in self._commit.actions if isinstance(action, Append) and action.producer_id == producer_id
         ]
 
     def groups(self) -> list[str]:

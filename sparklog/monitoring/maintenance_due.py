@@ -5,7 +5,7 @@ Rules: pure, with the plans that maintenance itself uses. Not for: doing it (``m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.protocol.plan.retention import deletable, may_delete, retention_of
@@ -19,7 +19,7 @@ def may_be_rolled(partition: PartitionState) -> bool:
     return partition.leader >= 0 and partition.segments >= (1 if partition.log_start_offset else 2)
 
 
-def files_to_roll(state: State, topic: TopicState, number: int, live: Sequence[Segment], version: int) -> int:
+def files_to_roll(state: State, topic: TopicState, number: int, live: Iterable[Segment], version: int) -> int:
     """Return how many files of a partition have been due for a roll since ``version`` or longer."""
     partition = topic.partitions[number]
     rules = rules_of(TopicConfig.resolve(topic.configs, state.configs), topic.topic_id, number)
@@ -33,7 +33,7 @@ def may_be_expired(state: State, topic: TopicState, partition: PartitionState) -
 
 
 def files_expired(
-    state: State, topic: TopicState, number: int, live: Sequence[Segment], version: int, time_ms: int
+    state: State, topic: TopicState, number: int, live: Iterable[Segment], version: int, time_ms: int
 ) -> int:
     """Return how many files of a partition, of ``version`` or older, retention should have removed by a time."""
     rules = rules_of(TopicConfig.resolve(topic.configs, state.configs), topic.topic_id, number)

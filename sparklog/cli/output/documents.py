@@ -744,6 +744,42 @@ class DumpedLine(Document, frozen=True, kw_only=True):
     end: DumpedEnd | None = None
 
 
+class TopicRates(Document, frozen=True, kw_only=True):
+    """What is added to a topic."""
+
+    topic: Annotated[str, says("its name")]
+    records_per_second: Annotated[float, says("records that are added per second")]
+    bytes_per_second: Annotated[float, says("their bytes")]
+    appends_per_second: Annotated[float, says("appends per second, each to one partition")]
+    partitions: Annotated[int, says("number of partitions")]
+    records: Annotated[int, says("offsets from the log start to the log end of all partitions")]
+    size_bytes: Annotated[int, says("bytes of its live segments")]
+
+
+class GroupRates(Document, frozen=True, kw_only=True):
+    """How far a group is behind."""
+
+    group: Annotated[str, says("its id")]
+    state: Annotated[str, says("its state, as `consumer-groups --describe --state` prints it")]
+    members: Annotated[int, says("number of members")]
+    lag: Annotated[int, says("records that it has not read, in all partitions")]
+    lag_seconds: Annotated[
+        float | None, says("time since the oldest of them was committed; null: that commit is no longer kept")
+    ]
+    commits_per_second: Annotated[float, says("commits of offsets per second")]
+
+
+class ActivityReport(Document, frozen=True, kw_only=True):
+    """What happens in the cluster; rates are those of the last `window_seconds`."""
+
+    time_ms: Annotated[int, says("when it was looked at, in ms since 1970")]
+    version: Annotated[int, says("version of the cluster")]
+    window_seconds: Annotated[float, says("the time of which the rates are")]
+    commits_per_second: Annotated[float, says("commits of the cluster per second")]
+    topics: list[TopicRates]
+    groups: list[GroupRates]
+
+
 class AlertDetails(Document, frozen=True, kw_only=True):
     """An alert that is pending or firing."""
 
@@ -826,6 +862,7 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "maintain --once": MaintenancePass,
     "maintain --loop": MaintenanceStep,
     "alerts": AlertReport,
+    "top": ActivityReport,
     "fsck": FsckReport,
     "vacuum": VacuumResult,
     "dump-log": DumpedLine,

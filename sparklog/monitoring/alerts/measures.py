@@ -11,7 +11,7 @@ Rules: only subjects with a value above 0 are returned. Nothing is decided here 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -147,7 +147,7 @@ def _lag_rising(rule: Rule, view: View) -> _Found:
                 values = series.setdefault((group, partition.topic), [0] * len(steps))
                 values[number] += lag
     for (group, topic), values in series.items():
-        if all(before <= after for before, after in zip(values, values[1:], strict=False)):
+        if all(before <= after for before, after in pairwise(values)):
             detail = f"{show(values[-1], Unit.COUNT)} records behind now"
             yield _of(group=group, topic=topic), Observation(float(values[-1] - values[0]), detail)
 
@@ -246,7 +246,7 @@ def _files_due(rule: Rule, view: View, topic: TopicState, version: int, due_ms: 
         retain = rule.wants(step="retention") and maintenance_due.may_be_expired(view.state, topic, partition)
         if not roll and not retain:
             continue
-        live: Any = view.coordinator.segments(topic.name, view.state).partition(number)
+        live = view.coordinator.segments(topic.name, view.state).partition(number)
         if roll:
             rolls += maintenance_due.files_to_roll(view.state, topic, number, live, version)
         if retain:

@@ -76,8 +76,8 @@ def decide(
     earlier: Mapping[AlertKey, AlertState],
     tick: Tick,
 ) -> Outcome:
-    """Return the alerts after an evaluation. ``measured`` has, by rule, what it found; a rule that could not be measured
-    is not in it."""
+    """Return the alerts after an evaluation. ``measured`` has, by rule, what it found; a rule that could not be
+    measured is not in it."""
     by_name = {rule.name: rule for rule in rules}
     keys = dict.fromkeys(earlier)
     keys.update(dict.fromkeys((name, subject) for name in by_name for subject in measured.get(name, ())))

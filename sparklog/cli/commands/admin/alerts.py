@@ -1,4 +1,4 @@
-"""``sparklog alerts``: evaluates rules on a cluster, remembers what fires, and tells who is to know. Kafka has no such tool.
+"""``sparklog alerts``: evaluates rules on a cluster, remembers what fires, and tells of it. Kafka has no such tool.
 
 Rules: everything that it says comes from the log; it may run anywhere, once from cron or in a loop, and more than once.
 """
