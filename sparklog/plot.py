@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import cluster_of
-from sparklog.client.system import System, Time, parse_time
+from sparklog.client.system import System
 from sparklog.clock import SystemClock, utc
 from sparklog.errors import InvalidConfigurationError
+from sparklog.monitoring.arguments import Time, parse_time
 from sparklog.monitoring.system_tables import MINUTE_MS
 from sparklog.types import printable
 

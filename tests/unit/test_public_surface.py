@@ -18,8 +18,8 @@ PUBLIC = {
     "sparklog": (
         "AdminClient Cluster ConfigResource ConfigResourceType Consumer ConsumerRebalanceListener ConsumerRecord "
         "KafkaAdminClient KafkaConsumer KafkaProducer NewPartitions NewTopic OffsetAndMetadata OffsetAndTimestamp "
-        "OffsetSpec Producer RecordMetadata Scan Snapshot SparklogError System TopicPartition __version__ create_cluster "
-        "create_view errors kafka open_cluster plot read register scan snapshot system table write write_batch"
+        "OffsetSpec Producer RecordMetadata Scan Snapshot SparklogError System TopicPartition __version__ "
+        "create_cluster create_view errors kafka open_cluster plot read register scan snapshot system table write write_batch"
     ),
     "sparklog.plot": "lag segments throughput",
     "sparklog.spark": (

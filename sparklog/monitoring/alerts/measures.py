@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-import pyarrow as pa
-
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log.commits.cleanup import newest_version_before
@@ -75,10 +73,9 @@ class View:
         return self._lags[time_ms]
 
     def oldest_ms(self) -> int:
-        """Return the time of the oldest commit that is kept, or now if there is none."""
+        """Return the time of the oldest commit that is kept, or now if none was ever removed."""
         if self._oldest_ms is None:
-            times = self._tables.read("commits", Selection()).column("timestamp").cast(pa.int64())
-            self._oldest_ms = times[0].as_py() if len(times) else self.time_ms
+            self._oldest_ms = self._tables.first_kept_ms() or self.time_ms
         return self._oldest_ms
 
     def time_of(self, version: int) -> int | None:
