@@ -61,13 +61,22 @@ class View:
         return self._versions[time_ms]
 
     def lags(self, time_ms: int) -> _Lags:
-        """Return the lag of all groups at a time."""
+        """Return the lag of all groups at a time; that of the newest version if the time is now.
+
+        The newest commits may be later than now, by as much as the clock of their writer was ahead.
+        """
         if time_ms not in self._lags:
-            table = self._tables.read("lag", Selection(until_ms=time_ms))
+            until_ms = max(time_ms, self.state.timestamp_ms) if time_ms == self.time_ms else time_ms
+            ahead = (until_ms - time_ms) / 1000
+            table = self._tables.read("lag", Selection(until_ms=until_ms))
             names = ("group", "topic", "partition", "offset", "lag", "lag_seconds")
             rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
             self._lags[time_ms] = {
-                (group, TopicPartition(topic, number)): (offset, lag, seconds)
+                (group, TopicPartition(topic, number)): (
+                    offset,
+                    lag,
+                    None if seconds is None else max(seconds - ahead, 0.0),
+                )
                 for group, topic, number, offset, lag, seconds in rows
             }
         return self._lags[time_ms]

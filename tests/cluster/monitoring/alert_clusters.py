@@ -72,11 +72,11 @@ class QuietCluster:
             )
         )
 
-    def measured(self, **rule: Any) -> dict[str, float]:
-        """Return what a rule measures, by the names of its subjects."""
+    def measured(self, **rule: Any) -> dict[str, int]:
+        """Return what a rule measures, by the names of its subjects; commits of one moment are some ms apart."""
         view = View(self.coordinator, self.tables, self.clock.now_ms())
         found = measure(make_rule(**rule), view)
-        return {" ".join(name for _, name in subject): round(seen.value, 3) for subject, seen in found.items()}
+        return {" ".join(name for _, name in subject): round(seen.value) for subject, seen in found.items()}
 
 
 def make_rule(**rule: Any) -> Rule:

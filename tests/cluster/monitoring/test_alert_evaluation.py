@@ -164,7 +164,7 @@ def test_an_evaluation_that_was_overtaken_changes_nothing(
 def test_a_cluster_that_cannot_be_read_changes_nothing(quiet: QuietCluster, file: AlertFile, sent: Path) -> None:
     rules = book(sent, {**LAG, "for": "0s", "keep_firing_for": "0s"})
     assert evaluate(quiet, file, rules).firing == 1
-    faulty = FaultyStore(quiet.coordinator.store)
+    faulty = FaultyStore(quiet.coordinator.store, seed=0)
     broken = open_cluster(faulty, clock=quiet.clock)
     faulty.inject(rates={"unavailable": 1.0})
     with pytest.raises(StorageError):

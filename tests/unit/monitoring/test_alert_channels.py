@@ -164,7 +164,7 @@ def mail_server() -> Iterator[tuple[int, list[str]]]:
                     data = line != "."
                     if data:
                         continue
-                elif line == "DATA":
+                elif line.upper() == "DATA":
                     data = True
                     self.wfile.write(b"354 go on\r\n")
                     continue

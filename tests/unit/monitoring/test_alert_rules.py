@@ -112,7 +112,7 @@ HOOK = {"type": "webhook", "url": "https://example.org/x"}
     [
         (5, "write it as"),
         ({"type": "web"}, "invalid type 'web': must be one of webhook"),
-        ({**HOOK, "ulr": "a"}, "channel 'c': unknown key 'ulr'; did you mean url"),
+        ({**HOOK, "heeders": {}}, "channel 'c': unknown key 'heeders'; did you mean headers"),
         ({**HOOK, "url": "file:///etc/passwd"}, "must be an http or https address"),
         ({**HOOK, "url": "https://user:secret@example.org"}, "must have no user and password"),
         ({**HOOK, "url": "http://[::1"}, "must be an http or https address"),

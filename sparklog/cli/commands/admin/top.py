@@ -109,13 +109,18 @@ def _show(read: Callable[[], Activity], root: str, interval: float) -> None:
     def draw() -> RenderableType:
         return screen(activity, root, console.width, console.height, foot)
 
-    with _keys() as pressed, Live(draw(), console=console, screen=True, auto_refresh=False) as live:
-        while not pressed(interval):
-            try:
-                activity, foot = read(), FOOT
-            except SparklogError as error:
-                foot = f"{FOOT}; {printable(error)}"
-            live.update(draw(), refresh=True)
+    live = Live(draw(), console=console, screen=True, auto_refresh=False)
+    with _keys() as pressed:
+        try:  # a ``with`` block would not end the screen if Ctrl-C came while it begins
+            live.start()
+            while not pressed(interval):
+                try:
+                    activity, foot = read(), FOOT
+                except SparklogError as error:
+                    foot = f"{FOOT}; {printable(error)}"
+                live.update(draw(), refresh=True)
+        finally:
+            live.stop()
 
 
 @contextlib.contextmanager
