@@ -10,6 +10,7 @@ Not for: the numbers (``sparklog.system(root).read``).
 
 from __future__ import annotations
 
+import importlib
 import io
 import math
 import os
@@ -233,22 +234,25 @@ def _figure_class() -> type[Figure]:
 
         def _repr_png_(self) -> bytes:
             data = io.BytesIO()
-            self.savefig(data, format="png", dpi=100)
+            self.savefig(data, format="png", dpi=80)
             return data.getvalue()
 
     return Plot
 
 
-def _draw_lines(axes: Any, lines: _Lines, label: str, **style: Any) -> None:
-    from matplotlib.dates import date2num
+def _dates() -> Any:
+    return importlib.import_module("matplotlib.dates")  # its functions have no types
 
+
+def _draw_lines(axes: Any, lines: _Lines, label: str, **style: Any) -> None:
+    dates = _dates()
     for name, line in lines.items():
         times = sorted(line)
         style_of_point = {"marker": "."} if len(times) == 1 else {}
         # A label that begins with an underscore would be left out of the legend.
         shown = f"\u200b{name}" if name.startswith("_") else name
         values = [line[time_ms] for time_ms in times]
-        axes.plot([date2num(utc(time_ms)) for time_ms in times], values, label=shown, **style, **style_of_point)
+        axes.plot([dates.date2num(utc(time_ms)) for time_ms in times], values, label=shown, **style, **style_of_point)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
@@ -257,10 +261,9 @@ def _draw_lines(axes: Any, lines: _Lines, label: str, **style: Any) -> None:
 
 
 def _show_range(axes: Any, since_ms: int, until_ms: int) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
-
-    locator = AutoDateLocator()
+    dates = _dates()
+    locator = dates.AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=None))
-    axes.set_xlim(date2num(utc(since_ms)), date2num(utc(until_ms)))
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    axes.set_xlim(dates.date2num(utc(since_ms)), dates.date2num(utc(until_ms)))
     axes.set_xlabel("UTC")

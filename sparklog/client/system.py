@@ -132,7 +132,7 @@ class System(Shown):
 
         Raises as ``read``; InvalidConfigurationError for a limit below 1.
         """
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        if isinstance(limit, bool) or limit < 1:
             raise InvalidConfigurationError(f"invalid limit {limit!r}: must be at least 1", config="limit")
         return TableView(table, self.read(table, **selection), limit)
 

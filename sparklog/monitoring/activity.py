@@ -87,10 +87,10 @@ def read_activity(coordinator: Coordinator, tables: SystemTables, window_seconds
 def _topics(state: State, appended: dict[str, list[int]], window_seconds: float) -> list[TopicActivity]:
     found = []
     for topic in state.topics_in_order():
-        rates = [count / window_seconds for count in appended.get(topic.name, (0, 0, 0))]
+        added, bytes_added, appends = (count / window_seconds for count in appended.get(topic.name, (0, 0, 0)))
         records = sum(each.log_end_offset - each.log_start_offset for each in topic.partitions)
         size = sum(each.size_bytes for each in topic.partitions)
-        found.append(TopicActivity(topic.name, *rates, len(topic.partitions), records, size))
+        found.append(TopicActivity(topic.name, added, bytes_added, appends, len(topic.partitions), records, size))
     return sorted(found, key=lambda each: (-each.records_per_second, each.topic))
 
 

@@ -19,7 +19,8 @@ PUBLIC = {
         "AdminClient Cluster ConfigResource ConfigResourceType Consumer ConsumerRebalanceListener ConsumerRecord "
         "KafkaAdminClient KafkaConsumer KafkaProducer NewPartitions NewTopic OffsetAndMetadata OffsetAndTimestamp "
         "OffsetSpec Producer RecordMetadata Scan Snapshot SparklogError System TopicPartition __version__ "
-        "create_cluster create_view errors kafka open_cluster plot read register scan snapshot system table write write_batch"
+        "create_cluster create_view errors kafka open_cluster plot read register scan snapshot system table write "
+        "write_batch"
     ),
     "sparklog.plot": "lag segments throughput",
     "sparklog.spark": (

@@ -208,7 +208,7 @@ class AlertFile:
                     channel,
                     MAX_ALERTS_PER_MESSAGE,
                 )
-                if rows and _may_be_sent(*rows[0][3:], now_ms):
+                if rows and _may_be_sent(rows[0][3], rows[0][4], now_ms):
                     claimed[channel] = [
                         Notification(number, json.loads(alert), attempts) for number, alert, attempts, *_ in rows
                     ]

@@ -47,6 +47,7 @@ class Alert(NamedTuple):
 class Evaluation(NamedTuple):
     """What an evaluation found: alerts by rule and subject, what has changed by it, and what went wrong."""
 
+    cluster_id: str
     time_ms: int
     alerts: list[Alert]
     changes: list[Change]
@@ -79,7 +80,7 @@ class Alerts:
         measured = self._measure(time_ms, problems)
         outcome = self._decide(cluster, begun, measured)
         problems += self._send(cluster, time_ms)
-        return Evaluation(time_ms, self._describe(outcome), outcome.changes, problems)
+        return Evaluation(cluster, time_ms, self._describe(outcome), outcome.changes, problems)
 
     def _read_clocks(self) -> Reading:
         log = self._coordinator.log

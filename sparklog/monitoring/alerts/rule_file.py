@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.monitoring.alerts.rules import RuleBook, read_rules
@@ -16,7 +15,6 @@ from sparklog.monitoring.alerts.rules import RuleBook, read_rules
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    tomllib: Any
     try:
         import tomli as tomllib
     except ImportError:

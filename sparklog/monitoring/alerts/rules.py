@@ -61,7 +61,7 @@ KINDS: dict[str, Kind] = {
     ),
     "no_commit": Kind("time since a group last committed an offset", ("group",), Unit.SECONDS),
     "no_progress": Kind(
-        "time for which a group has not moved in a partition that has records for it", ("group", "topic"), Unit.SECONDS
+        "time for which records have waited for a group that does not move", ("group", "topic"), Unit.SECONDS
     ),
     "isr": Kind("partitions with fewer replicas in sync than wanted", ("topic",), Unit.COUNT, 0.0, ("below",)),
     "leaderless": Kind("partitions without a leader", ("topic",), Unit.COUNT, 0.0),

@@ -35,9 +35,14 @@ def log() -> Iterator[Cluster]:
         yield created
 
 
+def legend(axes: Any) -> tuple[list[Any], list[str]]:
+    handles, labels = axes.get_legend_handles_labels()
+    return handles, labels
+
+
 def lines(axes: Any) -> dict[str, float]:
     """Return the last value of each line by its label in the legend."""
-    handles, labels = axes.get_legend_handles_labels()
+    handles, labels = legend(axes)
     return {label: handle.get_ydata()[-1] for handle, label in zip(handles, labels, strict=True)}
 
 
@@ -61,7 +66,7 @@ def test_lag_of_one_topic_is_one_line(log: Cluster) -> None:
 def test_throughput_adds_up_the_minutes(log: Cluster) -> None:
     figure = sparklog.plot.throughput(sparklog.system(log.bootstrap_servers), since="10m")
     records, sizes = figure.axes
-    handles, labels = records.get_legend_handles_labels()
+    handles, labels = legend(records)
     totals = {label: sum(handle.get_ydata()) * 60 for handle, label in zip(handles, labels, strict=True)}
     assert totals == pytest.approx({**{f"topic-{number:02}": number for number in range(3, 13)}, "2 others": 3})
     assert 11 <= len(handles[0].get_ydata()) <= 12, "minutes without records are 0"
@@ -71,6 +76,7 @@ def test_throughput_adds_up_the_minutes(log: Cluster) -> None:
 def test_segments_are_bars_from_offset_to_offset(log: Cluster) -> None:
     (axes,) = sparklog.plot.segments(log.bootstrap_servers, "topic-12").axes
     (bars,) = axes.collections
+    path: Any
     (path,) = bars.get_paths()
     assert (path.vertices[:, 0].min(), path.vertices[:, 0].max()) == (0, 12)
     assert lines_of_legend(axes) == ["open"]
@@ -81,6 +87,7 @@ def lines_of_legend(axes: Any) -> list[str]:
 
 
 def test_a_figure_is_shown_by_a_notebook_without_pyplot(log: Cluster) -> None:
+    figure: Any
     for figure in (
         sparklog.plot.lag(log.bootstrap_servers, "_a$b$c", since="1h"),
         sparklog.plot.lag(log.bootstrap_servers, "nobody", since="1h"),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from sparklog.monitoring.alerts.rules import Rule
 from sparklog.monitoring.alerts.ticks import MAX_DIVERGENCE_MS, SETTLED_SECONDS, Reading, Tick, is_outdated, next_tick
-from sparklog.monitoring.alerts.transitions import AlertState, Observation, decide
+from sparklog.monitoring.alerts.transitions import AlertKey, AlertState, Observation, Subject, decide
 
-BILLING = (("group", "billing"),)
+BILLING: Subject = (("group", "billing"),)
 KEY = ("behind", BILLING)
 RULE = Rule("behind", "lag", above=10, clear=5, hold=60, keep=120)
 
@@ -22,7 +22,7 @@ def tick(seconds: float, elapsed: float) -> Tick:
 
 def run(rule: Rule, values: Sequence[float | None], step: float = 30.0) -> list[str]:
     """Return what an alert is after each evaluation, with a mark where it changed; None was not measured."""
-    states: dict[tuple[str, tuple[tuple[str, str], ...]], AlertState] = {}
+    states: dict[AlertKey, AlertState] = {}
     seen = []
     for number, value in enumerate(values):
         measured = {} if value is None else {rule.name: {BILLING: Observation(value)}}

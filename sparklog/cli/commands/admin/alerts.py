@@ -6,6 +6,7 @@ Rules: everything that it says comes from the log; it may run anywhere, once fro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,11 @@ from sparklog.cli.arguments.parser import (
 )
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.cli.output.tables import table
-from sparklog.clock import utc_text
+from sparklog.clock import SystemClock, utc_text
 from sparklog.errors import InvalidConfigurationError, SparklogError
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import AlertReport
-    from sparklog.coordinator import Coordinator
     from sparklog.maintenance.loop import Stop
     from sparklog.monitoring.alerts.evaluation import Alerts, Evaluation
     from sparklog.monitoring.alerts.rules import RuleBook
@@ -76,10 +76,6 @@ def run(options: argparse.Namespace) -> int:
     if options.state == "":
         raise UsageError("invalid --state: the name of a file must not be empty")
     coordinator = connect(options)
-    return _evaluate(options, book, coordinator)
-
-
-def _evaluate(options: argparse.Namespace, book: RuleBook, coordinator: Coordinator) -> int:
     from sparklog.maintenance.loop import Stop, stopped_by_signals
     from sparklog.monitoring.alerts.alert_file import AlertFile
     from sparklog.monitoring.alerts.evaluation import Alerts
@@ -88,33 +84,36 @@ def _evaluate(options: argparse.Namespace, book: RuleBook, coordinator: Coordina
         alerts = Alerts(coordinator, book, file)
         if options.once:
             evaluation = alerts.evaluate()
-            _print_once(coordinator, book, evaluation, options.json)
+            _print_once(book, evaluation, options.json)
             return 1 if evaluation.problems else FIRES_EXIT_CODE if evaluation.firing else 0
         stop = Stop()
         with stopped_by_signals(stop, complain):
-            _loop(coordinator, book, alerts, stop, options.json)
+            _loop(book, alerts, stop, options.json)
     return 0
 
 
-def _loop(coordinator: Coordinator, book: RuleBook, alerts: Alerts, stop: Stop, as_json: bool) -> None:
-    clock = coordinator.log.clock
-    while not stop.requested:
-        due = clock.monotonic() + book.interval_seconds
-        try:
-            evaluation = alerts.evaluate()
-        except SparklogError as error:
-            complain(f"the rules could not be evaluated, retrying in {book.interval_seconds:.0f} s: {error}")
-        else:
-            _print_changes(coordinator, book, evaluation, as_json)
-        while not stop.requested and (remaining := due - clock.monotonic()) > 0:
-            clock.sleep(min(remaining, SLEEP_SECONDS))
+def _loop(book: RuleBook, alerts: Alerts, stop: Stop, as_json: bool) -> None:
+    from sparklog.maintenance.runner import StopRequested
+
+    clock = SystemClock()
+    with contextlib.suppress(StopRequested):
+        while True:
+            due = clock.monotonic() + book.interval_seconds
+            try:
+                _print_changes(book, alerts.evaluate(), as_json)
+            except SparklogError as error:
+                complain(f"the rules could not be evaluated, retrying in {book.interval_seconds:.0f} s: {error}")
+            while (remaining := due - clock.monotonic()) > 0:
+                stop.check()
+                clock.sleep(min(remaining, SLEEP_SECONDS))
+            stop.check()
 
 
-def _print_once(coordinator: Coordinator, book: RuleBook, evaluation: Evaluation, as_json: bool) -> None:
+def _print_once(book: RuleBook, evaluation: Evaluation, as_json: bool) -> None:
     for problem in evaluation.problems:
         complain(problem)
     if as_json:
-        print_json(_report(coordinator, book, evaluation))
+        print_json(_report(book, evaluation))
     elif not evaluation.alerts:
         rules = len(book.rules)
         say(f"Nothing fires ({rules} rule{plural_s(rules)}).")
@@ -126,13 +125,13 @@ def _print_once(coordinator: Coordinator, book: RuleBook, evaluation: Evaluation
         print(*table([("STATUS", "SEVERITY", "RULE", "SINCE", "WHAT"), *rows], [-8, -9, -10, -24, 0]), sep="\n")
 
 
-def _print_changes(coordinator: Coordinator, book: RuleBook, evaluation: Evaluation, as_json: bool) -> None:
+def _print_changes(book: RuleBook, evaluation: Evaluation, as_json: bool) -> None:
     from sparklog.monitoring.alerts.notifications import alert_of
 
     for problem in evaluation.problems:
         complain(problem)
     if as_json and evaluation.changes:
-        print_json(_report(coordinator, book, evaluation))
+        print_json(_report(book, evaluation))
         return
     rules = {rule.name: rule for rule in book.rules}
     for change in evaluation.changes:
@@ -140,13 +139,13 @@ def _print_changes(coordinator: Coordinator, book: RuleBook, evaluation: Evaluat
         say(f"{utc_text(change.time_ms)} {change.status.upper()} {change.rule}: {alert['summary']}")
 
 
-def _report(coordinator: Coordinator, book: RuleBook, evaluation: Evaluation) -> AlertReport:
+def _report(book: RuleBook, evaluation: Evaluation) -> AlertReport:
     from sparklog.cli.output.documents import AlertChange, AlertDetails, AlertReport
     from sparklog.monitoring.alerts.notifications import UNITS, alert_of
 
     rules = {rule.name: rule for rule in book.rules}
     return AlertReport(
-        cluster_id=coordinator.state.cluster_id,
+        cluster_id=evaluation.cluster_id,
         time_ms=evaluation.time_ms,
         rules=len(book.rules),
         firing=evaluation.firing,
