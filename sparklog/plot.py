@@ -96,27 +96,30 @@ def throughput(
     until: Time | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Figure:
-    """Plot what was added to a topic, or to each topic, by minute: records per second above, MiB per second below.
+    """Plot what was added to a topic, or to each topic: records per second above, bytes per second below.
 
-    Arguments and errors are as for ``lag``.
+    A value is that of a minute, or of several if there would be more than some 240 of them. Arguments and errors are as
+    for ``lag``.
 
         >>> _ = producer.send("orders", b"a").get()
         >>> [axes.get_ylabel() for axes in sparklog.plot.throughput(root, "orders", since="1h").axes]
-        ['records/s', 'MiB/s']
+        ['records/s', 'bytes/s']
     """
     tables = _tables(root, storage_options)
     since_ms, until_ms = _range(since, until)
     rows = tables.read("throughput", topic=topic, since=since_ms, until=until_ms)
-    minutes = range(since_ms // MINUTE_MS * MINUTE_MS, until_ms + 1, MINUTE_MS)
-    records: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(minutes, 0.0))
-    sizes: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(minutes, 0.0))
+    width_ms = -(-(until_ms - since_ms) // (STEPS * MINUTE_MS)) * MINUTE_MS
+    times = range(since_ms // width_ms * width_ms, until_ms + 1, width_ms)
+    records: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(times, 0.0))
+    sizes: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(times, 0.0))
     for minute_ms, name, count, size in _values(rows, "minute", "topic", "records", "bytes"):
-        records[name][minute_ms] = records[name].get(minute_ms, 0.0) + count / 60
-        sizes[name][minute_ms] = sizes[name].get(minute_ms, 0.0) + size / 60 / 2**20
+        time_ms = minute_ms // width_ms * width_ms
+        records[name][time_ms] = records[name].get(time_ms, 0.0) + count * 1000 / width_ms
+        sizes[name][time_ms] = sizes[name].get(time_ms, 0.0) + size * 1000 / width_ms
     figure, (above, below) = _figure(f"throughput of {_short(topic) if topic else 'all topics'}", 2)
     ordered = _largest_first(records)
     _draw_lines(above, _few(records, ordered, sum), "records/s", drawstyle="steps-post")
-    _draw_lines(below, _few(sizes, ordered, sum), "MiB/s", drawstyle="steps-post")
+    _draw_lines(below, *_in_unit(_few(sizes, ordered, sum)), drawstyle="steps-post")
     _show_range(below, since_ms, until_ms)
     return figure
 
@@ -200,6 +203,16 @@ def _few(lines: _Lines, ordered: list[str], add: Any) -> dict[str, dict[int, flo
             time_ms: add(line[time_ms] for line in others if time_ms in line) for time_ms in times
         }
     return few
+
+
+def _in_unit(lines: _Lines) -> tuple[_Lines, str]:
+    """Return lines of bytes per second in the largest unit that fits them, and how it is called."""
+    largest = max((value for line in lines.values() for value in line.values()), default=0.0)
+    unit, size = next(
+        ((unit, size) for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if largest >= size),
+        ("bytes", 1),
+    )
+    return {name: {time: value / size for time, value in line.items()} for name, line in lines.items()}, f"{unit}/s"
 
 
 def _short(name: str) -> str:

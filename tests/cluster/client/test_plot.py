@@ -70,7 +70,17 @@ def test_throughput_adds_up_the_minutes(log: Cluster) -> None:
     totals = {label: sum(handle.get_ydata()) * 60 for handle, label in zip(handles, labels, strict=True)}
     assert totals == pytest.approx({**{f"topic-{number:02}": number for number in range(3, 13)}, "2 others": 3})
     assert 11 <= len(handles[0].get_ydata()) <= 12, "minutes without records are 0"
-    assert sizes.get_ylabel() == "MiB/s"
+    assert sizes.get_ylabel() == "bytes/s"
+
+
+def test_throughput_over_a_long_time_adds_up_several_minutes_and_has_the_unit_that_fits(log: Cluster) -> None:
+    append_records(log.coordinator, "topic-01", [Record(value=b"v" * 10_000, partition=0)] * 200)
+    records, sizes = sparklog.plot.throughput(log.bootstrap_servers, "topic-01", since="8h").axes
+    (line,), _ = legend(records)
+    assert len(line.get_ydata()) <= 242
+    assert sum(line.get_ydata()) * 120 == pytest.approx(201)
+    assert sizes.get_ylabel() == "KiB/s"
+    assert 15 < max(legend(sizes)[0][0].get_ydata()) < 20
 
 
 def test_segments_are_bars_from_offset_to_offset(log: Cluster) -> None:
