@@ -78,7 +78,7 @@ def lag(
     records: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for time_ms, name, behind, late in _values(rows, "timestamp", "topic", "lag", "lag_seconds"):
-        records[name][time_ms] += behind
+        records[name][time_ms] += math.nan if behind is None else behind
         seconds[name][time_ms] = math.nan if late is None else max(late, seconds[name][time_ms])
     figure, (above, below) = _figure(f"lag of {_short(group)}", 2)
     ordered = _largest_first(records)

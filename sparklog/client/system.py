@@ -99,7 +99,7 @@ class System(Shown):
         at each ``step`` from then on: ms or a duration such as ``"10s"``, by default a minute.
 
             >>> sparklog.system(root).read("topics").column("partitions").to_pylist()
-            [1, 1]
+            [1]
 
         Raises:
             InvalidConfigurationError: an unknown table, or an argument that is invalid or does not apply to it.
@@ -141,7 +141,7 @@ class System(Shown):
         kept_ms = self._tables.first_kept_ms() if times else None
         if kept_ms is not None and min(times) < kept_ms:
             logger.warning(
-                "the commits of %s before %s were removed (metadata.max.retention.ms): rows of them are missing",
+                "the commits of %s before %s were removed (metadata.max.retention.ms, .bytes): their rows are missing",
                 self._coordinator.store.root,
                 utc_text(kept_ms),
             )

@@ -383,8 +383,8 @@ def _check_name(name: str) -> None:
     if name in KNOWN_OPTIONS or name in CATALOG_OPTIONS or name.startswith((STORAGE_PREFIX, "option.")):
         return
     if name in (SYSTEM, *SYSTEM_OPTIONS):
-        why = "names a table to read" if name == SYSTEM else "belongs to reads with option system"
-        raise InvalidOptionError(f"option {name} {why}: it does not apply here; leave it out", option=name)
+        what = "names a table to read" if name == SYSTEM else "belongs to reads with option system"
+        raise InvalidOptionError(f"option {name} {what}: it does not apply here; leave it out", option=name)
     why = REFUSED_KAFKA_OPTIONS.get(name)
     if why is not None:
         raise InvalidOptionError(f"option {name} is not supported: {why}; leave it out", option=name)

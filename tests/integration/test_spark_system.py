@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import sparklog
@@ -82,10 +82,11 @@ def test_what_does_not_belong_is_refused(
 
 def test_streams_writes_and_catalog_tables_of_system_tables_are_refused(spark: SparkSession, log: Coordinator) -> None:
     root = log.store.root
-    with pytest.raises(Exception, match="does not apply to a streaming query"):
-        spark.readStream.format("sparklog").option("system", "lag").load(root).writeStream.format("noop").start()
+    stream = spark.readStream.format("sparklog").option("system", "lag").load(root).writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match="does not apply to a streaming query"):
+        stream.processAllAvailable()
+    rows = spark.sql("SELECT 'v' value")
     with pytest.raises(Exception, match="option system names a table to read"):
-        rows = spark.sql("SELECT 'v' value")
         rows.write.format("sparklog").options(system="lag", topic="orders").mode("append").save(root)
     with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE lag USING sparklog OPTIONS (`kafka.bootstrap.servers` '{root}', system 'lag')")

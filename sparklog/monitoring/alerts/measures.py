@@ -74,7 +74,7 @@ class View:
             self._lags[time_ms] = {
                 (group, TopicPartition(topic, number)): (
                     offset,
-                    lag,
+                    lag or 0,  # null for a topic that was deleted since
                     None if seconds is None else max(seconds - ahead, 0.0),
                 )
                 for group, topic, number, offset, lag, seconds in rows

@@ -53,6 +53,10 @@ class SparklogDataSource(Picklable, DataSource):
         """Return a batch reader of the columns in ``schema``. Raises InvalidOptionError."""
         if SYSTEM in self._given:
             return SystemTableReader(system_options(self._given), schema)
+        return self.record_reader(schema)
+
+    def record_reader(self, schema: StructType) -> SparklogReader:
+        """Return a batch reader of records, not of a system table. Raises InvalidOptionError."""
         options = source_options(effective_options(self._given, schema))
         return SparklogReader(options, schema, table_columns(self._given, schema))
 
@@ -72,8 +76,8 @@ class SparklogDataSource(Picklable, DataSource):
         if SYSTEM in self._given:
             return RefusedStreamReader(
                 InvalidOptionError(
-                    "option system does not apply to a streaming query, since a system table is of one moment: read it in "
-                    "a batch query",
+                    "option system does not apply to a streaming query, since a system table is of one moment: read it "
+                    "in a batch query",
                     option=SYSTEM,
                 )
             )

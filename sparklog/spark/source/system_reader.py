@@ -41,7 +41,7 @@ class SystemOptions:
     partition: int | None
 
     def selection(self, now_ms: int) -> Selection:
-        return parse_selection(self.table, now_ms, partition=self.partition, **self.arguments)  # type: ignore[arg-type]
+        return parse_selection(self.table, now_ms, partition=self.partition, **self.arguments)
 
 
 def system_options(options: Options) -> SystemOptions:

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import argparse
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, given, refuse_together
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, given, print_notes, refuse_together
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.cli.output.tables import table
 
+NAMES = (
+    "commits", "appends", "throughput", "offsets", "lag", "transactions", "topic_changes", "replicas", "configs",
+    "maintenance", "topics", "partitions", "segments", "groups", "members", "producers", "brokers", "storage",
+)  # fmt: skip
+"""The tables, for the help and for completion, which import no schemas."""
 SELECTION = ("topic", "partition", "group", "since", "until", "step")
 
 
 def parser() -> CommandParser:
-    from sparklog.monitoring.schemas import TABLES
-
     options = CommandParser(
         "system",
         "Print a system table: what there is in the cluster, or what its commits changed, such as the lag at any time.",
         "sparklog system lag --bootstrap-server /data/log --group billing --since 6h --step 10m",
         "(TABLE [OPTIONS] | --list | --describe TABLE)",
     )
-    options.add_actions(TABLES)
+    options.add_actions(NAMES)
     options.add_switch("--list", "list the tables, and what a row of each is")
     options.add_value("--describe", "TABLE", "print the columns of a table")
     options.add_value("--topic", "TOPIC", "only rows of this topic")
@@ -57,12 +60,13 @@ def run(options: argparse.Namespace) -> int:
 def _print_rows(options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import SystemTableRows
     from sparklog.cli.output.system_rows import csv_lines, json_rows, text_lines
-    from sparklog.client.system import System
+    from sparklog.client.system import System, logger
     from sparklog.monitoring.arguments import check_table
 
     name = check_table(options.action)
     selection = {argument: getattr(options, argument) for argument in SELECTION}
-    rows = System(connect(options)).read(name, **selection)
+    with print_notes(logger):
+        rows = System(connect(options)).read(name, **selection)
     if options.json:
         print_document(SystemTableRows(table=name, rows=json_rows(rows)), True, ())
         return 0
