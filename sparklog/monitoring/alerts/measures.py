@@ -10,8 +10,11 @@ Rules: only subjects with a value above 0 are returned. Nothing is decided here 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+
+import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError
@@ -27,7 +30,7 @@ from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
 
 RISING_STEPS = 6
-"""Times at which a lag that rises is looked at, besides the first."""
+"""Times at which a lag that rises is looked at, at equal distances, besides now."""
 
 _Found = Iterator[tuple[Subject, Observation]]
 _GroupTopic = tuple[str, str]
@@ -47,6 +50,7 @@ class View:
         self.time_ms = time_ms
         self._tables = tables
         self._lags: dict[int, _Lags] = {}
+        self._series: dict[float, dict[_GroupTopic, list[int]]] = {}
         self._versions: dict[int, int] = {}
         self._oldest_ms: int | None = None
 
@@ -80,6 +84,23 @@ class View:
                 for group, topic, number, offset, lag, seconds in rows
             }
         return self._lags[time_ms]
+
+    def lag_series(self, seconds: float) -> dict[_GroupTopic, list[int]]:
+        """Return the lag in records of each group and topic at ``RISING_STEPS`` moments within a time, and now."""
+        if seconds not in self._series:
+            step_ms = max(round(seconds * 1000 / RISING_STEPS), 1)
+            until_ms = max(self.time_ms, self.state.timestamp_ms)
+            first_ms = until_ms - RISING_STEPS * step_ms
+            table = self._tables.read("lag", Selection(since_ms=first_ms, until_ms=until_ms, step_ms=step_ms))
+            sums = table.group_by(["timestamp", "group", "topic"]).aggregate([("lag", "sum")])
+            times = sorted(set(sums.column("timestamp").cast(pa.int64()).to_pylist()))
+            columns = [sums.column("timestamp").cast(pa.int64())]
+            columns += [sums.column(name) for name in ("group", "topic", "lag_sum")]
+            series: dict[_GroupTopic, list[int]] = {}
+            for time_ms, group, topic, lag in zip(*(column.to_pylist() for column in columns), strict=True):
+                series.setdefault((group, topic), [0] * len(times))[bisect_left(times, time_ms)] = lag or 0
+            self._series[seconds] = series
+        return self._series[seconds]
 
     def oldest_ms(self) -> int:
         """Return the time of the oldest commit that is kept, or now if none was ever removed."""
@@ -145,15 +166,8 @@ def _lag_seconds(rule: Rule, view: View) -> _Found:
 
 
 def _lag_rising(rule: Rule, view: View) -> _Found:
-    steps = [view.earlier(rule.over * number / RISING_STEPS) for number in range(RISING_STEPS, -1, -1)]
-    series: dict[_GroupTopic, list[int]] = {}
-    for number, time_ms in enumerate(steps):
-        for (group, partition), (_, lag, _) in view.lags(time_ms).items():
-            if rule.wants(group=group, topic=partition.topic):
-                values = series.setdefault((group, partition.topic), [0] * len(steps))
-                values[number] += lag
-    for (group, topic), values in series.items():
-        if all(before <= after for before, after in pairwise(values)):
+    for (group, topic), values in view.lag_series(rule.over).items():
+        if rule.wants(group=group, topic=topic) and all(before <= after for before, after in pairwise(values)):
             detail = f"{show(values[-1], Unit.COUNT)} records behind now"
             yield _of(group=group, topic=topic), Observation(float(values[-1] - values[0]), detail)
 
