@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,21 @@ def test_two_instances_on_one_file_send_once(quiet: QuietCluster, file: AlertFil
         instances = [Alerts(quiet.coordinator, rules, file), Alerts(quiet.coordinator, rules, other)]
         changes = [instance.evaluate().changes for instance in instances * 3]
     assert [len(each) for each in changes] == [1, 0, 0, 0, 0, 0]
+    assert told(sent) == ["behind firing"]
+
+
+def test_instances_that_evaluate_at_the_same_time_send_once(quiet: QuietCluster, tmp_path: Path, sent: Path) -> None:
+    rules = book(sent, {**LAG, "for": "0s"})
+    together = threading.Barrier(4)
+
+    def evaluate_twice(_: int) -> list[str]:
+        with AlertFile(str(tmp_path / "shared.state")) as file:
+            alerts = Alerts(quiet.coordinator, rules, file)
+            together.wait()
+            return [problem for _ in range(2) for problem in alerts.evaluate().problems]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(evaluate_twice, range(4))) == [[]] * 4
     assert told(sent) == ["behind firing"]
 
 
