@@ -27,6 +27,8 @@ COMMANDS = {
     "delete-records": "delete the records before an offset",
     "metrics": "export metrics for Prometheus",
     "maintain": "run roll, retention, compaction, replication and other maintenance",
+    "alerts": "evaluate rules, and tell of what fires",
+    "top": "show lag and throughput live in a terminal",
     "brokers": "add, list, remove and cordon storage locations",
     "leader-election": "elect preferred replicas, or replicas that are out of sync, as leaders",
     "reassign-partitions": "move replicas to other brokers",
