@@ -105,7 +105,7 @@ class View:
     def oldest_ms(self) -> int:
         """Return the time of the oldest commit that is kept, or now if none was ever removed."""
         if self._oldest_ms is None:
-            self._oldest_ms = self._tables.first_kept_ms() or self.time_ms
+            self._oldest_ms = self._tables.first_ms("commits") or self.time_ms
         return self._oldest_ms
 
     def time_of(self, version: int) -> int | None:
