@@ -74,7 +74,8 @@ def lag(
     tables = _tables(root, storage_options)
     since_ms, until_ms = _range(since, until)
     every = max((until_ms - since_ms) // STEPS, 1000) if step is None else step
-    rows = tables.read("lag", group=group, topic=topic, since=since_ms, until=until_ms, step=every)
+    end_ms = None if until is None else until_ms  # else that of the newest commit, which may be ahead of this clock
+    rows = tables.read("lag", group=group, topic=topic, since=since_ms, until=end_ms, step=every)
     records: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for time_ms, name, behind, late in _values(rows, "timestamp", "topic", "lag", "lag_seconds"):
@@ -107,7 +108,7 @@ def throughput(
     """
     tables = _tables(root, storage_options)
     since_ms, until_ms = _range(since, until)
-    rows = tables.read("throughput", topic=topic, since=since_ms, until=until_ms)
+    rows = tables.read("throughput", topic=topic, since=since_ms, until=None if until is None else until_ms)
     width_ms = -(-(until_ms - since_ms) // (STEPS * MINUTE_MS)) * MINUTE_MS
     times = range(since_ms // width_ms * width_ms, until_ms + 1, width_ms)
     records: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(times, 0.0))

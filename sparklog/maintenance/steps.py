@@ -33,7 +33,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.group_liveness import DeadMembers, remove_old_leases
 from sparklog.coordinator.health import Health
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.expired_ids import expire
 from sparklog.maintenance.gc.sweep import sweep
@@ -203,8 +203,11 @@ def _run_deletion(context: MaintenanceContext, report: Report) -> None:
 
 def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     coordinator = context.coordinator
-    rolled_up = keep_rollups(coordinator)  # first: of commits that are removed
-    report.count(commits_rolled_up=rolled_up.commits, rollups_removed=rolled_up.deleted)
+    try:
+        rolled_up = keep_rollups(coordinator)  # first: of commits that are removed
+        report.count(commits_rolled_up=rolled_up.commits, rollups_removed=rolled_up.deleted)
+    except StoragePermissionError as error:  # a role of before there were rollups: its commits are removed all the same
+        report.notes.append(f"no rollups are kept, so lag and throughput reach less far back: {describe_error(error)}")
     configs = coordinator.refresh().configs
     done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs, coordinator.log.settings)
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import pytest
 
-from sparklog.coordinator import Coordinator
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.errors import StoragePermissionError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance import rollups
+from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.rollups import keep_rollups
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.monitoring.rollups import MINUTE_MS, ROLLUPS
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.testing.faults import Call
+from sparklog.testing.faulty_store import FaultyStore
 from tests.cluster.monitoring.histories import RandomHistory
 from tests.cluster.monitoring.test_system_tables import NONE_KEPT
 
@@ -137,3 +144,21 @@ def test_two_processes_that_roll_up_the_same_commits_do_no_harm(monkeypatch: pyt
         history.coordinator.store.put(key, data)
     clean(history)
     assert throughput(history.coordinator) == before
+
+
+def test_maintenance_without_the_right_to_write_rollups_removes_commits_and_says_so() -> None:
+    history = new_history(12)
+    history.run(60)
+    history.clock.advance(2 * KEPT_MS / 1000)
+
+    def refuse(step: int, call: Call) -> None:
+        if call.operation == "open_output" and call.key.startswith(ROLLUPS):
+            raise StoragePermissionError("AccessDenied", path=call.key)
+
+    store = FaultyStore(history.coordinator.store, before=refuse)
+    cluster = open_cluster(store, clock=history.clock, settings=NONE_KEPT)
+    with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:
+        (report,) = Loop(steps(context, ["cleanup"]), history.clock).once()
+    assert report.problems == []
+    assert "no rollups are kept" in report.notes[0]
+    assert report.counts["commits_removed"] > 10
