@@ -208,6 +208,8 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
         report.count(commits_rolled_up=rolled_up.commits, rollups_removed=rolled_up.deleted)
     except StoragePermissionError as error:  # a role of before there were rollups: its commits are removed all the same
         report.notes.append(f"no rollups are kept, so lag and throughput reach less far back: {describe_error(error)}")
+    except Exception as error:  # a full disk needs the removal of commits, and a damaged commit is removed by it
+        report.problems.append(f"rollups are not kept, so lag and throughput may have a gap: {describe_error(error)}")
     configs = coordinator.refresh().configs
     done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs, coordinator.log.settings)
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)

@@ -1,0 +1,57 @@
+"""Rollups that are damaged, hostile, incomplete or made by several processes stop neither maintenance nor readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.errors import StorageError
+from sparklog.maintenance.loop import Loop, Report
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import MaintenanceContext, steps
+from sparklog.monitoring.rollups import (
+    ROLLUPS,
+)
+from sparklog.protocol.commits import commit_key
+from sparklog.testing.faults import Call
+from sparklog.testing.faulty_store import FaultyStore
+from tests.cluster.monitoring.histories import RandomHistory
+from tests.cluster.monitoring.test_rolled_commits import KEPT_MS, new_history
+from tests.cluster.monitoring.test_system_tables import NONE_KEPT
+
+
+def with_store(history: RandomHistory, before: Callable[[int, Call], None]) -> Coordinator:
+    return open_cluster(FaultyStore(history.coordinator.store, before=before), clock=history.clock, settings=NONE_KEPT)
+
+
+def clean_up_once(history: RandomHistory, cluster: Coordinator) -> Report:
+    with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:
+        (report,) = Loop(steps(context, ["cleanup"]), history.clock).once()
+    return report
+
+
+def test_commits_are_removed_from_a_full_disk_that_takes_no_rollup() -> None:
+    history = new_history(20)
+    history.run(60)
+    history.clock.advance(2 * KEPT_MS / 1000)
+
+    def refuse(step: int, call: Call) -> None:
+        if call.operation == "open_output" and call.key.startswith(ROLLUPS):
+            raise StorageError("No space left on device", path=call.key)
+
+    report = clean_up_once(history, with_store(history, refuse))
+    assert "No space left on device" in report.problems[0]
+    assert report.counts["commits_removed"] > 10
+
+
+def test_commits_before_a_damaged_one_are_removed_although_it_cannot_be_rolled_up() -> None:
+    history = new_history(21)
+    history.run(60)
+    history.clock.advance(2 * KEPT_MS / 1000)
+    history.coordinator.log.write_checkpoint()
+    store = history.coordinator.store
+    store.put(commit_key(5), b"{damaged")
+    report = clean_up_once(history, history.coordinator)
+    assert commit_key(5) in report.problems[0]
+    assert report.counts["commits_removed"] == 5
