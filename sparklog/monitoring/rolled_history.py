@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.errors import ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.format.plain_arrays import plain_scalar
 from sparklog.monitoring.commit_rows import read_rows
 from sparklog.monitoring.rollups import (
@@ -103,7 +103,7 @@ class RolledHistory:
                 self._known[key] = decode_rollup(key, self._store.get(key, MAX_ROLLUP_BYTES))
             except ObjectNotFoundError:
                 return None
-            except ValueError as error:
+            except (ValueError, CorruptMetadataError) as error:  # too large is corrupt
                 logger.warning("%s/%s is left out: %s", self._store.root, key, error)
                 self._known[key] = None
         return self._known[key]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
+import pytest
+
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import StorageError
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
+from sparklog.monitoring import rolled_history
 from sparklog.monitoring.rollups import (
     ROLLUPS,
 )
@@ -17,7 +20,7 @@ from sparklog.protocol.commits import commit_key
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
 from tests.cluster.monitoring.histories import RandomHistory
-from tests.cluster.monitoring.test_rolled_commits import KEPT_MS, new_history
+from tests.cluster.monitoring.test_rolled_commits import KEPT_MS, new_history, rolled_up, throughput
 from tests.cluster.monitoring.test_system_tables import NONE_KEPT
 
 
@@ -55,3 +58,13 @@ def test_commits_before_a_damaged_one_are_removed_although_it_cannot_be_rolled_u
     report = clean_up_once(history, history.coordinator)
     assert commit_key(5) in report.problems[0]
     assert report.counts["commits_removed"] == 5
+
+
+def test_an_enormous_rollup_ends_what_is_known(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = new_history(24)
+    keys = rolled_up(history)
+    monkeypatch.setattr(rolled_history, "MAX_ROLLUP_BYTES", 100)
+    throughput(history.coordinator)
+    assert keys[-1] in caplog.text
