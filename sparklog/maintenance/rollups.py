@@ -5,7 +5,8 @@
 Commits are rolled up in thousands, and, however few they are, when half of the time has passed for which they are
 kept.
 
-Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm.
+Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm. The name of a
+rollup is not trusted: one of commits that do not exist yet is deleted.
 Not for: what a rollup holds (``monitoring.rollups``).
 """
 
@@ -42,16 +43,18 @@ class RollupCounts(NamedTuple):
 
 def keep_rollups(coordinator: Coordinator) -> RollupCounts:
     """Write the rollups that are due, and delete those that are too old. Raises StorageError, CorruptMetadataError."""
-    state = coordinator.refresh()
     store = coordinator.store
+    boundary = read_certain_boundary(store)  # first: what another process removes after this, it has rolled up before
     rolled = {info.key: commits for info in store.list(ROLLUPS) if (commits := commits_of(info.key)) is not None}
+    state = coordinator.refresh()  # last: so it has all commits that other processes have rolled up
     counts = RollupCounts()
-    first = max(read_certain_boundary(store), *(commits.last for commits in rolled.values()), -1) + 1
+    rolled_to = max((commits.last for commits in rolled.values() if commits.last <= state.version), default=-1)
+    first = max(boundary, rolled_to) + 1
     last = _find_last_due(coordinator, state, first)
     while first <= last:
         done = _roll_up(coordinator, first, last)
         counts, first = _add(counts, done), first + done.commits
-    old = list(_too_old(coordinator, state, rolled.items()))
+    old = list(_unusable(coordinator, state, rolled.items()))
     map_parallel(store.delete, old, store.parallel_requests)
     return counts._replace(deleted=len(old))
 
@@ -87,7 +90,10 @@ def _roll_up(coordinator: Coordinator, first: int, last: int) -> RollupCounts:
     return RollupCounts(version + 1 - first, 1, len(data))
 
 
-def _too_old(coordinator: Coordinator, state: State, rolled: Iterable[tuple[str, RolledCommits]]) -> Iterator[str]:
+def _unusable(coordinator: Coordinator, state: State, rolled: Iterable[tuple[str, RolledCommits]]) -> Iterator[str]:
+    """Yield the rollups that are too old, and those of commits that do not exist."""
     kept_ms = ClusterConfig.resolve(state.configs).system_retention_ms
     before_ms = coordinator.log.expiry_clock.now_ms() - kept_ms
-    return (key for key, commits in rolled if kept_ms >= 0 and commits.last_ms < before_ms)
+    for key, commits in rolled:
+        if commits.last > state.version or (kept_ms >= 0 and commits.last_ms < before_ms):
+            yield key

@@ -87,6 +87,8 @@ class RolledHistory:
             self._known = {key: tables for key, tables in self._known.items() if key in chosen}
             rolled: RolledRows | None = None
             for key, commits in reversed(chosen.items()):
+                if commits.first >= first_kept:
+                    continue  # its commits are kept, or do not exist
                 if commits.last + 1 < (first_kept if rolled is None else rolled.first):
                     break
                 tables = self._read(key)

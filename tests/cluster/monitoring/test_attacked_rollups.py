@@ -9,12 +9,18 @@ import pytest
 
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import StorageError
+from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.layout import BOUNDARY_KEY
 from sparklog.maintenance.loop import Loop, Report
+from sparklog.maintenance.rollups import keep_rollups
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.monitoring import rolled_history
 from sparklog.monitoring.rollups import (
     ROLLUPS,
+    RolledCommits,
+    choose_rollups,
+    rollup_key,
 )
 from sparklog.protocol.commits import commit_key
 from sparklog.testing.faults import Call
@@ -58,6 +64,45 @@ def test_commits_before_a_damaged_one_are_removed_although_it_cannot_be_rolled_u
     report = clean_up_once(history, history.coordinator)
     assert commit_key(5) in report.problems[0]
     assert report.counts["commits_removed"] == 5
+
+
+def test_a_file_that_claims_commits_of_the_future_does_not_end_rollups() -> None:
+    history = new_history(22)
+    future = rollup_key(RolledCommits(10**15, 10**15, 10**14), b"x")
+    history.coordinator.store.put(future, b"x")
+    assert future not in rolled_up(history)
+    whole = throughput(history.coordinator)
+    assert len({row["minute"] for row in whole}) > 1
+    history.coordinator.store.put(future, b"x")
+    assert throughput(history.coordinator) == whole
+
+
+def test_a_rollup_that_another_process_writes_meanwhile_is_not_overlapped() -> None:
+    """The other process rolls up, and removes commits, between two requests of this one."""
+    history = new_history(23)
+    history.run(60)
+    history.clock.advance(KEPT_MS / 1000)
+    history.coordinator.log.write_checkpoint()
+    history.run(20)
+    history.clock.advance(0.6 * KEPT_MS / 1000)
+    asked: list[str] = []
+
+    def interfere(step: int, call: Call) -> None:
+        if call.key in (BOUNDARY_KEY, ROLLUPS):
+            asked.append(call.key)
+            if len(asked) == 2:
+                other = history.coordinator
+                keep_rollups(other)
+                removed = clean_up(other.store, history.clock, other.refresh().configs, NONE_KEPT)
+                assert removed.commits > 10
+
+    cluster = with_store(history, lambda step, call: None)
+    assert isinstance(cluster.store, FaultyStore)
+    cluster.store.before = interfere
+    keep_rollups(cluster)
+    assert len(asked) >= 2
+    keys = [info.key for info in history.coordinator.store.list(ROLLUPS)]
+    assert set(choose_rollups(keys)) == set(keys)
 
 
 def test_an_enormous_rollup_ends_what_is_known(
