@@ -11,9 +11,11 @@ Not for: making rollups (``maintenance.rollups``), and their bytes (``rollups``)
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -61,12 +63,35 @@ class RolledRows(NamedTuple):
 
     def versions_at(self, times_ms: Sequence[int]) -> list[int | None]:
         """Return the newest version at each of these times of which a row is; None if all are later."""
+        versions, times = self._times(None)
+        numbers = [bisect_right(times, time_ms) - 1 for time_ms in times_ms]
+        return [versions[number] if number >= 0 else None for number in numbers]
+
+    def between(self, name: str, since_ms: int | None, until_ms: int | None, next_ms: int | None) -> pa.Table:
+        """Return the rows of commits that were made at or after ``since_ms`` and before ``until_ms``.
+
+        ``next_ms`` is the time of the next commit that was not rolled up: none of these was made after it.
+        """
+        versions, times = self._times(next_ms)
+        first = 0 if since_ms is None else bisect_left(times, since_ms)
+        end = len(times) if until_ms is None else bisect_left(times, until_ms)
+        start, stop = (plain_scalar([*versions, sys.maxsize][number], pa.int64()) for number in (first, end))
+        table = self.table(name)
+        column = table.column("version")
+        return table.filter(pc.and_(pc.greater_equal(column, start), pc.less(column, stop)))
+
+    def _times(self, next_ms: int | None) -> tuple[list[int], list[int]]:
+        """Return the versions of which a row is, in order, and when they were made.
+
+        As in ``CommitTimes``, those before a reset of the log's time count as made at the reset.
+        """
         stamps: set[tuple[int, int]] = set()
         for name in ROLLED_TABLES:
-            stamps.update(read_rows(self.table(name), ("timestamp", "version")))
-        ordered = sorted(stamps)
-        numbers = [bisect_right(ordered, (time_ms, self.last)) - 1 for time_ms in times_ms]
-        return [ordered[number][1] if number >= 0 else None for number in numbers]
+            stamps.update(read_rows(self.table(name), ("version", "timestamp")))
+        ordered = sorted(stamps, reverse=True)
+        latest_ms = sys.maxsize if next_ms is None else next_ms
+        times = list(accumulate((min(time_ms, latest_ms) for _, time_ms in ordered), min))
+        return [version for version, _ in reversed(ordered)], times[::-1]
 
 
 class RolledHistory:

@@ -207,12 +207,9 @@ class SystemTables:
             appends = appends.filter(pc.greater(appends.column("version"), plain_scalar(rolled.last, pa.int64())))
         counted = appends.append_column("appends", pa.repeat(plain_scalar(1, pa.int64()), len(appends)))
         if rolled is not None:
-            earlier = _select(rolled.table("appends"), selection)
-            times = earlier.column("timestamp").cast(pa.int64())
-            until_ms = sys.maxsize if selection.until_ms is None else selection.until_ms
-            since, until = (plain_scalar(limit, pa.int64()) for limit in (since_ms or 0, until_ms))
-            wanted = pc.and_(pc.greater_equal(times, since), pc.less(times, until))
-            counted = pa.concat_tables([earlier.filter(wanted), counted])
+            next_ms = CommitTimes(self._commits.table("commits", state, rolled.last + 1)).first_ms
+            earlier = rolled.between("appends", since_ms, selection.until_ms, next_ms)
+            counted = pa.concat_tables([_select(earlier, selection), counted])
         return _sum_by_minute(counted)
 
     def _go_back(self, first: int, read: Callable[[int], _History], is_certain: Callable[[_History], bool]) -> _History:

@@ -16,7 +16,11 @@ from sparklog.maintenance.rollups import keep_rollups
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.monitoring import rolled_history
+from sparklog.monitoring.commit_rows import to_table
+from sparklog.monitoring.rolled_history import RolledRows
 from sparklog.monitoring.rollups import (
+    MINUTE_MS,
+    ROLLED_TABLES,
     ROLLUPS,
     RolledCommits,
     choose_rollups,
@@ -113,3 +117,18 @@ def test_an_enormous_rollup_ends_what_is_known(
     monkeypatch.setattr(rolled_history, "MAX_ROLLUP_BYTES", 100)
     throughput(history.coordinator)
     assert keys[-1] in caplog.text
+
+
+def test_after_a_reset_of_the_time_a_rolled_version_from_before_is_not_the_newest() -> None:
+    ahead = 100 * MINUTE_MS
+    times = {3: 10, 4: ahead, 5: ahead + 1, 6: 20, 7: MINUTE_MS, 8: ahead + MINUTE_MS}
+    changes = [(version, time_ms, f"t{version}", "id", "create", 1, "host/1") for version, time_ms in times.items()]
+    tables = {name: to_table(name, changes if name == "topic_changes" else ()) for name in ROLLED_TABLES}
+    rolled = RolledRows(3, 8, [tables])
+    made = [
+        rolled.between("topic_changes", since, until, ahead + 2 * MINUTE_MS).column("version").to_pylist()
+        for since, until in ((None, 20), (20, MINUTE_MS), (MINUTE_MS, None))
+    ]
+    assert made == [[3], [4, 5, 6], [7, 8]]
+    assert rolled.between("topic_changes", 16, None, 15).num_rows == 0, "the time was reset after all of them"
+    assert rolled.versions_at([9, 10, 20, 30, MINUTE_MS, ahead + 1, ahead + MINUTE_MS]) == [None, 3, 6, 6, 7, 7, 8]
