@@ -100,7 +100,7 @@ class CommitHistory:
                 if chunk.last >= first and chunk.first <= state.version
             ]
         schema = TABLES[name].schema
-        return pa.concat_tables([to_table(name, ()), *(_select(table, where).cast(schema) for table in tables)])
+        return pa.concat_tables([to_table(name, ()), *(select_rows(table, where).cast(schema) for table in tables)])
 
     def _first_known(self) -> int:
         return min(self._chunks[0].first, self._first_kept()) if self._chunks else self._first_kept()
@@ -168,7 +168,8 @@ def _cut(table: pa.Table, chunk: _Chunk, first: int, last: int) -> pa.Table:
     return table.filter(pc.and_(pc.greater_equal(versions, limits[0]), pc.less_equal(versions, limits[1])))
 
 
-def _select(table: pa.Table, where: Mapping[str, Collection[str]]) -> pa.Table:
+def select_rows(table: pa.Table, where: Mapping[str, Collection[str]]) -> pa.Table:
+    """Return the rows that have, in each of these columns of text, one of these values."""
     for name, values in where.items():
         table = table.filter(pc.is_in(table.column(name), value_set=plain_array(list(values), pa.string())))
     return table

@@ -9,7 +9,6 @@ Not for: the rows (``commit_rows``, ``state_rows``, ``lag``), and arguments of u
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -24,7 +23,7 @@ from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import read_commits
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.monitoring import state_rows
-from sparklog.monitoring.commit_history import CHUNK_COMMITS, CommitHistory
+from sparklog.monitoring.commit_history import CHUNK_COMMITS, CommitHistory, select_rows
 from sparklog.monitoring.commit_rows import to_table
 from sparklog.monitoring.commit_times import CommitTimes
 from sparklog.monitoring.lag import LagHistory
@@ -184,9 +183,9 @@ class SystemTables:
 
         def read(name: str, wanted: Mapping[str, Collection[str]]) -> pa.Table:
             kept = self._commits.table(name, state, first, wanted)
-            return (
-                kept if rolled is None else pa.concat_tables([rolled.before(name, self._commits.first_known()), kept])
-            )
+            if rolled is None:
+                return kept
+            return pa.concat_tables([select_rows(rolled.before(name, self._commits.first_known()), wanted), kept])
 
         offsets = read("offsets", {} if group is None else {"group": [group]})
         changes = read("topic_changes", {} if topic is None else {"topic": [topic]})

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from sparklog import limits
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import StorageError
 from sparklog.log.commits.cleanup import clean_up
@@ -26,9 +27,11 @@ from sparklog.monitoring.rollups import (
     choose_rollups,
     rollup_key,
 )
+from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.commits import commit_key
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
+from tests.cluster.monitoring import histories
 from tests.cluster.monitoring.histories import RandomHistory
 from tests.cluster.monitoring.test_rolled_commits import KEPT_MS, new_history, rolled_up, throughput
 from tests.cluster.monitoring.test_system_tables import NONE_KEPT
@@ -117,6 +120,18 @@ def test_an_enormous_rollup_ends_what_is_known(
     monkeypatch.setattr(rolled_history, "MAX_ROLLUP_BYTES", 100)
     throughput(history.coordinator)
     assert keys[-1] in caplog.text
+
+
+def test_the_lag_of_a_group_is_not_refused_for_the_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "GROUPS", ("g", *(f"other-{number}" for number in range(30))))
+    history = new_history(25)
+    start_ms = history.clock.now_ms()
+    rolled_up(history)
+    selection = Selection(since_ms=start_ms, step_ms=MINUTE_MS)
+    whole = SystemTables(history.coordinator).read("lag", selection).to_pylist()
+    monkeypatch.setattr(limits, "MAX_LAG_ROWS", len(whole) // 2)
+    rows = SystemTables(history.coordinator).read("lag", selection._replace(group=whole[0]["group"]))
+    assert 0 < len(rows) < len(whole) // 2
 
 
 def test_after_a_reset_of_the_time_a_rolled_version_from_before_is_not_the_newest() -> None:
