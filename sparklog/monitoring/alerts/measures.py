@@ -86,7 +86,10 @@ class View:
         return self._lags[time_ms]
 
     def lag_series(self, seconds: float) -> dict[_GroupTopic, list[int]]:
-        """Return the lag in records of each group and topic at ``RISING_STEPS`` moments within a time, and now."""
+        """Return the lag in records of groups and topics at ``RISING_STEPS`` moments within a time, and now.
+
+        Those of which it is not known at each of the moments that are known are left out: no offset is not a lag of 0.
+        """
         if seconds not in self._series:
             step_ms = max(round(seconds * 1000 / RISING_STEPS), 1)
             until_ms = max(self.time_ms, self.state.timestamp_ms)
@@ -96,10 +99,11 @@ class View:
             times = sorted(set(sums.column("timestamp").cast(pa.int64()).to_pylist()))
             columns = [sums.column("timestamp").cast(pa.int64())]
             columns += [sums.column(name) for name in ("group", "topic", "lag_sum")]
-            series: dict[_GroupTopic, list[int]] = {}
+            series: dict[_GroupTopic, list[int | None]] = {}
             for time_ms, group, topic, lag in zip(*(column.to_pylist() for column in columns), strict=True):
-                series.setdefault((group, topic), [0] * len(times))[bisect_left(times, time_ms)] = lag or 0
-            self._series[seconds] = series
+                series.setdefault((group, topic), [None] * len(times))[bisect_left(times, time_ms)] = lag or 0
+            known = {key: [lag for lag in lags if lag is not None] for key, lags in series.items()}
+            self._series[seconds] = {key: lags for key, lags in known.items() if len(lags) == len(times)}
         return self._series[seconds]
 
     def oldest_ms(self) -> int:

@@ -238,3 +238,18 @@ def test_a_commit_of_a_writer_whose_clock_is_ahead_counts(quiet: QuietCluster) -
     quiet.clock.set_ms(right)
     assert quiet.measured(kind="no_progress", above="10m") == {}
     assert quiet.measured(kind="lag_seconds", above="10m") == {"billing orders": 700}
+
+
+def test_a_lag_that_was_not_known_before_does_not_rise() -> None:
+    """Of a group that committed nothing until lately nothing is known before, which is no lag of 0."""
+    quiet = QuietCluster()
+    quiet.append(10)
+    quiet.commit_offset(0, group="idle")
+    for _ in range(3):
+        quiet.wait(600)
+        quiet.commit_offset(0, group="idle")
+    quiet.commit_offset(0)
+    for _ in range(3):
+        quiet.wait(600)
+        quiet.commit_offset(0)
+    assert quiet.measured(kind="lag_rising", over="59m") == {}
