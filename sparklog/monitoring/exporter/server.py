@@ -16,19 +16,26 @@ import math
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.exposition import ThreadingWSGIServer
 
+from sparklog.clock import SystemClock
 from sparklog.errors import InvalidConfigurationError
 from sparklog.monitoring.exporter.collector import WAIT_SECONDS, Collector
 from sparklog.monitoring.exporter.text import CONTENT_TYPE
 
 SOCKET_SECONDS = 30.0
-"""seconds that a client may take to send a request, or to read a part of the answer."""
+"""seconds that a client may take to send a part of a request, or to read a part of the answer."""
+
+CONNECTION_SECONDS = 60.0
+"""seconds after which a connection is closed, also if its client sends or reads a little now and then."""
+
+MAX_CONNECTIONS = 256
+"""Connections at the same time, each of which has a thread; beyond them the oldest is closed."""
 
 COMPRESSION_LEVEL = 1
 """of gzip: the text of a large cluster shrinks to a twentieth in a quarter of the time of the default level."""
@@ -99,6 +106,35 @@ class _Server(ThreadingWSGIServer):
     address_family = socket.AF_INET
     request_queue_size = 128
 
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._clock = SystemClock()
+        self._begun: dict[Any, float] = {}
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread; if there are too many, the oldest ends."""
+        if len(self._begun) >= MAX_CONNECTIONS:
+            self._end(min(self._begun.copy().items(), key=lambda each: each[1], default=(request, 0.0))[0])
+        self._begun[request] = self._clock.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections that are too old; called twice a second."""
+        super().service_actions()
+        for request, begun in self._begun.copy().items():
+            if self._clock.monotonic() - begun > CONNECTION_SECONDS:
+                self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Let the thread of a connection find that its client is gone."""
+        if self._begun.pop(request, None) is not None:
+            with suppress(OSError):  # its thread has closed it just now
+                request.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore a client that went away."""
 
@@ -118,7 +154,7 @@ def serving(collector: Collector, host: str, port: int) -> Iterator[Any]:
         own(registry=registry)
     kind = _Server6 if ":" in host else _Server
     try:
-        server = kind((host, port), _Handler)
+        server = kind((host, port))
     except (OSError, OverflowError) as error:
         raise InvalidConfigurationError(f"cannot listen on {host} port {port}: {error}", config="listen") from error
     server.set_app(make_app(collector, lambda: generate_latest(registry)))

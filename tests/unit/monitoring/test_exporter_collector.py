@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import logging
+import socket
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
+from sparklog.monitoring.exporter import server
 from sparklog.monitoring.exporter.collector import READ_SECONDS, Collector
 from sparklog.monitoring.exporter.server import make_app
 
@@ -180,3 +184,35 @@ def test_an_invalid_timeout_of_the_scraper_is_ignored(get: Get, timeout: str) ->
 def test_a_scrape_waits_for_half_of_its_timeout_at_most(get: Get, log: Log) -> None:
     log.answers.clear()
     assert b"\nsparklog_up 0\n" in get("/metrics", X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS="0.02")[2]
+
+
+def test_clients_that_send_a_little_now_and_then_do_not_take_threads_for_ever(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CONNECTION_SECONDS", 0.0)
+    with server.serving(Collector(log, clock), "127.0.0.1", 0) as served:
+        assert _is_closed(_send_a_little(served.server_port))
+
+
+def test_clients_that_hold_all_connections_keep_no_other_out(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
+    with server.serving(Collector(log, clock), "127.0.0.1", 0) as served, ExitStack() as stack:
+        holding = [stack.enter_context(_send_a_little(served.server_port)) for _ in range(4)]
+        assert _is_closed(holding[0])
+        with urllib.request.urlopen(f"http://127.0.0.1:{served.server_port}/-/healthy", timeout=30) as answer:
+            assert answer.read() == b"OK\n"
+
+
+def _send_a_little(port: int) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), timeout=30)
+    client.sendall(b"GET /metr")
+    return client
+
+
+def _is_closed(client: socket.socket) -> bool:
+    """Whether the server closes a connection before this client gives up."""
+    with client, suppress(ConnectionError):
+        return client.recv(1) == b""
+    return True
