@@ -107,10 +107,12 @@ def _selection(options: argparse.Namespace) -> Selection:
     from sparklog.monitoring.exporter.state_samples import NameFilter
 
     labels = parse_pairs(options.label, "--label")
-    for name in labels:
+    for name, value in labels.items():
         if not _LABEL.fullmatch(name) or name in LABELS:
             why = "metrics have a label of this name" if name in LABELS else "must be letters, digits and underscores"
             raise UsageError(f"invalid --label {name!r}: {why}")
+        if not value.isprintable():
+            raise UsageError(f"invalid --label {name}={value!r}: the value must be text on one line, in UTF-8")
     lookback = DEFAULT_LOOKBACK if options.lookback is None else options.lookback
     if lookback < 0:
         raise UsageError(f"invalid --lookback {lookback}: must be at least 0")
