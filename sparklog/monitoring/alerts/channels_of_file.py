@@ -8,6 +8,7 @@ Rules: pure. Not for: sending (``channels``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -55,6 +56,7 @@ _KEYS = {
     "command": ("command",),
     "email": ("to", "from", "host", "port", "security", "user", "password_from"),
 }
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 
@@ -142,12 +144,19 @@ def _read_webhook(reader: _Reader, timeout: float) -> Webhook:
         valid = False
     if not valid or " " in url:
         raise reader.invalid("url", "must be an http or https address")
+    if not url.isascii():
+        raise reader.invalid("url", "must be ASCII: write other characters as %XX, and a host's name in punycode")
     if parts.username is not None or parts.password is not None:
         raise reader.invalid("url", "must have no user and password: name a header in headers_from")
     secrets = {
         name: reader.secret("headers_from", variable) for name, variable in reader.mapping("headers_from").items()
     }
-    return Webhook(url, {**reader.mapping("headers"), **secrets}, timeout)
+    headers = {**reader.mapping("headers"), **secrets}
+    for key in ("headers", "headers_from"):
+        for name in reader.mapping(key):
+            if not _HEADER.fullmatch(name) or not headers[name].isascii():
+                raise reader.invalid(key, f"{name!r} must be letters, digits and hyphens, and its value ASCII")
+    return Webhook(url, headers, timeout)
 
 
 def _read_mail(reader: _Reader, timeout: float) -> Mail:
@@ -168,4 +177,6 @@ def _read_mail(reader: _Reader, timeout: float) -> Mail:
     if user and security == "none":
         raise reader.invalid("security", "a password is sent over starttls or tls alone")
     password = reader.secret("password_from", variable) if variable else ""
+    if not f"{user}{password}".isascii():
+        raise reader.invalid("password_from", "user and password must be ASCII")
     return Mail(to, sender, reader.text("host"), port, security, user, password, timeout)
