@@ -6,12 +6,14 @@
 A read costs two requests to the storage, one for each new commit, and once a minute some for what is not in the state:
 the newest checkpoint, and listings of retired files that are new.
 
-Rules: it only reads; not thread-safe. The text of a topic is kept and written again only if the topic has changed.
+Rules: it only reads; not thread-safe. The text of a topic is kept and written again only if the topic has changed. A
+listing that is damaged or gone is logged once, and its files are left out of the bytes by topic.
 Not for: when to read, and what to answer if that fails (``collector``).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +23,7 @@ from immutables import Map
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.checkpoints.checkpoint import read_newest
 from sparklog.log.commits.recent_commits import RecentCommits
 from sparklog.log.commits.retired_files import read_removed
@@ -44,6 +46,9 @@ from sparklog.monitoring.exporter.text import Labels, Row, histogram_lines, samp
 from sparklog.protocol.commits import Append, Commit
 from sparklog.protocol.file_names import topic_in
 from sparklog.protocol.state import GroupState, State, TopicState
+from sparklog.types import printable
+
+logger = logging.getLogger(__name__)
 
 LOOKBACK_COMMITS = 1000
 """Commits before the first read that are read for the times of records which groups have not read yet."""
@@ -178,8 +183,11 @@ class ClusterMetrics:
         new = sorted(key for key in state.removed_files if key not in known)
         for key in new[:MAX_NEW_LISTINGS]:
             known[key] = sizes = Counter[str]()
-            for file in read_removed(self._coordinator.store, key):
-                sizes[topic_in(file.path)] += file.size_bytes
+            try:
+                for file in read_removed(self._coordinator.store, key):
+                    sizes[topic_in(file.path)] += file.size_bytes
+            except (CorruptMetadataError, ObjectNotFoundError) as error:
+                logger.warning("the bytes of retired files lack those of a listing: %s", printable(error))
         self._listings = known
 
     # -- writing

@@ -326,3 +326,21 @@ def test_every_metric_has_its_help_and_type(cluster: Coordinator) -> None:
         assert f"# HELP {base} {FAMILIES[base].help}\n# TYPE {base} {FAMILIES[base].kind}\n" in text
         assert FAMILIES[base] not in own
     assert all('cluster="eu"' in line for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_a_damaged_listing_of_retired_files_leaves_the_other_metrics(
+    cluster: Coordinator, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        append(cluster, "orders", 3)
+    roll(cluster, InProcess())
+    (listing,) = cluster.refresh().removed_files
+    cluster.store.put(listing, b"damaged")
+    metrics = ClusterMetrics(cluster, Selection())
+    samples = read(metrics)
+    assert samples["kafka_topic_partition_current_offset", "orders", "0"] == 12
+    assert samples["sparklog_retired_bytes",] > 0
+    assert listing in caplog.text
+    clock.advance(61)
+    read(metrics)
+    assert caplog.text.count(listing) == 1
