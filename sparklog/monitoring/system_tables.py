@@ -35,6 +35,7 @@ class Selection(NamedTuple):
 
     Times are ms since the epoch: ``since_ms`` belongs to them, ``until_ms`` does not. None stands for all. The lag is
     stated at the end of each step of ``step_ms`` of them, or, if ``since_ms`` is None, at ``until_ms`` or now.
+    ``first_version`` leaves out the commits before it, of all tables but ``lag``.
     """
 
     topic: str | None = None
@@ -43,6 +44,7 @@ class Selection(NamedTuple):
     since_ms: int | None = None
     until_ms: int | None = None
     step_ms: int = MINUTE_MS
+    first_version: int = 0
 
 
 class SystemTables:
@@ -52,12 +54,13 @@ class SystemTables:
         self._coordinator = coordinator
         self._commits = CommitHistory(coordinator)
 
-    def read(self, name: str, selection: Selection) -> pa.Table:
-        """Return the rows of a system table, one of ``TABLES``, that a selection wants.
+    def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
+        """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or this one.
 
         Raises StorageError, CorruptMetadataError.
         """
-        state = self._coordinator.refresh()
+        if state is None:
+            state = self._coordinator.refresh()
         if name == "lag":
             return self._lag(state, selection)
         if name == "throughput":
@@ -89,8 +92,9 @@ class SystemTables:
     def _first(self, state: State, selection: Selection) -> int:
         """Return a version before which no commit is of the times of a selection."""
         if selection.since_ms is None:
-            return 0
-        return newest_version_before(self._coordinator.store, state.version, selection.since_ms)
+            return selection.first_version
+        known = newest_version_before(self._coordinator.store, state.version, selection.since_ms)
+        return max(known, selection.first_version)
 
     def _lag(self, state: State, selection: Selection) -> pa.Table:
         steps = _steps(selection, self._coordinator.log.clock.now_ms())

@@ -34,6 +34,7 @@ COMMANDS = {
     "fsck": "verify all files against their checksums, and repair them",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create, describe and mirror a cluster, or print its id",
+    "ui": "serve a web page that shows clusters",
     "jobs": "list the programs for spark-submit and their paths",
     "completion": "print a completion script for bash or zsh",
 }

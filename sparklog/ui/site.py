@@ -1,0 +1,65 @@
+"""What all pages of the web page share: the clusters that it shows, and what a page is.
+
+Not for: pages (``pages``, ``record_pages``), routes (``app``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sparklog.monitoring.system_tables import Selection
+from sparklog.protocol.state import State
+from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.views.query import Query
+from sparklog.ui.views.topics import TopicRow, TopicRows
+
+
+class Page(NamedTuple):
+    """A template with its values, and the status of the response."""
+
+    template: str
+    values: Mapping[str, Any]
+    status: int = 200
+
+
+@dataclass(frozen=True)
+class Site:
+    """The clusters by name, and whether pages may change them."""
+
+    clusters: Mapping[str, ClusterFollower]
+    allow_changes: bool = False
+    topic_rows: Mapping[str, TopicRows] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, clusters: Sequence[ClusterFollower], allow_changes: bool = False) -> Site:
+        """Return the site of these clusters."""
+        by_name = {cluster.name: cluster for cluster in clusters}
+        return cls(by_name, allow_changes, {name: TopicRows() for name in by_name})
+
+    def rows(self, cluster: ClusterFollower, state: State) -> list[TopicRow]:
+        """Return what the list says about each topic."""
+        return self.topic_rows[cluster.name].of(state)
+
+
+class Visit(NamedTuple):
+    """One request for a page of a cluster: the state that all of the page is from, its query, and the time."""
+
+    site: Site
+    cluster: ClusterFollower
+    state: State
+    query: Query
+    path: Mapping[str, str]
+    now_ms: int
+    csrf: str = ""
+
+    @property
+    def name(self) -> str:
+        """The cluster's part of addresses."""
+        return self.cluster.name
+
+    def rows(self, table: str, selection: Selection | None = None) -> list[dict[str, Any]]:
+        """Return the rows of a system table in this state."""
+        rows: list[dict[str, Any]] = self.cluster.read(table, selection, self.state).to_pylist()
+        return rows
