@@ -227,6 +227,6 @@ def download_value(visit: Visit) -> Response:
 
 def _attachment(name: str) -> dict[str, str]:
     safe = "".join(
-        character if character.isalnum() and character.isascii() or character in "-_." else "_" for character in name
+        character if (character.isalnum() and character.isascii()) or character in "-_." else "_" for character in name
     )
     return {"content-disposition": f'attachment; filename="{safe}"'}

@@ -136,7 +136,7 @@ def read_token(path: str) -> str:
         )
     if len(token) < MIN_TOKEN_LENGTH:
         raise InvalidConfigurationError(
-            f"--token-file {path}: the token has {len(token)} characters, and at least {MIN_TOKEN_LENGTH} are required; "
+            f"--token-file {path}: the token has {len(token)} characters, at least {MIN_TOKEN_LENGTH} are required; "
             "`head -c 24 /dev/urandom | base64` makes one",
             config="token-file",
         )

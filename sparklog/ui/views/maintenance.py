@@ -57,7 +57,7 @@ def steps_table(rows: Sequence[StepTotal], query: Query, now_ms: int) -> Table:
                lambda row: Cell(ago(row.last_ms, now_ms), title=time(row.last_ms)), True),
     ]  # fmt: skip
     return make_table(rows, columns, query, caption="What ran", sort="step", name="s.",
-                      empty="Maintenance changed nothing in this time. `sparklog maintain --loop` runs it.")  # fmt: skip
+                      empty="Maintenance changed nothing in this time: `sparklog maintain` runs it.")  # fmt: skip
 
 
 def changes_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:

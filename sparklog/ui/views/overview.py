@@ -65,7 +65,8 @@ def cluster_concerns(state: State, rows: Sequence[TopicRow], name: str, now_ms: 
         concerns.append(Concern(text, address(name, "brokers"), "bad"))
     unfit = [row for row in rows if row.unfit]
     if unfit:
-        text = f"{plural(sum(row.unfit for row in unfit), 'record')} of {plural(len(unfit), 'topic')} do not fit the schema"
+        records = plural(sum(row.unfit for row in unfit), "record")
+        text = f"{records} of {plural(len(unfit), 'topic')} do not fit the schema"
         concerns.append(Concern(text, address(name, "topics", sort="-health")))
     late = [each for each in state.removed_files.values() if each.delete_at_ms <= now_ms - 3_600_000]
     if late:

@@ -136,7 +136,7 @@ def _cut(kind: str, text: str, total: str, characters: int, was_cut: bool = Fals
 
 def _pretty(data: bytes) -> str | None:
     """Return a JSON object or array with an indent, None if it is none, or too large or too deep."""
-    if len(data) > MAX_JSON_BYTES or not data.lstrip()[:1] in (b"{", b"["):
+    if len(data) > MAX_JSON_BYTES or data.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
         msgspec.json.decode(data, type=msgspec.Raw)

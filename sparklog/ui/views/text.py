@@ -23,7 +23,7 @@ def number(value: float | None) -> str:
     """Return a number with its thousands separated; a fraction has at most one digit."""
     if value is None:
         return NOTHING
-    return f"{value:,}" if isinstance(value, int) or not value.is_integer() and value >= 10**15 else _fraction(value)
+    return f"{value:,}" if isinstance(value, int) or (not value.is_integer() and value >= 10**15) else _fraction(value)
 
 
 def _fraction(value: float) -> str:

@@ -6,9 +6,10 @@ Rules: pure. Not for: records (``records``), throughput (``plots``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from sparklog.config.definitions import ConfigDef, ConfigEntry, DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG
+from sparklog.config.definitions import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG, ConfigDef, ConfigEntry
 from sparklog.config.typed_configs import TypedConfigs
 from sparklog.protocol.names import is_internal_topic
 from sparklog.protocol.schema_versions import find_current
@@ -117,10 +118,10 @@ class PartitionRow(NamedTuple):
 def partitions_table(topic: TopicState, cluster: str, query: Query, now_ms: int) -> Table:
     """Return the partitions of a topic."""
     rows = [PartitionRow(number, state) for number, state in enumerate(topic.partitions)]
+    records_of = partial(_records_address, cluster, topic.name)
     columns: list[Column[PartitionRow]] = [
         Column("partition", "Partition", lambda row: row.number,
-               lambda row: Cell(str(row.number), address(cluster, "topics", topic.name, "records", partition=row.number)),
-               True),
+               lambda row: Cell(str(row.number), records_of(row.number)), True),
         Column("leader", "Leader", lambda row: row.state.leader,
                lambda row: Cell(str(row.state.leader), note=f"epoch {row.state.leader_epoch}")
                if row.state.leader >= 0 else Cell("none", kind="bad"), True),
@@ -138,6 +139,10 @@ def partitions_table(topic: TopicState, cluster: str, query: Query, now_ms: int)
                lambda row: Cell(ago(_newest_ms(row.state), now_ms), title=time(_newest_ms(row.state))), True),
     ]  # fmt: skip
     return make_table(rows, columns, query, caption="Partitions", sort="partition")
+
+
+def _records_address(cluster: str, topic: str, partition: int) -> str:
+    return address(cluster, "topics", topic, "records", partition=partition)
 
 
 def _newest_ms(partition: PartitionState) -> int | None:

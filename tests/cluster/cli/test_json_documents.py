@@ -35,8 +35,15 @@ ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "cli-json.md"
 SCHEMA = ROOT / "docs" / "cli-json.schema.json"
 
-WITHOUT_DOCUMENT = {"completion", "console-producer", "console-consumer", "verifiable-producer", "verifiable-consumer"}
-"""Commands without a document: they print records, a script, or Kafka's own JSON."""
+WITHOUT_DOCUMENT = {
+    "completion",
+    "console-producer",
+    "console-consumer",
+    "ui",
+    "verifiable-producer",
+    "verifiable-consumer",
+}
+"""Commands without a document: they print records, a script, or Kafka's own JSON, or serve pages."""
 READ_ONLY = ("list", "describe", "find", "verify")
 """Prefixes of actions that change nothing."""
 
