@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import ago, duration, number, shown, time
+from sparklog.ui.views.text import ago, duration, number, plural, shown, time
 
 STUCK_SECONDS = 300
 """Seconds without progress after which a partition with lag is stuck."""
@@ -152,7 +152,7 @@ def stuck_sentence(rows: Sequence[Progress], now_ms: int) -> str:
     longest = max(stuck, key=lambda row: row.idle_seconds or 0)
     since = time(now_ms - int((longest.idle_seconds or 0) * 1000))
     where = f"{shown(longest.topic, 80)}-{longest.partition}"
-    others = f", and {len(stuck) - 1:,} more partitions" if len(stuck) > 1 else ""
+    others = f", and {plural(len(stuck) - 1, 'more partition')}" if len(stuck) > 1 else ""
     return f"Stuck: {where} has made no progress since {since} UTC with {longest.lag:,} records waiting{others}."
 
 

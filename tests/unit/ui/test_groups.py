@@ -43,6 +43,7 @@ def test_committing_the_same_offset_again_is_no_progress() -> None:
 def test_the_sentence_names_what_waits_longest() -> None:
     rows = progress([lag(5, 400.0), lag(7, 900.0, 1), lag(1, 3.0, 2)], [], {}, NOW_MS)
     assert stuck_sentence(rows, NOW_MS) == (
-        "Stuck: orders-1 has made no progress since 2026-09-21 13:58:20 UTC with 7 records waiting, and 1 more partitions."
+        "Stuck: orders-1 has made no progress since 2026-09-21 13:58:20 UTC with 7 records waiting, "
+        "and 1 more partition."
     )
     assert stuck_sentence(rows[2:], NOW_MS) == ""
