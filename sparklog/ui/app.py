@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -91,16 +92,19 @@ def create_app(site: Site, sessions: Sessions) -> Starlette:
         Route("/", web.overview, methods=["GET"]),
         Route(LOGIN_PATH, web.login, methods=["GET", "POST"]),
         Mount("/static", _Assets(directory=FOLDER / "static"), name="static"),
+        Route("/{cluster}/", web.page(pages.show_cluster), methods=["GET"]),
         *(
             Route(f"/{{cluster}}{path}", web.page(show), methods=["GET"], name=show.__name__)
             for path, show in PAGES.items()
         ),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, sessions=sessions), Middleware(GZipMiddleware, minimum_size=2000)],
         exception_handlers={HTTPException: web.http_error, Exception: web.unexpected_error},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Assets(StaticFiles):
@@ -241,6 +245,7 @@ def _status(error: SparklogError) -> int:
     return 503 if isinstance(error, StorageError) else 500
 
 
+@lru_cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),

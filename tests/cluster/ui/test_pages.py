@@ -64,7 +64,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names |= {name for name, _ in attrs}
         values = dict(attrs)
-        self.links += [values[name] or "" for name in ("href", "src", "action") if name in values]
+        self.links += [values[name] or "" for name in ("href", "src") if name in values]
         self.ids += [values["id"] or ""] if "id" in values else []
         if tag not in VOID or tag in ("rect", "path"):
             self.open.append(tag)
@@ -145,7 +145,7 @@ def test_configs_show_what_differs_from_the_default_or_everything_with_documenta
 def test_segments_are_drawn_and_link_to_their_records(web: Web) -> None:
     answer = web.get("/log/topics/orders/segments").text
     assert answer.count('class="strip"') == 6
-    assert "/log/topics/orders/records?partition=5&amp;at=0" in answer
+    assert "/log/topics/orders/records?partition=0&amp;at=0" in answer
 
 
 def test_the_schema_is_shown(web: Web) -> None:
@@ -282,6 +282,7 @@ def test_a_value_is_downloaded_as_it_is_and_never_opened_as_a_page(web: Web) -> 
 
 
 def test_records_are_downloaded_as_json_and_csv(web: Web) -> None:
+    csv.field_size_limit(1_000_000)
     lines = web.get("/log/topics/audit/records/download?from=start").text.splitlines()
     assert [json.loads(line)["offset"] for line in lines] == list(range(10))
     answer = web.get("/log/topics/audit/records/download?from=start&as=csv")
