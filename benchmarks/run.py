@@ -40,6 +40,7 @@ BENCHMARKS = {
     "fsck": ("benchmarks.fsck", "run"),
     "history": ("benchmarks.history", "run"),
     "row groups": ("benchmarks.history_row_groups", "run"),
+    "ui": ("benchmarks.ui", "run"),
 }
 
 

@@ -31,8 +31,9 @@ def make_shown_cluster(end_ms: int | None = None) -> Coordinator:
     end_ms = SystemClock().now_ms() if end_ms is None else end_ms
     clock = ManualClock(end_ms - (MINUTES + 2) * 60_000)
     cluster = create_cluster(MemoryStore(f"shown-{uuid.uuid4().hex}", clock), clock=clock, ids=SeededIds(15))
-    schema = {"value.format": "json", "value.schema": "order bigint, customer string, amount double"}
-    cluster.create_topic("orders", 6, configs={**schema, "history.format": "delta", "segment.bytes": "1048576"})
+    typed = {"value.format": "json", "value.schema": "order bigint, customer string, amount double"}
+    history = {"history.format": "delta", "segment.bytes": "1048576", "segment.ms": "600000"}
+    cluster.create_topic("orders", 6, configs={**typed, **history})
     cluster.create_topic("clicks", 3, configs={"retention.ms": "86400000"})
     cluster.create_topic("customers", 2, configs={"cleanup.policy": "compact"})
     cluster.create_topic("audit", 1)
@@ -46,7 +47,7 @@ def make_shown_cluster(end_ms: int | None = None) -> Coordinator:
         commit_group(cluster, "dashboard", "clicks", 0)
         if minute < 38:
             commit_group(cluster, "billing", "orders", 5)
-        if minute == 30:
+        if minute in (20, 40):
             _maintain(cluster, clock)
         if minute == 45:
             commit(cluster, AlterConfig(topic="clicks", set={"retention.ms": "172800000"}))

@@ -55,7 +55,7 @@ class SystemTables:
         self._commits = CommitHistory(coordinator)
 
     def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
-        """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or this one.
+        """Return the rows of a system table, one of ``TABLES``, that a selection wants: in the newest state, or this one.
 
         Raises StorageError, CorruptMetadataError.
         """

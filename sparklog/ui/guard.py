@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.clock import Clock
 from sparklog.ids import Ids
@@ -47,10 +47,6 @@ HEADERS = {
 }
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -117,11 +113,11 @@ class Sessions:
 class Guard:
     """Refuses what the rules of access do not allow, and adds the headers of security to every response."""
 
-    def __init__(self, app: App, sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
         self._app = app
         self._sessions = sessions
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -146,7 +142,7 @@ class Guard:
 
         await (refusal or self._app)(scope, receive, send_safely)
 
-    def _refuse(self, scope: Message, headers: Headers, is_known: bool) -> Response | None:
+    def _refuse(self, scope: Scope, headers: Headers, is_known: bool) -> Response | None:
         """Return the answer to a request that is not allowed, None if it is."""
         access = self._sessions.access
         if host_name(headers.get("host", "")) not in access.hosts or len(headers.getlist("host")) != 1:
@@ -166,7 +162,7 @@ class Guard:
             return PlainTextResponse("Refused: the form is of another site.\n", 403)
         return None
 
-    def _ask_to_sign_in(self, scope: Message, headers: Headers) -> Response:
+    def _ask_to_sign_in(self, scope: Scope, headers: Headers) -> Response:
         if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
             return RedirectResponse(LOGIN_PATH, 303)
         return PlainTextResponse("Sign in: send Authorization: Bearer TOKEN.\n", 401, {"www-authenticate": "Bearer"})

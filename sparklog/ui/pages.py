@@ -69,12 +69,12 @@ def _throughput(visit: Visit, span: TimeRange, topic: str | None = None) -> list
     steps = pc.multiply(pc.divide(minutes, span.step_ms), span.step_ms)
     table = pa.table({"step": steps, "records": rows.column("records"), "bytes": rows.column("bytes")})
     sums = table.group_by("step").aggregate([("records", "sum"), ("bytes", "sum")]).to_pydict()
-    each = f"per {duration(span.step_ms / 1000)}"
+    each = "per minute" if span.step_ms == 60_000 else f"per {duration(span.step_ms / 1000)}"
     records = dict(zip(sums["step"], map(float, sums["records_sum"]), strict=True))
     counts = dict(zip(sums["step"], map(float, sums["bytes_sum"]), strict=True))
     return [
         plots.make_plot(f"Records {each}", records, span, number, bars=True),
-        plots.make_plot(f"Bytes {each}", counts, span, size, bars=True),
+        plots.make_plot(f"Bytes {each}", counts, span, size, bars=True, unit=1024),
     ]
 
 
@@ -206,7 +206,7 @@ def _lag(visit: Visit, span: TimeRange, group: str) -> list[plots.Plot]:
             behind[step] = seconds
     return [
         plots.make_plot("Lag in records", records, span, number),
-        plots.make_plot("Slowest partition behind by", behind, span, duration),
+        plots.make_plot("Slowest partition behind by", behind, span, duration, unit=60),
     ]
 
 

@@ -149,7 +149,7 @@ def stuck_sentence(rows: Sequence[Progress], now_ms: int) -> str:
     stuck = [row for row in rows if row.is_stuck]
     if not stuck:
         return ""
-    longest = max(stuck, key=lambda row: row.idle_seconds or 0)
+    longest = max(stuck, key=lambda row: (row.idle_seconds or 0, row.lag))
     since = time(now_ms - int((longest.idle_seconds or 0) * 1000))
     where = f"{shown(longest.topic, 80)}-{longest.partition}"
     others = f", and {plural(len(stuck) - 1, 'more partition')}" if len(stuck) > 1 else ""

@@ -9,7 +9,7 @@ from sparklog.protocol.state import RemovedFiles, State
 from sparklog.ui.views.groups import Mapped, ms_of
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import ago, number, shown, size, time
+from sparklog.ui.views.text import ago, number, plural, shown, size, time
 
 
 class StepTotal(NamedTuple):
@@ -81,7 +81,7 @@ def changes_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
 def _amount(segments: int | None, count: int | None, files: int | None) -> Cell:
     if segments is None and count is None and files is None:
         return Cell("")
-    what = f"{files:,} files" if files is not None else f"{segments or 0:,} segments"
+    what = plural(files, "file") if files is not None else plural(segments or 0, "segment")
     return Cell(size(count), note=what)
 
 

@@ -50,12 +50,16 @@ def make_plot(
     show: Callable[[float], str],
     *,
     bars: bool = False,
+    unit: int = 1,
 ) -> Plot:
-    """Return a plot of values by the times of their steps in ms. Bars show sums of a step; a line the last value."""
+    """Return a plot of values by the times of their steps in ms. Bars show sums of a step; a line the last value.
+
+    ``unit`` is 1024 for bytes and 60 for seconds, so that the axis ends at a number that reads well.
+    """
     steps = range(span.since_ms, span.until_ms, span.step_ms)
     width = WIDTH / max(len(steps), 1)
     present = [values[step] for step in steps if step in values]
-    top = _round_up(max(present, default=0))
+    top = _round_up(max(present, default=0), unit)
     marks = [
         _mark(place, width, step, values[step], top, show)
         for place, step in enumerate(steps)
@@ -67,7 +71,7 @@ def make_plot(
         line="" if bars else _area(marks),
         highest=show(top),
         middle=show(top / 2),
-        times=[time(span.since_ms), time((span.since_ms + span.until_ms) // 2), time(span.until_ms)],
+        times=_times(span),
         newest=show(present[-1]) if present else "",
         total=show(math.fsum(present)),
         is_empty=not present,
@@ -96,9 +100,19 @@ def _area(marks: list[Mark]) -> str:
     return f"M{marks[0].x:g} {HEIGHT}{points} L{round(marks[-1].x + marks[-1].width, 2):g} {HEIGHT} Z"
 
 
-def _round_up(value: float) -> float:
-    """Return the next number that reads well: 1, 2 or 5 and zeros."""
+def _times(span: TimeRange) -> list[str]:
+    """Return the times below a plot: of a day, the first one with its date."""
+    times = [time(at)[:16] for at in (span.since_ms, (span.since_ms + span.until_ms) // 2, span.until_ms)]
+    is_long = span.until_ms - span.since_ms > 2 * 86_400_000
+    return [each[:10] for each in times] if is_long else [times[0], *(each[11:] for each in times[1:])]
+
+
+def _round_up(value: float, unit: int) -> float:
+    """Return the next number that reads well in the largest power of ``unit`` below it: 1, 2 or 5 and zeros."""
     if value <= 0:
         return 1
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
+    scale = 1.0
+    while unit > 1 and value >= scale * unit and scale < float(unit) ** (2 if unit == 60 else 5):
+        scale *= unit
+    power = 10.0 ** math.floor(math.log10(value / scale))
+    return scale * next(factor * power for factor in (1, 2, 5, 10) if factor * power * scale >= value)

@@ -44,9 +44,7 @@ class _FieldTest(NamedTuple):
             return False
         if isinstance(found, int | float) and not isinstance(found, bool) and self.number is not None:
             return self.compare(found, self.number)
-        text = {None: "null", True: "true", False: "false"}.get(found) if not isinstance(found, dict | list) else None
-        if text is None:
-            text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+        text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
         return self.compare(text, self.text)
 
 

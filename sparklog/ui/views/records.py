@@ -86,6 +86,7 @@ def show_record(
 ) -> ShownRecord:
     """Return a record as a page shows it, its texts cut at so many characters."""
     timestamp_ms = record.timestamp_us // 1000
+    indent = 0 if characters == LIST_CHARACTERS else 2
     return ShownRecord(
         partition=record.partition,
         offset=number(record.offset),
@@ -93,8 +94,8 @@ def show_record(
         time=time(timestamp_ms, exact=True),
         age=f"{duration((now_ms - timestamp_ms) // 1000)} ago" if timestamp_ms <= now_ms else "in the future",
         time_kind="time of the append" if record.timestamp_type else "time of the record",
-        key=describe_bytes(record.key, record.key_size, form, characters),
-        value=_value(record, form, characters),
+        key=describe_bytes(record.key, record.key_size, form, characters, indent),
+        value=_value(record, form, characters, indent),
         headers=[
             Header(shown(name, 200), describe_bytes(value, len(value or b""), form, 200))
             for name, value in record.headers
@@ -103,21 +104,26 @@ def show_record(
     )
 
 
-def _value(record: FoundRecord, form: str, characters: int) -> Content:
+def _value(record: FoundRecord, form: str, characters: int, indent: int) -> Content:
     if record.value is None and record.key is not None:
         return Content("tombstone", "tombstone: a null value, which deletes its key from a compacted topic", "")
-    return describe_bytes(record.value, record.value_size, form, characters)
+    return describe_bytes(record.value, record.value_size, form, characters, indent)
 
 
-def describe_bytes(data: bytes | None, whole: int, form: str, characters: int = LIST_CHARACTERS) -> Content:
-    """Return the beginning of a key or value of ``whole`` bytes as text, JSON or hex; ``auto`` chooses."""
+def describe_bytes(
+    data: bytes | None, whole: int, form: str, characters: int = LIST_CHARACTERS, indent: int = 0
+) -> Content:
+    """Return the beginning of a key or value of ``whole`` bytes as text, JSON or hex; ``auto`` chooses.
+
+    JSON is on one line if ``indent`` is 0.
+    """
     if data is None:
         return Content("null", "null", "")
     if not data:
         return Content("empty", "empty: 0 bytes", "0 B")
     total = size(whole)
     if form in ("auto", "json"):
-        pretty = _pretty(data) if len(data) == whole else None
+        pretty = _pretty(data, indent) if len(data) == whole else None
         if pretty is not None:
             return _cut("JSON", pretty, total, characters)
     if form != "hex":
@@ -134,13 +140,13 @@ def _cut(kind: str, text: str, total: str, characters: int, was_cut: bool = Fals
     return Content(kind, block(text), total, f"the beginning of {total}" if was_cut else "")
 
 
-def _pretty(data: bytes) -> str | None:
-    """Return a JSON object or array with an indent, None if it is none, or too large or too deep."""
+def _pretty(data: bytes, indent: int) -> str | None:
+    """Return a JSON object or array with this indent, None if it is none, or too large or too deep."""
     if len(data) > MAX_JSON_BYTES or data.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
-        return msgspec.json.format(data, indent=2).decode()
+        return msgspec.json.format(data, indent=indent).decode()
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return None
 

@@ -67,11 +67,15 @@ def time(timestamp_ms: int | None, exact: bool = False) -> str:
 
 
 def ago(timestamp_ms: int | None, now_ms: int) -> str:
-    """Return how long ago a time was."""
+    """Return how long ago a time was, in one unit from ten of it on."""
     if timestamp_ms is None:
         return NOTHING
-    seconds = (now_ms - timestamp_ms) / 1000
-    return "now" if abs(seconds) < 1 else f"{duration(int(seconds))} ago" if seconds > 0 else f"in {duration(-seconds)}"
+    seconds = abs(now_ms - timestamp_ms) // 1000
+    if seconds < 1:
+        return "now"
+    words = duration(seconds).split()
+    about = " ".join(words[:2] if len(words[0]) > 1 else words)
+    return f"{about} ago" if timestamp_ms <= now_ms else f"in {about}"
 
 
 def shown(value: object, limit: int = 300) -> str:

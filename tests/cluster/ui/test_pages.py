@@ -208,10 +208,12 @@ def test_records_are_read_from_the_end_the_start_an_offset_and_a_time(web: Web, 
     assert records_of(web.get(f"{path}&from=offset&at=33").text)[0] == (2, 33)
     assert records_of(web.get(f"{path}&at={end + 5}&from=offset").text) == []
     timed = records_of(web.get(f"{path}&from=time&at=30m").text)
-    with_time = sparklog.Consumer(cluster=shown)
     at = shown.log.clock.now_ms() - 30 * 60_000
-    expected = with_time.offsets_for_times({sparklog.TopicPartition("orders", 2): at})
-    assert timed[0] == (2, expected[sparklog.TopicPartition("orders", 2)].offset)
+    place = sparklog.TopicPartition("orders", 2)
+    with sparklog.Consumer(cluster=shown) as consumer:
+        expected = consumer.offsets_for_times({place: at})[place]
+    assert expected is not None
+    assert timed[0] == (2, expected.offset)
 
 
 def test_all_records_of_a_partition_are_reached_by_older_and_newer(web: Web, shown: Coordinator) -> None:
