@@ -164,3 +164,9 @@ MAX_CONFIGS = 1_000
 
 MAX_REPLICAS = 2**15 - 1
 """replicas of a partition: Kafka's replication factor has 16 bits."""
+
+MAX_LAG_STEPS = 100_000
+"""times at which one question states the lag: ten weeks by minute. A mistyped step is refused at once."""
+
+MAX_LAG_ROWS = 10_000_000
+"""rows of the system table ``lag`` that one question may have: about 1 GB of memory."""

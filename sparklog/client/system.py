@@ -8,28 +8,22 @@ Not for: what the tables hold (``monitoring``).
 
 from __future__ import annotations
 
+import logging
 import os
-import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 
 from sparklog.client.config import cluster_of
 from sparklog.client.representation import Facts, Shown
+from sparklog.clock import utc_text
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidConfigurationError
-from sparklog.errors.suggestions import did_you_mean
+from sparklog.monitoring.arguments import Time, check_table, parse_selection
 from sparklog.monitoring.schemas import TABLES
-from sparklog.monitoring.system_tables import MINUTE_MS, Selection, SystemTables
+from sparklog.monitoring.system_tables import Selection, SystemTables
 
-Time = str | int | datetime
-"""A moment: a datetime with a time zone, its text, ms since the epoch, or how long ago, such as ``90m``."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_AGO = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+logger = logging.getLogger(__name__)
 
 
 def system(
@@ -77,7 +71,7 @@ class System(Shown):
 
     def schema(self, table: str) -> pa.Schema:
         """Return the columns of a table. Raises InvalidConfigurationError for an unknown one."""
-        return TABLES[_check_table(table)].schema
+        return TABLES[check_table(table)].schema
 
     def read(
         self,
@@ -88,75 +82,44 @@ class System(Shown):
         topic: str | None = None,
         partition: int | None = None,
         group: str | None = None,
-        step: str | int = MINUTE_MS,
+        step: str | int | None = None,
     ) -> pa.Table:
         """Return a system table, or its rows of a ``topic``, ``partition`` or ``group``.
 
         ``since`` and ``until`` select commits by their time: a datetime with a time zone, or its text, ms since the
         epoch, or how long ago, such as ``"90m"`` or ``"7d"``. Commits are kept for ``metadata.max.retention.ms``; what
-        is older is missing. ``lag`` is that of now, or at ``until``; with ``since`` at each ``step`` (ms, or ``"10s"``)
-        from then on.
+        is older is missing, and a warning says so. ``lag`` is that of now, or at ``until``; with ``since`` it is stated
+        at each ``step`` from then on: ms or a duration such as ``"10s"``, by default a minute.
 
             >>> sparklog.system(root).read("topics").column("partitions").to_pylist()
-            [1, 1]
+            [1]
 
         Raises:
-            InvalidConfigurationError: an unknown table, or an invalid argument.
+            InvalidConfigurationError: an unknown table, or an argument that is invalid or does not apply to it.
+            InvalidRequestError: the lag at too many times.
             UnknownTopicOrPartitionError: ``segments`` of a topic that does not exist.
             StorageError, CorruptMetadataError: as ``Consumer``.
         """
-        now_ms = self._coordinator.log.clock.now_ms()
-        selection = Selection(
+        selection = parse_selection(
+            table,
+            self._coordinator.log.clock.now_ms(),
+            since=since,
+            until=until,
             topic=topic,
             partition=partition,
             group=group,
-            since_ms=None if since is None else parse_time("since", since, now_ms),
-            until_ms=None if until is None else parse_time("until", until, now_ms),
-            step_ms=_parse_step(step),
+            step=step,
         )
-        return self._tables.read(_check_table(table), selection)
+        rows = self._tables.read(table, selection)
+        self._warn_of_missing_commits(selection)
+        return rows
 
-
-def parse_time(name: str, time: Time, now_ms: int) -> int:
-    """Return a moment as ms since the epoch. Raises InvalidConfigurationError, which calls it ``name``."""
-    if isinstance(time, int) and not isinstance(time, bool):
-        return time
-    if isinstance(time, str):
-        ago = _AGO.fullmatch(time.strip())
-        if ago:
-            return now_ms - int(ago[1]) * _UNITS_MS[ago[2]]
-        try:
-            time = datetime.fromisoformat(time.strip())
-        except ValueError:
-            pass
-    if not isinstance(time, datetime):
-        raise InvalidConfigurationError(
-            f"invalid {name} {time!r}: give a time such as 2026-11-01T09:30:00+00:00, or how long ago, such as 90m",
-            config=name,
-        )
-    if time.tzinfo is None:
-        raise InvalidConfigurationError(
-            f"invalid {name} {time.isoformat()}: it has no time zone; add one, as in 2026-11-01T09:30:00+00:00",
-            config=name,
-        )
-    return (time - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _parse_step(step: str | int) -> int:
-    """Return a step in ms. Raises InvalidConfigurationError."""
-    text = _AGO.fullmatch(step.strip()) if isinstance(step, str) else None
-    value = int(text[1]) * _UNITS_MS[text[2]] if text else step
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidConfigurationError(
-            f"invalid step {step!r}: give ms, or a duration such as 10s or 5m", config="step"
-        )
-    return value
-
-
-def _check_table(name: str) -> str:
-    if name not in TABLES:
-        raise InvalidConfigurationError(
-            f"unknown system table {name!r}{did_you_mean(name, TABLES)}; the tables are {', '.join(TABLES)}",
-            config="table",
-        )
-    return name
+    def _warn_of_missing_commits(self, selection: Selection) -> None:
+        times = [time_ms for time_ms in (selection.since_ms, selection.until_ms) if time_ms is not None]
+        kept_ms = self._tables.first_kept_ms() if times else None
+        if kept_ms is not None and min(times) < kept_ms:
+            logger.warning(
+                "the commits of %s before %s were removed (metadata.max.retention.ms, .bytes): their rows are missing",
+                self._coordinator.store.root,
+                utc_text(kept_ms),
+            )

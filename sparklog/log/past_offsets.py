@@ -19,7 +19,7 @@ from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import StoredCommit, read_commits
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import read_certain_boundary
-from sparklog.protocol.commits import Append, Commit, CreatePartitions, CreateTopic
+from sparklog.protocol.commits import Append, CreatePartitions, CreateTopic
 from sparklog.protocol.state import State, TopicState
 
 

@@ -6,12 +6,12 @@
     appends = rows.table("appends")
 
 Rules: pure, and each commit is read alone, so that any range of them can be read by itself.
-Not for: what there is at a version (``state_rows``), and what needs several commits (``lag``, ``throughput``).
+Not for: what there is at a version (``state_rows``), and what needs several commits (``lag``, ``replica_rows``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -37,10 +37,17 @@ from sparklog.protocol.commits import (
     InitProducer,
     RemoveFiles,
     ReplaceSegments,
+    Run,
 )
+from sparklog.protocol.partition_fold import holders
 
 Rows = dict[str, list[tuple[Any, ...]]]
 """Rows by table, with the columns of ``schemas.TABLES``."""
+
+CREATED, ADDED, CHANGED, APPENDED, REPLACED = "create", "add partitions", "change", "append", "replace"
+"""Causes of the rows of ``replicas``. A commit does not tell who is in sync after an append or a replacement: in these
+rows ``isr`` are the brokers that were written to. Nor does it tell the numbers of partitions that it adds: they count
+from 0 here. ``replica_rows`` works out both."""
 
 
 class CommitRows:
@@ -48,13 +55,14 @@ class CommitRows:
 
     def __init__(self) -> None:
         self._rows: Rows = {name: [] for name in COMMIT_TABLES}
+        self._written: _Written = {}
 
     def add(self, commit: Commit, size: int) -> None:
         """Add the rows of a commit that takes ``size`` bytes."""
         rows, stamp = self._rows, (commit.version, commit.timestamp)
         kinds = dict.fromkeys(_KINDS[type(action)] for action in commit.actions)
         rows["commits"].append((*stamp, commit.writer, len(commit.actions), list(kinds), size))
-        context = _Context(commit)
+        context = _Context(commit, self._written)
         for action in commit.actions:
             read = _READERS.get(type(action))
             if read is not None:
@@ -63,6 +71,10 @@ class CommitRows:
     def table(self, name: str) -> pa.Table:
         """Return the rows of one of ``COMMIT_TABLES``, in the order of the commits."""
         return to_table(name, self._rows[name])
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the rows of all ``COMMIT_TABLES`` by name, with each text stored once, to be kept in memory."""
+        return {name: _with_texts_once(self.table(name)) for name in COMMIT_TABLES}
 
 
 def to_table(name: str, rows: list[tuple[Any, ...]]) -> pa.Table:
@@ -74,24 +86,44 @@ def to_table(name: str, rows: list[tuple[Any, ...]]) -> pa.Table:
     )
 
 
-class _Context:
-    """What other actions of a commit say about its appends."""
+def read_rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield these columns of a table's rows as plain values; a time is ms since the epoch."""
+    columns = (table.column(name) for name in names)
+    plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
+    return zip(*(column.to_pylist() for column in plain), strict=True)
 
-    def __init__(self, commit: Commit) -> None:
+
+def _with_texts_once(table: pa.Table) -> pa.Table:
+    columns = (column.dictionary_encode() if pa.types.is_string(column.type) else column for column in table.columns)
+    return pa.table(list(columns), names=table.column_names)
+
+
+_Written = dict[tuple[str, int], Sequence[int]]
+"""The brokers of the newest run, by topic id and partition, unless its replicas have changed since."""
+
+
+class _Context:
+    """What other actions of a commit say about its appends, and which brokers earlier appends were written to."""
+
+    def __init__(self, commit: Commit, written: _Written) -> None:
         self.writer = commit.writer
+        self.written = written
         self.applications: dict[tuple[str, int, int], str] = {}
         self.transactions: dict[int, str] = {}
+        self.added: dict[str, int] = {}
         self._commit = commit
         for action in commit.actions:
             if isinstance(action, ApplicationWrite):
-                for written in action.ranges:
-                    self.applications[written.topic_id, written.partition, written.base_offset] = action.application
+                for each in action.ranges:
+                    self.applications[each.topic_id, each.partition, each.base_offset] = action.application
             elif isinstance(action, InitProducer) and action.committed_epoch >= 0:
                 self.transactions[action.producer_id] = action.transactional_id
 
     def appends_of(self, producer_id: int) -> list[Append]:
         return [
-            action for action in self._commit.actions if isinstance(action, Append) and action.producer_id == producer_id
+            action
+            for action in self._commit.actions
+            if isinstance(action, Append) and action.producer_id == producer_id
         ]
 
     def groups(self) -> list[str]:
@@ -104,6 +136,7 @@ _Reader = Callable[[Rows, _Stamp, _Context, Any], None]
 
 def _append(rows: Rows, stamp: _Stamp, context: _Context, action: Append) -> None:
     run = action.run
+    _write_replicas(rows, stamp, context, action, APPENDED, run)
     times = (run.min_timestamp_us // 1000, run.max_timestamp_us // 1000)
     rows["appends"].append(
         (
@@ -167,23 +200,39 @@ def _init_producer(rows: Rows, stamp: _Stamp, context: _Context, action: InitPro
     )
 
 
-def _change_partition(rows: Rows, stamp: _Stamp, _: _Context, action: ChangePartition) -> None:
-    rows["replicas"].append(
-        (
-            *stamp,
-            action.topic,
-            action.partition,
-            "change",
-            action.leader,
-            action.leader_epoch,
-            action.isr,
-            action.replicas,
-        )
+def _change_partition(rows: Rows, stamp: _Stamp, context: _Context, action: ChangePartition) -> None:
+    context.written.pop((action.topic_id, action.partition), None)
+    leader = action.leader if action.leader >= 0 else None
+    after = (leader, action.leader_epoch, action.isr, action.replicas)
+    rows["replicas"].append((*stamp, action.topic, action.topic_id, action.partition, CHANGED, *after))
+
+
+def _write_replicas(
+    rows: Rows, stamp: _Stamp, context: _Context, action: Append | ReplaceSegments, cause: str, run: Run
+) -> None:
+    """Add the row of a run, unless the one before was written to the same brokers: then it changes nothing."""
+    key, brokers = (action.topic_id, action.partition), holders(run)
+    if context.written.get(key) != brokers:
+        context.written[key] = brokers
+        where = (action.topic, action.topic_id, action.partition)
+        rows["replicas"].append((*stamp, *where, cause, None, None, brokers, None))
+
+
+def _create_replicas(
+    rows: Rows, stamp: _Stamp, context: _Context, action: CreateTopic | CreatePartitions, cause: str
+) -> None:
+    where, first = (action.topic, action.topic_id), context.added.get(action.topic_id, 0)
+    rows["replicas"].extend(
+        (*stamp, *where, number, cause, next(iter(replicas), None), 0, replicas, replicas)
+        for number, replicas in enumerate(action.replicas, first)
     )
+    if cause == ADDED:
+        context.added[action.topic_id] = first + len(action.replicas)
 
 
 def _create_topic(rows: Rows, stamp: _Stamp, context: _Context, action: CreateTopic) -> None:
     _change_topic(rows, stamp, context, action, "create", len(action.replicas))
+    _create_replicas(rows, stamp, context, action, CREATED)
     rows["configs"].extend(
         (*stamp, context.writer, action.topic, name, value) for name, value in action.configs.items()
     )
@@ -191,6 +240,7 @@ def _create_topic(rows: Rows, stamp: _Stamp, context: _Context, action: CreateTo
 
 def _create_partitions(rows: Rows, stamp: _Stamp, context: _Context, action: CreatePartitions) -> None:
     _change_topic(rows, stamp, context, action, "add partitions", len(action.replicas))
+    _create_replicas(rows, stamp, context, action, ADDED)
 
 
 def _delete_topic(rows: Rows, stamp: _Stamp, context: _Context, action: DeleteTopic) -> None:
@@ -216,6 +266,8 @@ def _alter_config(rows: Rows, stamp: _Stamp, context: _Context, action: AlterCon
 def _replace_segments(rows: Rows, stamp: _Stamp, context: _Context, action: ReplaceSegments) -> None:
     step = "compaction" if action.cleaned_offset >= 0 else "roll" if action.added else "removal"
     added = [each.run for each in action.added]
+    for run in added:
+        _write_replicas(rows, stamp, context, action, REPLACED, run)
     _maintain(rows, stamp, context, step, action, len(added), sum(run.size_bytes for run in added))
 
 

@@ -1,10 +1,14 @@
 """How far groups are behind, now and at any moment whose commits are known.
 
-    history = LagHistory(state, appends, offsets, topic_changes)
-    rows = history.rows_at(version, time_ms, group="billing")
+    history = LagHistory(state, appends, offsets, topic_changes, group="billing")
+    rows = history.rows_at(version, time_ms)
 
-A row says what ``consumer-groups --describe`` would have said at that version. A committed offset is known if a commit
-of it is, or if no known commit has changed it; what is not known is left out.
+A row says what ``consumer-groups --describe`` would have said of a committed offset at that version. It follows from
+the commits since some version and the state after them:
+
+* A committed offset is known if a known commit made it, or if none has changed it since. One that is not is left out.
+* The end of a partition is known, unless its topic was deleted since and no append to it is known: then it is null.
+* When the first record that a group had not read was committed is known if the append of that record is.
 
 Rules: pure. Not for: reading commits (``commit_history``).
 """
@@ -13,16 +17,24 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from sparklog.monitoring.commit_rows import read_rows
 from sparklog.protocol.state import State
 
 _Key = tuple[str, int]
 """The id of a topic, and a partition."""
+
+
+class _Topic(NamedTuple):
+    """A topic's name, and the versions from and before which it existed; it was created before all of them for -1."""
+
+    name: str
+    created: int = -1
+    deleted: int = sys.maxsize
 
 
 class _Offsets:
@@ -58,94 +70,115 @@ class _Ends:
         number = bisect_right(self.versions, version) - 1
         return self.ends[number] if number >= 0 else self.first_offset
 
+    def seconds_behind(self, time_ms: int, offset: int) -> float | None:
+        """Return the seconds since the record at this offset was committed, None if its append is not known."""
+        if offset < self.first_offset:
+            return None
+        return max(time_ms - self.times[bisect_right(self.ends, offset)], 0) / 1000
 
-class _Topic(NamedTuple):
-    """A topic's name, and the versions from and before which it existed."""
 
-    name: str
-    created: int = -1
-    deleted: int = sys.maxsize
+class _Position(NamedTuple):
+    """A group in a partition, whose end is ``end`` if none of its appends is known, None if that is unknown, too."""
+
+    topic: _Topic
+    partition: int
+    offsets: _Offsets
+    ends: _Ends | None
+    end: int | None
+
+    def end_at(self, version: int) -> int | None:
+        return self.end if self.ends is None else self.ends.at(version)
+
+    def is_certain(self, version: int) -> bool:
+        """Whether earlier commits would not change what is stated of this version."""
+        if not self.topic.created <= version < self.topic.deleted:
+            return True
+        if self.offsets.versions[0] > version:
+            return self.topic.created >= 0
+        offset, end = self.offsets.at(version), self.end_at(version)
+        if offset is None:
+            return True
+        return end is not None and (offset >= end or (self.ends is not None and offset >= self.ends.first_offset))
 
 
 class LagHistory:
     """The offsets of groups and the ends of partitions by version. Immutable, thread-safe.
 
-    ``appends``, ``offsets`` and ``topic_changes`` are these system tables, of all commits from some version up to that
-    of ``state``. It answers for the versions from that one on.
+    ``appends``, ``offsets`` and ``topic_changes`` have these rows of all commits from some version up to that of
+    ``state``: all rows, or those that concern the ``group`` and the ``topic`` that are asked for. It answers for the
+    versions from that one on.
     """
 
-    def __init__(self, state: State, appends: pa.Table, offsets: pa.Table, topic_changes: pa.Table) -> None:
-        self._ends = _ends(appends)
-        self._topics = _topics(state, topic_changes)
-        self._current_ends = {
-            (topic.topic_id, number): partition.high_watermark
-            for topic in state.topics.values()
-            for number, partition in enumerate(topic.partitions)
+    def __init__(
+        self,
+        state: State,
+        appends: pa.Table,
+        offsets: pa.Table,
+        topic_changes: pa.Table,
+        group: str | None = None,
+        topic: str | None = None,
+    ) -> None:
+        topics = _topics(state, topic_changes)
+        self._deleted_topics = [
+            each.deleted for each in topics.values() if each.created < 0 and topic in (None, each.name)
+        ]
+        committed, self._deleted_groups = _offsets(state, offsets, group)
+        ends, current = _ends(appends), _current_ends(state)
+
+        def positions(of_group: Mapping[_Key, _Offsets]) -> Iterator[_Position]:
+            for key, each in of_group.items():
+                known = topics.get(key[0])
+                if known is not None and topic in (None, known.name):
+                    end = current.get(key, None if known.created < 0 else 0)
+                    yield _Position(known, key[1], each, ends.get(key), end)
+
+        self._positions = {
+            name: sorted(positions(committed[name]), key=lambda each: (each.topic, each.partition))
+            for name in sorted(committed)
         }
-        self._offsets = _offsets(state, offsets)
 
-    def groups(self) -> list[str]:
-        """Return the groups that have, or had, offsets."""
-        return sorted(self._offsets)
+    def __len__(self) -> int:
+        """Return the most rows that there can be at a version."""
+        return sum(map(len, self._positions.values()))
 
-    def rows_at(
-        self, version: int, time_ms: int, group: str | None = None, topic: str | None = None
-    ) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of the system table ``lag`` at a version, of all groups and topics or of these.
+    def rows_at(self, version: int, time_ms: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of the system table ``lag`` at a version.
 
         ``time_ms`` is the time that they state, and up to which ``lag_seconds`` counts.
         """
-        for name in self.groups() if group is None else [group]:
-            for key, offsets in sorted(self._offsets.get(name, {}).items(), key=self._order):
-                known = self._topics.get(key[0])
-                if known is None or not known.created <= version < known.deleted or topic not in (None, known.name):
-                    continue
-                offset = offsets.at(version)
-                if offset is not None:
-                    yield self._row(version, time_ms, name, known.name, key, offset)
+        for group, positions in self._positions.items():
+            for position in positions:
+                if position.topic.created <= version < position.topic.deleted:
+                    offset = position.offsets.at(version)
+                    if offset is not None:
+                        yield _row(position, version, time_ms, group, offset)
 
-    def is_certain(self, version: int, group: str | None = None, topic: str | None = None) -> bool:
-        """Return whether earlier commits would not change the rows at this version or later ones."""
-        for name in self.groups() if group is None else [group]:
-            for key, offsets in self._offsets.get(name, {}).items():
-                known = self._topics.get(key[0])
-                if topic in (None, known.name if known else None) and not self._knows(version, key, known, offsets):
-                    return False
-        return True
+    def is_certain(self, version: int) -> bool:
+        """Return whether earlier commits would not change the rows at this version or later ones.
 
-    def _knows(self, version: int, key: _Key, topic: _Topic | None, offsets: _Offsets) -> bool:
-        if topic is not None and (topic.created > version or topic.deleted <= version):
-            return True
-        if offsets.versions[0] > version:
+        They would if they have an offset of a group or topic that was deleted after this version.
+        """
+        if any(version < deleted < sys.maxsize for deleted in self._deleted_topics):
             return False
-        offset, ends = offsets.at(version), self._ends.get(key)
-        end = self._current_ends.get(key, 0) if ends is None else ends.at(version)
-        return offset is None or offset >= end or (ends is not None and ends.first_offset <= offset)
-
-    def _order(self, item: tuple[_Key, _Offsets]) -> tuple[str, int, str]:
-        (topic_id, partition), _ = item
-        known = self._topics.get(topic_id)
-        return (known.name if known else "", partition, topic_id)
-
-    def _row(self, version: int, time_ms: int, group: str, topic: str, key: _Key, offset: int) -> tuple[Any, ...]:
-        ends = self._ends.get(key)
-        end = self._current_ends.get(key, 0) if ends is None else ends.at(version)
-        seconds = 0.0 if end <= offset else _seconds_behind(ends, time_ms, offset)
-        return time_ms, group, topic, key[1], offset, end, end - offset, seconds
+        if any(version < deleted for deleted in self._deleted_groups):
+            return False
+        return all(position.is_certain(version) for positions in self._positions.values() for position in positions)
 
 
-def _seconds_behind(ends: _Ends | None, time_ms: int, offset: int) -> float | None:
-    """Return the seconds since the record at this offset was committed, None if that is not known."""
-    if ends is None or offset < ends.first_offset:
-        return None
-    committed_ms = ends.times[bisect_right(ends.ends, offset)]
-    return max(time_ms - committed_ms, 0) / 1000
+def _row(position: _Position, version: int, time_ms: int, group: str, offset: int) -> tuple[Any, ...]:
+    end = position.end_at(version)
+    lag = None if end is None else end - offset
+    if lag is None or position.ends is None:
+        seconds = None if lag is None or lag > 0 else 0.0
+    else:
+        seconds = position.ends.seconds_behind(time_ms, offset) if lag > 0 else 0.0
+    return time_ms, group, position.topic.name, position.partition, offset, end, lag, seconds
 
 
 def _ends(appends: pa.Table) -> dict[_Key, _Ends]:
     ends: dict[_Key, _Ends] = {}
     names = ("version", "timestamp", "topic_id", "partition", "base_offset", "records")
-    for version, time_ms, topic_id, partition, base_offset, records in _values(appends, names):
+    for version, time_ms, topic_id, partition, base_offset, records in read_rows(appends, names):
         key = (topic_id, partition)
         found = ends.get(key)
         if found is None:
@@ -156,9 +189,17 @@ def _ends(appends: pa.Table) -> dict[_Key, _Ends]:
     return ends
 
 
+def _current_ends(state: State) -> dict[_Key, int]:
+    return {
+        (topic.topic_id, number): partition.high_watermark
+        for topic in state.topics.values()
+        for number, partition in enumerate(topic.partitions)
+    }
+
+
 def _topics(state: State, changes: pa.Table) -> dict[str, _Topic]:
     topics = {topic.topic_id: _Topic(topic.name) for topic in state.topics.values()}
-    for version, name, topic_id, change in _values(changes, ("version", "topic", "topic_id", "change")):
+    for version, name, topic_id, change in read_rows(changes, ("version", "topic", "topic_id", "change")):
         topic = topics.get(topic_id, _Topic(name))
         if change == "create":
             topics[topic_id] = topic._replace(created=version)
@@ -167,25 +208,24 @@ def _topics(state: State, changes: pa.Table) -> dict[str, _Topic]:
     return topics
 
 
-def _offsets(state: State, offsets: pa.Table) -> Mapping[str, Mapping[_Key, _Offsets]]:
-    found: dict[str, dict[_Key, _Offsets]] = defaultdict(lambda: defaultdict(_Offsets))
+def _offsets(state: State, offsets: pa.Table, group: str | None) -> tuple[dict[str, dict[_Key, _Offsets]], list[int]]:
+    """Return the offsets of each group by partition, and the versions that deleted a group."""
+    found: dict[str, dict[_Key, _Offsets]] = {}
+    deletions: list[int] = []
     names = ("version", "group", "topic_id", "partition", "offset")
-    for version, group, topic_id, partition, offset in _values(offsets, names):
-        of_group = found[group]
-        if topic_id is None:  # the group was deleted
+    for version, name, topic_id, partition, offset in read_rows(offsets, names):
+        of_group = found.setdefault(name, {})
+        if topic_id is None:
+            deletions.append(version)
             for each in of_group.values():
                 each.add(version, None)
         else:
-            of_group[topic_id, partition].add(version, offset)
-    for name, group_state in state.groups.items():
+            of_group.setdefault((topic_id, partition), _Offsets()).add(version, offset)
+    groups = state.groups if group is None else {name: state.groups[name] for name in [group] if name in state.groups}
+    for name, group_state in groups.items():
+        of_group = found.setdefault(name, {})
         for current in group_state.offsets.values():
             key = (current.topic_id, current.partition)
-            if key not in found[name]:  # older than all of these commits
-                found[name][key].add(-1, current.offset)
-    return found
-
-
-def _values(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-    columns = (table.column(name) for name in names)
-    plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
-    return zip(*(column.to_pylist() for column in plain), strict=True)
+            if key not in of_group:  # made before all of these commits
+                of_group.setdefault(key, _Offsets()).add(-1, current.offset)
+    return found, deletions

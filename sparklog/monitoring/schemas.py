@@ -79,7 +79,7 @@ TABLES = {
         _table(
             "lag",
             "how far a group was behind the end of a partition at a time, in records, and in seconds since the first "
-            "record that it had not read was committed (null if that commit is no longer kept)",
+            "record that it had not read was committed (null where that commit is no longer kept)",
             {
                 "timestamp": TIME,
                 "group": _TEXT,
@@ -105,15 +105,16 @@ TABLES = {
         ),
         _table(
             "topic_changes",
-            "each creation or deletion of a topic, and of partitions: their number is that after it",
+            "each creation or deletion of a topic, and each addition of partitions, with the number of those created",
             {**_COMMIT, "topic": _TEXT, "topic_id": _TEXT, "change": _TEXT, "partitions": _NUMBER, "writer": _TEXT},
         ),
         _table(
             "replicas",
-            "each change of a partition's leader, in-sync replicas or replicas",
+            "each change of a partition's leader, in-sync replicas or replicas, and its creation; cause is append, or "
+            "replace (of segments), where that was not written to all of the former in-sync replicas",
             {
                 **_COMMIT,
-                **_PARTITION,
+                **_OF_TOPIC,
                 "cause": _TEXT,
                 "leader": _NUMBER,
                 "leader_epoch": _NUMBER,
@@ -176,8 +177,8 @@ TABLES = {
         ),
         _table(
             "segments",
-            "each live segment; broker is one that holds its file, in which other segments may lie, too; version is that of "
-            "the commit that made it",
+            "each live segment; broker is one that holds its file, in which other segments may lie, too; version is "
+            "that of the commit that made it",
             {
                 **_PARTITION,
                 "base_offset": _COUNT,

@@ -11,7 +11,7 @@ from typing import Any
 from sparklog.log.commits.retired_files import RemovedFile
 from sparklog.protocol.file_names import topic_in
 from sparklog.protocol.segments import Segment
-from sparklog.protocol.state import NO_TIMESTAMP_US, PartitionState, Partitions, State
+from sparklog.protocol.state import NO_TIMESTAMP_US, Partitions, PartitionState, State
 
 Row = tuple[Any, ...]
 

@@ -4,38 +4,44 @@
     tables.read("lag", Selection(group="billing", since_ms=now_ms - 3_600_000, until_ms=now_ms))
 
 Rules: it only reads the log: the state, commits, lists of segments and of retired files; never records.
-Not for: the rows (``commit_rows``, ``state_rows``, ``lag``), and arguments of users (``client.system``).
+Not for: the rows (``commit_rows``, ``state_rows``, ``lag``), and arguments of users (``arguments``).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog import limits
 from sparklog.coordinator import Coordinator
+from sparklog.errors import InvalidRequestError, ObjectNotFoundError
 from sparklog.log.commits.cleanup import newest_version_before
+from sparklog.log.commits.commit_files import read_commits
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.monitoring import state_rows
 from sparklog.monitoring.commit_history import CHUNK_COMMITS, CommitHistory
 from sparklog.monitoring.commit_rows import to_table
+from sparklog.monitoring.commit_times import CommitTimes
 from sparklog.monitoring.lag import LagHistory
+from sparklog.monitoring.replica_rows import ReplicaHistory
 from sparklog.monitoring.schemas import COMMIT_TABLES, TABLES
 from sparklog.protocol.state import State
 
 MINUTE_MS = 60_000
 
+_History = TypeVar("_History")
+
 
 class Selection(NamedTuple):
     """Which rows of a system table are wanted: of this topic, partition and group, and of commits of these times.
 
-    Times are ms since the epoch: ``since_ms`` belongs to them, ``until_ms`` does not. None stands for all. The lag is
-    stated at the end of each step of ``step_ms`` of them, or, if ``since_ms`` is None, at ``until_ms`` or now.
-    ``first_version`` leaves out the commits before it, of all tables but ``lag``.
+    Times are ms since the epoch: ``since_ms`` belongs to them, ``until_ms`` does not. None stands for all. Tables of
+    what there is now have no times. The lag is stated at each multiple of ``step_ms`` since ``since_ms``, and at
+    ``until_ms``; at ``until_ms`` alone if ``since_ms`` is None. Without ``until_ms`` that is now.
+    ``first_version`` leaves out the commits before it, of all tables but ``lag`` and ``replicas``.
     """
 
     topic: str | None = None
@@ -55,9 +61,13 @@ class SystemTables:
         self._commits = CommitHistory(coordinator)
 
     def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
-        """Return the rows of a system table, one of ``TABLES``, that a selection wants: in the newest state, or this one.
+        """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or in this.
 
-        Raises StorageError, CorruptMetadataError.
+        Of commits, it states those that are kept (``first_kept_ms``). It reads all that were made since
+        ``selection.since_ms``, which it has not read before; ``lag`` and ``replicas`` may need earlier ones.
+
+        Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments`` of
+        a topic that does not exist, StorageError, CorruptMetadataError.
         """
         if state is None:
             state = self._coordinator.refresh()
@@ -65,9 +75,23 @@ class SystemTables:
             return self._lag(state, selection)
         if name == "throughput":
             return _throughput(self._of_commits("appends", state, selection))
+        if name == "replicas":
+            return self._replicas(state, selection)
         if name in COMMIT_TABLES:
             return self._of_commits(name, state, selection)
         return _select(to_table(name, list(self._rows(name, state, selection))), selection)
+
+    def first_kept_ms(self) -> int | None:
+        """Return the time of the first commit that tables can state; None if no commit was ever removed.
+
+        Raises StorageError, CorruptMetadataError.
+        """
+        first = self._commits.first_known()
+        try:
+            return next(read_commits(self._coordinator.store, first, first)).commit.timestamp if first else None
+        except ObjectNotFoundError:  # removed since; the tables have it still
+            commits = self._commits.table("commits", self._coordinator.state, first)
+            return CommitTimes(commits).first_ms
 
     def _rows(self, name: str, state: State, selection: Selection) -> Iterable[state_rows.Row]:
         if name == "segments":
@@ -87,7 +111,20 @@ class SystemTables:
             yield from read_removed(self._coordinator.store, listing)
 
     def _of_commits(self, name: str, state: State, selection: Selection) -> pa.Table:
-        return _select(self._commits.table(name, state, self._first(state, selection)), selection)
+        first = self._first(state, selection)
+        where = {"topic": selection.topic, "group": selection.group}
+        given = {column: [value] for column, value in where.items() if value is not None}
+        wanted = {column: values for column, values in given.items() if column in TABLES[name].schema.names}
+        return self._in_time(_select(self._commits.table(name, state, first, wanted), selection), state, selection)
+
+    def _in_time(self, table: pa.Table, state: State, selection: Selection) -> pa.Table:
+        """Return the rows of the commits of the times that a selection wants."""
+        if selection.since_ms is None and selection.until_ms is None:
+            return table
+        commits = self._commits.table("commits", state, self._first(state, selection))
+        wanted = CommitTimes(commits).between(selection.since_ms, selection.until_ms)
+        versions = table.column("version")
+        return table.filter(pc.and_(pc.greater_equal(versions, wanted.start), pc.less(versions, wanted.stop)))
 
     def _first(self, state: State, selection: Selection) -> int:
         """Return a version before which no commit is of the times of a selection."""
@@ -96,39 +133,85 @@ class SystemTables:
         known = newest_version_before(self._coordinator.store, state.version, selection.since_ms)
         return max(known, selection.first_version)
 
-    def _lag(self, state: State, selection: Selection) -> pa.Table:
-        steps = _steps(selection, self._coordinator.log.clock.now_ms())
-        first = newest_version_before(self._coordinator.store, state.version, steps[0] + 1)
-        history = self._lag_history(state, first, selection)
-        commits = self._commits.table("commits", state, first)
-        versions = commits.column("version").to_pylist()
-        times = commits.column("timestamp").cast(pa.int64()).to_pylist()
-        rows: list[state_rows.Row] = []
-        for time_ms in steps:
-            number = bisect_right(times, time_ms) - 1
-            if number >= 0:
-                rows += history.rows_at(versions[number], time_ms, selection.group, selection.topic)
-        return _select(to_table("lag", rows), selection._replace(since_ms=None, until_ms=None))
+    def _replicas(self, state: State, selection: Selection) -> pa.Table:
+        topics = {"topic": [selection.topic]} if selection.topic is not None else {}
 
-    def _lag_history(self, state: State, version: int, selection: Selection) -> LagHistory:
-        """Return what is known of the lag from a version on, reading earlier commits as far as that needs them."""
-        first, count = max(version, 0), CHUNK_COMMITS
+        def read(first: int) -> ReplicaHistory:
+            return ReplicaHistory(
+                state,
+                self._commits.table("replicas", state, first, topics),
+                self._commits.table("topic_changes", state, first, topics),
+            )
+
+        history = self._go_back(self._first(state, selection), read, lambda history: history.is_certain)
+        table = _select(to_table("replicas", history.rows), selection)
+        return self._in_time(table, state, selection)
+
+    def _lag(self, state: State, selection: Selection) -> pa.Table:
+        steps = _steps(selection, max(self._coordinator.log.clock.now_ms(), state.timestamp_ms))
+        since = selection._replace(since_ms=steps[0])
+        times = CommitTimes(self._commits.table("commits", state, self._first(state, since)))
+        versions = [(time_ms, times.version_at(time_ms)) for time_ms in steps]
+        known = [(time_ms, version) for time_ms, version in versions if version is not None]
+        if not known:
+            return TABLES["lag"].schema.empty_table()
+        first = known[0][1]
+        history = self._go_back(
+            first, lambda start: self._lag_history(state, start, selection), lambda history: history.is_certain(first)
+        )
+        if len(known) * len(history) > limits.MAX_LAG_ROWS:
+            raise InvalidRequestError(
+                f"the lag of {len(history):,} partitions of groups at {len(known):,} times has more than "
+                f"{limits.MAX_LAG_ROWS:,} rows; choose a group or a topic, longer steps, or a shorter time"
+            )
+        rows = [row for time_ms, version in known for row in history.rows_at(version, time_ms)]
+        return _select(to_table("lag", rows), selection)
+
+    def _lag_history(self, state: State, first: int, selection: Selection) -> LagHistory:
+        group, topic = selection.group, selection.topic
+        offsets = self._commits.table("offsets", state, first, {} if group is None else {"group": [group]})
+        changes = self._commits.table("topic_changes", state, first, {} if topic is None else {"topic": [topic]})
+        appends = self._commits.table("appends", state, first, _topics_of(state, offsets, selection))
+        return LagHistory(state, appends, offsets, changes, group, topic)
+
+    def _go_back(self, first: int, read: Callable[[int], _History], is_certain: Callable[[_History], bool]) -> _History:
+        """Return what ``read`` makes of the commits from a version on: from ``first``, or from earlier ones as far as
+        it takes to be certain."""
+        count = CHUNK_COMMITS
         while True:
-            tables = [self._commits.table(name, state, first) for name in ("appends", "offsets", "topic_changes")]
-            history = LagHistory(state, *tables)
-            if first <= self._commits.first_known() or history.is_certain(version, selection.group, selection.topic):
+            history = read(first)
+            if first <= self._commits.first_known() or is_certain(history):
                 return history
             first, count = max(first - count, 0), 4 * count
 
 
-def _steps(selection: Selection, now_ms: int) -> list[int]:
-    """Return the times at which the lag is stated, oldest first: the ends of the steps, and of the range."""
+def _topics_of(state: State, offsets: pa.Table, selection: Selection) -> dict[str, Collection[str]]:
+    """Return the condition on appends that concern the lag of a selection."""
+    if selection.topic is not None:
+        return {"topic": [selection.topic]}
+    if selection.group is None:
+        return {}
+    group = state.groups.get(selection.group)
+    current = {offset.topic_id for offset in group.offsets.values()} if group is not None else set()
+    return {"topic_id": sorted(current.union(filter(None, pc.unique(offsets.column("topic_id")).to_pylist())))}
+
+
+def _steps(selection: Selection, now_ms: int) -> Sequence[int]:
+    """Return the times at which the lag is stated, oldest first: the multiples of the step, and the end of the range.
+
+    Raises InvalidRequestError if they are too many.
+    """
     until_ms = now_ms if selection.until_ms is None else selection.until_ms
     if selection.since_ms is None:
         return [until_ms]
     step = selection.step_ms
-    first = -(-selection.since_ms // step) * step
-    return [*range(first, until_ms, step), until_ms]
+    times = range(-(-selection.since_ms // step) * step, until_ms, step)
+    if len(times) > limits.MAX_LAG_STEPS:
+        raise InvalidRequestError(
+            f"invalid step {step} ms: it divides the time into {len(times):,} steps, and at most "
+            f"{limits.MAX_LAG_STEPS:,} are possible; choose a longer step, or a shorter time"
+        )
+    return [*times, until_ms]
 
 
 def _throughput(appends: pa.Table) -> pa.Table:
@@ -144,20 +227,12 @@ def _throughput(appends: pa.Table) -> pa.Table:
 
 
 def _select(table: pa.Table, selection: Selection) -> pa.Table:
-    """Return the rows of a selection; what a table has no column for does not matter."""
+    """Return the rows of a selection's topic, partition and group, as far as the table has these columns."""
     wanted = {"topic": selection.topic, "partition": selection.partition, "group": selection.group}
-    conditions = [
-        pc.equal(table.column(name), pa.scalar(value, table.schema.field(name).type))
-        for name, value in wanted.items()
-        if value is not None and name in table.column_names
-    ]
-    if "version" in table.column_names and "timestamp" in table.column_names:
-        times = table.column("timestamp").cast(pa.int64())
-        if selection.since_ms is not None:
-            conditions.append(pc.greater_equal(times, selection.since_ms))
-        if selection.until_ms is not None:
-            conditions.append(pc.less(times, selection.until_ms))
-    return table.filter(reduce(pc.and_kleene, conditions)) if conditions else table
+    for name, value in wanted.items():
+        if value is not None and name in table.column_names:
+            table = table.filter(pc.equal(table.column(name), pa.scalar(value, table.schema.field(name).type)))
+    return table
 
 
 _OF_STATE: dict[str, Callable[[State], Iterable[state_rows.Row]]] = {

@@ -8,6 +8,8 @@ Not for: whether a change is allowed (``decide``).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from immutables import Map
 from msgspec.structs import replace
 
@@ -23,7 +25,11 @@ def holders(run: Run) -> tuple[int, ...]:
 
 def in_sync_after(isr: tuple[int, ...], run: Run) -> tuple[int, ...]:
     """Return the replicas still in sync once this run is part of the log."""
-    written = holders(run)
+    return still_in_sync(isr, holders(run))
+
+
+def still_in_sync(isr: Sequence[int], written: Collection[int]) -> tuple[int, ...]:
+    """Return the replicas still in sync once a run that was written to these brokers is part of the log."""
     return tuple(broker for broker in isr if broker in written)
 
 

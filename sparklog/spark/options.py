@@ -82,6 +82,9 @@ ENDINGS = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 TIME_TRAVEL = ("versionAsOf", "timestampAsOf")
 """Options of a batch query alone, as are ``ENDINGS``."""
 TABLE_OPTIONS = ("columns",)
+SYSTEM = "system"
+SYSTEM_OPTIONS = ("topic", "partition", "group", "since", "until", "step")
+"""Options of a read of a system table; but for ``topic``, no other read or write has them."""
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS, *TABLE_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
 """Options that Spark's catalog adds to those of a table."""
@@ -379,6 +382,9 @@ def checked_names(raw: Mapping[str, str]) -> Options:
 def _check_name(name: str) -> None:
     if name in KNOWN_OPTIONS or name in CATALOG_OPTIONS or name.startswith((STORAGE_PREFIX, "option.")):
         return
+    if name in (SYSTEM, *SYSTEM_OPTIONS):
+        what = "names a table to read" if name == SYSTEM else "belongs to reads with option system"
+        raise InvalidOptionError(f"option {name} {what}: it does not apply here; leave it out", option=name)
     why = REFUSED_KAFKA_OPTIONS.get(name)
     if why is not None:
         raise InvalidOptionError(f"option {name} is not supported: {why}; leave it out", option=name)

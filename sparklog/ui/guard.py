@@ -48,7 +48,6 @@ HEADERS = {
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-
 @dataclass(frozen=True)
 class Access:
     """Who may use the pages. ``hosts`` are the names that the Host header may have, without ports.

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response, StreamingResponse
 
-from sparklog.client.system import parse_time
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError
+from sparklog.monitoring.arguments import parse_time
 from sparklog.ui.record_search import Found, Search, find_starts, read_record, search
 from sparklog.ui.site import Page, Visit
 from sparklog.ui.views.query import address

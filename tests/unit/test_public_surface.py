@@ -18,8 +18,9 @@ PUBLIC = {
     "sparklog": (
         "AdminClient Cluster ConfigResource ConfigResourceType Consumer ConsumerRebalanceListener ConsumerRecord "
         "KafkaAdminClient KafkaConsumer KafkaProducer NewPartitions NewTopic OffsetAndMetadata OffsetAndTimestamp "
-        "OffsetSpec Producer RecordMetadata Scan Snapshot SparklogError TopicPartition __version__ create_cluster "
-        "create_view errors kafka open_cluster read register scan snapshot table write write_batch"
+        "OffsetSpec Producer RecordMetadata Scan Snapshot SparklogError System TopicPartition __version__ "
+        "create_cluster create_view errors kafka open_cluster read register scan snapshot system table write "
+        "write_batch"
     ),
     "sparklog.spark": (
         "LagListener SparkTasks consume create_view read register sparklog_session table write write_batch"

@@ -440,13 +440,19 @@ def connect_admin(options: argparse.Namespace) -> Iterator[AdminClient]:
     from sparklog.client.admin.base import logger as admin_logger
     from sparklog.client.admin.client import AdminClient
 
+    with print_notes(admin_logger), AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
+        yield admin
+
+
+@contextlib.contextmanager
+def print_notes(of: logging.Logger) -> Iterator[None]:
+    """Print what a logger warns of as notes."""
     notes = _Notes()
-    admin_logger.addHandler(notes)
+    of.addHandler(notes)
     try:
-        with AdminClient(cluster=cluster, request_timeout_ms=math.inf) as admin:
-            yield admin
+        yield
     finally:
-        admin_logger.removeHandler(notes)
+        of.removeHandler(notes)
 
 
 class _Notes(logging.Handler):

@@ -570,6 +570,45 @@ class VacuumResult(Document, frozen=True, kw_only=True):
     problems: Annotated[list[str], says("what failed")]
 
 
+# -- system tables
+
+
+class SystemTableName(Document, frozen=True, kw_only=True):
+    """A system table."""
+
+    table: Annotated[str, says("its name")]
+    rows: Annotated[str, says("what a row of it is")]
+
+
+class SystemTableList(Document, frozen=True, kw_only=True):
+    """The system tables."""
+
+    tables: list[SystemTableName]
+
+
+class SystemTableColumn(Document, frozen=True, kw_only=True):
+    """A column of a system table."""
+
+    column: Annotated[str, says("its name")]
+    type: Annotated[str, says("its type in Arrow; a `timestamp` is a number of ms since 1970 in JSON")]
+
+
+class SystemTableDescription(SystemTableName, frozen=True, kw_only=True):
+    """A system table with its columns."""
+
+    columns: list[SystemTableColumn]
+
+
+class SystemTableRows(Document, frozen=True, kw_only=True):
+    """Rows of a system table; their fields are its columns (docs/monitoring.md)."""
+
+    table: Annotated[str, says("its name")]
+    rows: Annotated[
+        list[dict[str, str | int | float | bool | list[str | int] | dict[str, str] | None]],
+        says("the rows, oldest commit first; times are ms since 1970"),
+    ]
+
+
 # -- measurements
 
 
@@ -788,6 +827,9 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "maintain --loop": MaintenanceStep,
     "fsck": FsckReport,
     "vacuum": VacuumResult,
+    "system": SystemTableRows,
+    "system --list": SystemTableList,
+    "system --describe": SystemTableDescription,
     "dump-log": DumpedLine,
     "producer-perf-test": ProducerPerformance,
     "consumer-perf-test": ConsumerPerformance,

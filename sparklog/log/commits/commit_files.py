@@ -24,12 +24,11 @@ from sparklog.errors import (
     ObjectNotFoundError,
     StorageUnavailableError,
 )
-from sparklog.log.layout import CHECKPOINTS
+from sparklog.log.layout import CHECKPOINTS, exists
 from sparklog.log.parallel import map_parallel
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
 from sparklog.store.base import Store
-
 
 READ_AHEAD = 64
 """Commits that are read together."""
@@ -93,15 +92,26 @@ def read_ahead(store: Store, first: int, count: int) -> list[bytes]:
 def read_commits(store: Store, first: int, last: int) -> Iterator[StoredCommit]:
     """Yield the commits ``first`` to ``last``, reading ahead.
 
-    Raises ObjectNotFoundError if one is absent, otherwise as ``read_commit``.
+    Raises ObjectNotFoundError if one is absent, or was removed with its spilled actions while it was read; otherwise as
+    ``read_commit``.
     """
     while first <= last:
         found = read_ahead(store, first, min(READ_AHEAD, last + 1 - first))
         if not found:
-            raise ObjectNotFoundError(f"commit {first} is absent", path=f"{store.root}/{commit_key(first)}")
+            raise _absent(store, first)
         for data in found:
-            yield complete_commit(store, data, first)
+            try:
+                stored = complete_commit(store, data, first)
+            except CorruptMetadataError as error:
+                if error.missing and not exists(store, commit_key(first)):
+                    raise _absent(store, first) from error
+                raise
+            yield stored
             first += 1
+
+
+def _absent(store: Store, version: int) -> ObjectNotFoundError:
+    return ObjectNotFoundError(f"commit {version} is absent", path=f"{store.root}/{commit_key(version)}")
 
 
 def report_lost_commits(store: Store, boundary: int, version: int) -> CorruptMetadataError:

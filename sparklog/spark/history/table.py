@@ -160,7 +160,7 @@ def _tail(
         "endingOffsets": json.dumps({topic: {number: cuts[number].end for number in numbers}}),
         **cluster,
     }
-    reader = SparklogDataSource(options).reader(ROW_SCHEMA)
+    reader = SparklogDataSource(options).record_reader(ROW_SCHEMA)
     partitions = reader.partitions()
     batches = _read_few(reader, partitions) if sum(cut.tail_bytes for cut in cuts) <= MAX_LOCAL_BYTES else None
     if batches is None:

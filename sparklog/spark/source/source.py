@@ -14,11 +14,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidOptionError, InvalidRequestError
-from sparklog.spark.options import TIME_TRAVEL, Options, address, checked_names, sink_options, source_options
+from sparklog.spark.options import SYSTEM, TIME_TRAVEL, Options, address, checked_names, sink_options, source_options
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.sink.writer import SparklogWriter
 from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import read_schema
+from sparklog.spark.source.system_reader import SystemTableReader, system_options, system_schema
 from sparklog.spark.source.table_options import effective_options, table_columns, with_table_options
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import RefusedStreamReader, SparklogStreamReader
@@ -39,6 +40,8 @@ class SparklogDataSource(Picklable, DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a read; those of a catalog table carry its options. Raises InvalidOptionError."""
+        if SYSTEM in self._given:
+            return system_schema(system_options(self._given).table)
         if not self._given.is_table:
             return read_schema(_includes_headers(self._given))
         options = checked_names(self._given)
@@ -46,8 +49,14 @@ class SparklogDataSource(Picklable, DataSource):
         columns = [name.strip() for name in options.text("columns").split(",") if name.strip()]
         return with_table_options(read_schema(options.boolean("includeHeaders", False), columns), options)
 
-    def reader(self, schema: StructType) -> SparklogReader:
+    def reader(self, schema: StructType) -> SparklogReader | SystemTableReader:
         """Return a batch reader of the columns in ``schema``. Raises InvalidOptionError."""
+        if SYSTEM in self._given:
+            return SystemTableReader(system_options(self._given), schema)
+        return self.record_reader(schema)
+
+    def record_reader(self, schema: StructType) -> SparklogReader:
+        """Return a batch reader of records, not of a system table. Raises InvalidOptionError."""
         options = source_options(effective_options(self._given, schema))
         return SparklogReader(options, schema, table_columns(self._given, schema))
 
@@ -64,6 +73,14 @@ class SparklogDataSource(Picklable, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a streaming reader of the columns in ``schema``; it raises InvalidOptionError if that is refused."""
+        if SYSTEM in self._given:
+            return RefusedStreamReader(
+                InvalidOptionError(
+                    "option system does not apply to a streaming query, since a system table is of one moment: read it "
+                    "in a batch query",
+                    option=SYSTEM,
+                )
+            )
         try:
             options = stream_options(effective_options(self._given, schema))
             return SparklogStreamReader(options, schema, names=table_columns(self._given, schema))

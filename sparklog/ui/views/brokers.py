@@ -85,7 +85,9 @@ def changes_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
         Column("time", "Time", lambda row: row["timestamp"], lambda row: time(ms_of(row["timestamp"]))),
         Column("topic", "Topic", lambda row: row["topic"], lambda row: shown(row["topic"])),
         Column("partition", "Partition", lambda row: row["partition"], lambda row: str(row["partition"]), True),
-        Column("leader", "Leader", lambda row: row["leader"], lambda row: str(row["leader"]), True),
+        Column("cause", "Cause", lambda row: row["cause"], lambda row: shown(row["cause"])),
+        Column("leader", "Leader", lambda row: row["leader"],
+               lambda row: "none" if row["leader"] is None or row["leader"] < 0 else str(row["leader"]), True),
         Column("isr", "In sync", lambda row: row["isr"], lambda row: _list(row["isr"])),
         Column("replicas", "Replicas", lambda row: row["replicas"], lambda row: _list(row["replicas"])),
     ]  # fmt: skip

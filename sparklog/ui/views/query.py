@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-from sparklog.client.system import parse_time
 from sparklog.errors import InvalidConfigurationError
+from sparklog.monitoring.arguments import parse_time
 
 RANGES = {"15m": "15 min", "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 d", "30d": "30 d"}
 """The time ranges that pages offer, with their names."""

@@ -82,6 +82,11 @@ TABLES = {
     "groups": (["groups", "--list"], 3),
     "transactions": (["transactions", "list"], 2),
     "brokers": (["brokers", "list"], 3),
+    "system table of members": (["system", "members"], 2),
+    "system table of offsets": (["system", "offsets"], 3),
+    "system table of offsets as CSV": (["system", "offsets", "--csv"], 3),
+    "system table of members as CSV": (["system", "members", "--csv"], 2),
+    "system table of lag of a group": (["system", "lag", "--group", f"g-{FORGED}"], 2),
 }
 
 
@@ -124,6 +129,11 @@ COMMANDS = {
     "cluster": (["cluster", "describe"], 14),
     "endpoints": (["cluster", "list-endpoints", "--include-fenced-brokers"], 3),
     "schemas": (["schemas", "--list"], 2),
+    "system table of topics": (["system", "topics"], 2),
+    "system table of topics as CSV": (["system", "topics", "--csv"], 2),
+    "system table of configs": (["system", "configs", "--topic", FORGED], 4),
+    "system table that does not exist": (["system", FORGED], 0),
+    "system table of a topic that does not exist": (["system", "segments", "--topic", f"{FORGED}x"], 0),
     "versions of schemas": (["schemas", "--describe"], 1),
     "applications": (["applications", "--list"], 2),
     "application": (["applications", "--delete", "--application", FORGED], 1),
