@@ -73,11 +73,12 @@ def serving(
     access: Access | None = None,
     clock: Clock | None = None,
     names: tuple[str, ...] = ("log",),
+    allow_changes: bool = False,
 ) -> Iterator[Web]:
     """Serve the page of these clusters, named ``names``, until the block ends."""
     followers = [ClusterFollower(name, each) for name, each in zip(names, coordinators, strict=True)]
     sessions = Sessions(access or Access(), clock or SystemClock(), RandomIds())
-    app = create_app(Site.of(followers), sessions)
+    app = create_app(Site.of(followers, allow_changes), sessions)
     config = uvicorn.Config(app, log_level="critical", lifespan="off", proxy_headers=False, server_header=False)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -38,7 +38,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.types import printable
-from sparklog.ui import pages, record_pages
+from sparklog.ui import change_pages, pages, record_pages
 from sparklog.ui.guard import LOGIN_PATH, MAX_FORM_BYTES, Guard, Sessions, cookie_of
 from sparklog.ui.site import Page, Site, Visit
 from sparklog.ui.views import text
@@ -98,6 +98,10 @@ def create_app(site: Site, sessions: Sessions) -> Starlette:
             for path, show in PAGES.items()
         ),
     ]
+    if site.allow_changes:
+        routes[-len(PAGES) : -len(PAGES)] = [
+            Route("/{cluster}/change/{change}", web.change, methods=["GET", "POST"], name="change")
+        ]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, sessions=sessions), Middleware(GZipMiddleware, minimum_size=2000)],
@@ -152,6 +156,15 @@ class _Web:
         except SparklogError as error:
             return self._error(request, query, _status(error), error.message, visit)
         return answer if isinstance(answer, Response) else self._render(request, query, answer, visit)
+
+    async def change(self, request: Request) -> Response:
+        """Show the form of a change, then what it will do, and then do it."""
+        form = None
+        if request.method == "POST":
+            form = await read_form(request)
+            if not self._sessions.is_csrf(request.scope.get("session_cookie", ""), form.pop("csrf", "")):
+                raise HTTPException(403, "The form has expired, or is of another site: load it again.")
+        return await run_in_threadpool(self._show, request, lambda visit: change_pages.show_change(visit, form))
 
     def _csrf(self, request: Request) -> str:
         return self._sessions.csrf(request.scope.get("session_cookie", ""))
@@ -257,6 +270,7 @@ def _environment() -> jinja2.Environment:
     )
     for each in (text.number, text.size, text.duration, text.time, text.ago, text.shown):
         environment.filters[each.__name__] = each
+    environment.filters["verbatim"] = lambda value: Markup(escape(value))  # in a form that sends it back, never shown
     environment.filters["block"] = lambda value: Markup(escape(text.block(str(value))))
     environment.globals.update(address=address, ranges=RANGES, release=__version__)
     return environment

@@ -171,6 +171,35 @@ def test_a_live_page_shows_new_records_by_itself(browser: Any) -> None:
         tab.context.close()
 
 
+def test_a_topic_is_created_and_filled_with_the_keyboard(browser: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    import sparklog.testing
+
+    with sparklog.testing.cluster() as cluster, serving(cluster.coordinator, allow_changes=True) as web:
+        tab = Tab(browser, web)
+        page = tab.open("/log/topics")
+        page.get_by_role("link", name="Create topic").press("Enter")
+        page.get_by_label("Name").fill("orders")
+        page.get_by_label("Configs").fill("retention.ms=1000\nsegment.ms=500")
+        assert Axe().run(page).violations_count == 0
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.get_by_text("Topic orders is created with 1 partition").wait_for()
+        assert Axe().run(page).violations_count == 0
+        page.get_by_role("button", name="Create topic").press("Enter")
+        page.get_by_role("link", name="Show it").press("Enter")
+        page.get_by_role("link", name="Produce").click()
+        page.get_by_label("Value", exact=True).fill("two\nlines")
+        page.get_by_role("button", name="Show what will happen").click()
+        page.get_by_role("button", name="Append record").click()
+        page.get_by_text("The record has offset 0").wait_for()
+        assert tab.problems == []
+        tab.context.close()
+        assert cluster.coordinator.state.topic("orders").configs == {"retention.ms": "1000", "segment.ms": "500"}
+        assert [record.value for record in cluster.records("orders")] == [b"two\nlines"]
+
+
 def test_pages_work_without_scripts(browser: Any, web: Web) -> None:
     tab = Tab(browser, web, java_script_enabled=False)
     page = tab.open("/log/topics")

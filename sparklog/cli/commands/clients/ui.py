@@ -23,7 +23,7 @@ def parser() -> CommandParser:
     options = CommandParser(
         "ui",
         "Serve a web page that shows clusters: topics, records, groups and their lag, brokers, commits, maintenance.\n"
-        "It reads the clusters and changes nothing.",
+        "It reads the clusters, and changes nothing without --allow-changes.",
         "sparklog ui /data/log s3://bucket/log --listen 127.0.0.1:8484",
         "[ROOT …] [OPTIONS]",
     )
@@ -39,6 +39,9 @@ def parser() -> CommandParser:
     access.add_value("--proxy-header", "NAME", "the header in which a proxy names the user that it has signed in")
     access.add_values("--proxy-from", "ADDRESS", "the IP address of that proxy; requests of others are refused")
     access.add_values("--allow-host", "NAME", "a host name by which browsers reach the page, such as that of the proxy")
+    access.add_switch(
+        "--allow-changes", "also change clusters: topics, configs, offsets, records; each after a confirmation"
+    )
     access.add_switch("--https", "a proxy serves the page by HTTPS: cookies are sent over HTTPS only")
     return options
 
@@ -64,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
         proxy_header=options.proxy_header or "",
         proxies=options.proxy_from,
         secure_cookies=options.https,
+        allow_changes=options.allow_changes,
     )
     serve(settings, lambda url: say(f"Serving {url}; Ctrl-C stops it."))
     return 0
