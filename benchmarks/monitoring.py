@@ -18,13 +18,21 @@ from typing import NamedTuple
 
 from benchmarks.commit import peak_mib
 from benchmarks.measure import ROOT, Figure, Settings, median, scratch, timed, where_time_goes
-from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import Outcome, prepare_commit
 from sparklog.log.commits.commit_files import read_commits
 from sparklog.monitoring.system_tables import Selection, SystemTables
-from sparklog.protocol.commits import Action, AlterConfig, Append, CommitOffsets, CommittedOffset, CreateTopic, Run
-from sparklog.store.memory import MemoryStore
+from sparklog.protocol.commits import (
+    Action,
+    AlterConfig,
+    Append,
+    CommitOffsets,
+    CommittedOffset,
+    CreateTopic,
+    Run,
+    commit_key,
+)
+from sparklog.protocol.fold import Draft
 
 PARTITIONS = 10
 TOPICS_OF_GROUP = 5
@@ -90,37 +98,36 @@ def run(settings: Settings) -> list[Figure]:
 
 
 def build(folder: Path, size: Size) -> None:
-    """Make the commits in memory, where they need not be durable one by one, and write them to files."""
-    clock = ManualClock()
-    store = MemoryStore("benchmark", clock)
-    coordinator = create_cluster(store, clock=clock)
-    unlimited = {"metadata.max.retention.ms": "-1", "metadata.max.retention.bytes": "-1"}
-    _commit(coordinator, AlterConfig(set=unlimited))
+    """Write the commits as files, without the fsync of each; one checkpoint is made of the last."""
+    create_cluster(str(folder))
+    coordinator = open_cluster(str(folder))
+    _commit(coordinator, AlterConfig(set={"metadata.max.retention.ms": "-1", "metadata.max.retention.bytes": "-1"}))
     for number in range(size.topics):
-        _commit(
-            coordinator,
-            CreateTopic(topic=_topic(number), topic_id=_topic_id(number), replicas=[[0]] * PARTITIONS),
-        )
+        created = CreateTopic(topic=_topic(number), topic_id=_topic_id(number), replicas=[[0]] * PARTITIONS)
+        _commit(coordinator, created)
+    state = coordinator.state
     ends = [0] * (size.topics * PARTITIONS)
-    for number in range(coordinator.state.version + 1, size.commits):
-        clock.advance(EVERY_MS / 1000)
-        if number % 3 == 2:
-            _commit(coordinator, _offsets(number // 3, size, ends))
-            continue
-        appends = []
-        for place in (number * 7919 % len(ends), (number * 7919 + 5003) % len(ends)):
-            appends.append(_append(place, ends[place], clock.now_ms()))
-            ends[place] += 100
-        _commit(coordinator, *appends)
-    coordinator.log.wait_for_checkpoint()
-    for info in store.list():
-        path = folder / info.key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(store.get(info.key))
+    now_ms = state.timestamp_ms
+    for number in range(state.version + 1, size.commits):
+        now_ms += EVERY_MS
+        actions = [_offsets(number // 3, size, ends)] if number % 3 == 2 else _appends(number, ends, now_ms)
+        prepared = prepare_commit(Draft(state, now_ms, actions), f"write-id-of-22-c-{number:06d}", "vm/4711")
+        (folder / commit_key(number)).write_bytes(prepared.encoded.data)
+        state = prepared.folded.state
+    open_cluster(str(folder)).log.write_checkpoint()
 
 
 def _commit(coordinator: Coordinator, *actions: Action) -> None:
     assert coordinator.log.attempt(actions) is Outcome.WON
+
+
+def _appends(number: int, ends: list[int], now_ms: int) -> list[Append]:
+    """Appends to two partitions, each of 100 records."""
+    places = (number * 7919 % len(ends), (number * 7919 + 5003) % len(ends))
+    appends = [_append(place, ends[place], now_ms) for place in places]
+    for place in places:
+        ends[place] += 100
+    return appends
 
 
 def _topic(number: int) -> str:

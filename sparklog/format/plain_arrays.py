@@ -72,7 +72,7 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
         values = [value or b"" for value in values]
         data = b"".join(values)  # type: ignore[arg-type]
     offsets = array("i", itertools.chain((0,), itertools.accumulate(map(len, values))))  # type: ignore[arg-type]
-    buffers = [_validity(len(values), missing), pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [validity(len(values), missing), pa.py_buffer(offsets), pa.py_buffer(data)]
     return BinaryColumn(pa.Array.from_buffers(pa.binary(), len(values), buffers, len(missing)), offsets, missing)
 
 
@@ -90,11 +90,11 @@ def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> 
     items = pa.Array.from_buffers(HEADERS_TYPE.value_type, len(pairs), [None], 0, children=[names, values])
     offsets = array("i", itertools.chain((0,), itertools.accumulate(len(row or ()) for row in rows)))
     missing = [number for number, row in enumerate(rows) if row is None]
-    buffers = [_validity(len(rows), missing), pa.py_buffer(offsets)]
+    buffers = [validity(len(rows), missing), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(HEADERS_TYPE, len(rows), buffers, len(missing), children=[items])
 
 
-def _validity(rows: int, missing: Sequence[int]) -> pa.Buffer | None:
+def validity(rows: int, missing: Sequence[int]) -> pa.Buffer | None:
     """Return Arrow's validity bitmap: bit i is 1 if row i has a value, lowest bit first; None if all have one."""
     if not missing:
         return None

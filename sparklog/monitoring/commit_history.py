@@ -22,9 +22,10 @@ import pyarrow.compute as pc
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError
+from sparklog.format.plain_arrays import plain_array, plain_scalar
 from sparklog.log.commits.commit_files import StoredCommit, read_commits
 from sparklog.log.layout import read_boundary, read_certain_boundary
-from sparklog.monitoring.commit_rows import CommitRows
+from sparklog.monitoring.commit_rows import CommitRows, to_table
 from sparklog.monitoring.schemas import TABLES
 from sparklog.protocol.state import State
 
@@ -99,7 +100,7 @@ class CommitHistory:
                 if chunk.last >= first and chunk.first <= state.version
             ]
         schema = TABLES[name].schema
-        return pa.concat_tables([schema.empty_table(), *(_select(table, where).cast(schema) for table in tables)])
+        return pa.concat_tables([to_table(name, ()), *(_select(table, where).cast(schema) for table in tables)])
 
     def _first_known(self) -> int:
         return min(self._chunks[0].first, self._first_kept()) if self._chunks else self._first_kept()
@@ -163,10 +164,11 @@ def _cut(table: pa.Table, chunk: _Chunk, first: int, last: int) -> pa.Table:
     if first <= chunk.first and chunk.last <= last:
         return table
     versions = table.column("version")
-    return table.filter(pc.and_(pc.greater_equal(versions, first), pc.less_equal(versions, last)))
+    limits = (plain_scalar(first, pa.int64()), plain_scalar(last, pa.int64()))
+    return table.filter(pc.and_(pc.greater_equal(versions, limits[0]), pc.less_equal(versions, limits[1])))
 
 
 def _select(table: pa.Table, where: Mapping[str, Collection[str]]) -> pa.Table:
     for name, values in where.items():
-        table = table.filter(pc.is_in(table.column(name), value_set=pa.array(values, pa.string())))
+        table = table.filter(pc.is_in(table.column(name), value_set=plain_array(list(values), pa.string())))
     return table

@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
+from sparklog.format.nullable_arrays import nullable_array, text_array
 from sparklog.monitoring.schemas import COMMIT_TABLES, TABLES
 from sparklog.protocol.commits import (
     Action,
@@ -73,17 +74,23 @@ class CommitRows:
         return to_table(name, self._rows[name])
 
     def tables(self) -> dict[str, pa.Table]:
-        """Return the rows of all ``COMMIT_TABLES`` by name, with each text stored once, to be kept in memory."""
-        return {name: _with_texts_once(self.table(name)) for name in COMMIT_TABLES}
+        """Return the rows of all ``COMMIT_TABLES`` by name, to be kept in memory: each text is stored once."""
+        return {name: _to_table(name, self._rows[name], texts_once=True) for name in COMMIT_TABLES}
 
 
-def to_table(name: str, rows: list[tuple[Any, ...]]) -> pa.Table:
+def to_table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     """Return rows as a system table."""
+    return _to_table(name, rows, texts_once=False)
+
+
+def _to_table(name: str, rows: Sequence[tuple[Any, ...]], texts_once: bool) -> pa.Table:
     schema = TABLES[name].schema
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    return pa.Table.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [
+        text_array(column) if texts_once and pa.types.is_string(field.type) else nullable_array(column, field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, names=schema.names)
 
 
 def read_rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -91,11 +98,6 @@ def read_rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]
     columns = (table.column(name) for name in names)
     plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
     return zip(*(column.to_pylist() for column in plain), strict=True)
-
-
-def _with_texts_once(table: pa.Table) -> pa.Table:
-    columns = (column.dictionary_encode() if pa.types.is_string(column.type) else column for column in table.columns)
-    return pa.table(list(columns), names=table.column_names)
 
 
 _Written = dict[tuple[str, int], Sequence[int]]

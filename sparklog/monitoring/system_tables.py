@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from sparklog import limits
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError
+from sparklog.format.plain_arrays import plain_scalar
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import read_commits
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
@@ -124,7 +125,8 @@ class SystemTables:
         commits = self._commits.table("commits", state, self._first(state, selection))
         wanted = CommitTimes(commits).between(selection.since_ms, selection.until_ms)
         versions = table.column("version")
-        return table.filter(pc.and_(pc.greater_equal(versions, wanted.start), pc.less(versions, wanted.stop)))
+        start, stop = (plain_scalar(version, pa.int64()) for version in (wanted.start, wanted.stop))
+        return table.filter(pc.and_(pc.greater_equal(versions, start), pc.less(versions, stop)))
 
     def _first(self, state: State, selection: Selection) -> int:
         """Return a version before which no commit is of the times of a selection."""
@@ -154,7 +156,7 @@ class SystemTables:
         versions = [(time_ms, times.version_at(time_ms)) for time_ms in steps]
         known = [(time_ms, version) for time_ms, version in versions if version is not None]
         if not known:
-            return TABLES["lag"].schema.empty_table()
+            return to_table("lag", ())
         first = known[0][1]
         history = self._go_back(
             first, lambda start: self._lag_history(state, start, selection), lambda history: history.is_certain(first)
@@ -217,7 +219,8 @@ def _steps(selection: Selection, now_ms: int) -> Sequence[int]:
 def _throughput(appends: pa.Table) -> pa.Table:
     """Return what appends add by minute, topic and partition."""
     times = appends.column("timestamp").cast(pa.int64())
-    minutes = pc.multiply(pc.divide(times, MINUTE_MS), MINUTE_MS)
+    minute = plain_scalar(MINUTE_MS, pa.int64())
+    minutes = pc.multiply(pc.divide(times, minute), minute)
     table = appends.append_column("minute", minutes.cast(TABLES["throughput"].schema.field("minute").type))
     keys = ["minute", "topic", "partition"]
     sums = table.group_by(keys).aggregate([("records", "sum"), ("bytes", "sum"), ("version", "count")])
@@ -231,7 +234,7 @@ def _select(table: pa.Table, selection: Selection) -> pa.Table:
     wanted = {"topic": selection.topic, "partition": selection.partition, "group": selection.group}
     for name, value in wanted.items():
         if value is not None and name in table.column_names:
-            table = table.filter(pc.equal(table.column(name), pa.scalar(value, table.schema.field(name).type)))
+            table = table.filter(pc.equal(table.column(name), plain_scalar(value, table.schema.field(name).type)))
     return table
 
 

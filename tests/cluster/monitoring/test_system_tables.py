@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from functools import partial
@@ -483,3 +485,18 @@ def test_every_table_of_commits_can_be_read_from_any_commit_on(growing: Coordina
         assert part.to_pylist() == [
             row for row in whole.to_pylist() if int(row["timestamp"].timestamp() * 1000) >= since_ms
         ]
+
+
+PROGRAM = """
+import sys, sparklog
+from sparklog.testing import cluster
+with cluster(topics={"orders": 1}) as c:
+    system = sparklog.system(cluster=c.coordinator)
+    for table in ("appends", "lag", "topics", "commits"):
+        system.read(table, since="1h") if table != "topics" else system.read(table, topic="orders")
+sys.exit("pandas" in sys.modules)
+"""
+
+
+def test_reading_tables_imports_no_pandas() -> None:
+    assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0
