@@ -74,9 +74,10 @@ def serving(
     clock: Clock | None = None,
     names: tuple[str, ...] = ("log",),
     allow_changes: bool = False,
+    patience: float = 60,
 ) -> Iterator[Web]:
     """Serve the page of these clusters, named ``names``, until the block ends."""
-    followers = [ClusterFollower(name, each) for name, each in zip(names, coordinators, strict=True)]
+    followers = [ClusterFollower(name, each, patience) for name, each in zip(names, coordinators, strict=True)]
     sessions = Sessions(access or Access(), clock or SystemClock(), RandomIds())
     app = create_app(Site.of(followers, allow_changes), sessions)
     config = uvicorn.Config(app, log_level="critical", lifespan="off", proxy_headers=False, server_header=False)

@@ -39,6 +39,7 @@ from sparklog.errors import (
 )
 from sparklog.types import printable
 from sparklog.ui import change_pages, pages, record_pages
+from sparklog.ui.follower import StillReading
 from sparklog.ui.guard import LOGIN_PATH, MAX_FORM_BYTES, Guard, Sessions, cookie_of
 from sparklog.ui.site import Page, Site, Visit
 from sparklog.ui.views import text
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
 MAX_PARAMETERS = 40
+RETRY_SECONDS = 2
+"""Seconds after which a browser asks again for a page whose commits were still being read."""
 _NOT_FOUND = (UnknownTopicOrPartitionError, GroupIdNotFoundError)
 _INVALID = (InvalidConfigurationError, InvalidCallError, OffsetOutOfRangeError)
 
@@ -153,6 +156,8 @@ class _Web:
         )
         try:
             answer = show(visit)
+        except StillReading:
+            answer = Page("reading.html", {"title": "Reading commits"}, is_incomplete=True)
         except SparklogError as error:
             return self._error(request, query, _status(error), error.message, visit)
         return answer if isinstance(answer, Response) else self._render(request, query, answer, visit)
@@ -188,7 +193,8 @@ class _Web:
             values["stale"] = freshness(*visit.cluster.status, visit.now_ms)
             values["root"] = visit.cluster.root
         html = self._templates.get_template(page.template).render({**values, **page.values})
-        return HTMLResponse(html.encode("utf-8", "backslashreplace"), page.status)
+        headers = {"refresh": str(RETRY_SECONDS)} if page.is_incomplete else None
+        return HTMLResponse(html.encode("utf-8", "backslashreplace"), page.status, headers)
 
     def _error(self, request: Request, query: Query, status: int, message: str, visit: Visit | None) -> Response:
         titles = {400: "Invalid request", 404: "Not found", 503: "The storage does not answer"}

@@ -15,6 +15,7 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import GroupIdNotFoundError, InvalidRequestError, ObjectNotFoundError
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.monitoring.system_tables import Selection
+from sparklog.ui.follower import StillReading
 from sparklog.ui.site import Page, Site, Visit
 from sparklog.ui.views import brokers, commits, groups, maintenance, overview, plots, producers, topics
 from sparklog.ui.views.query import Query, TimeRange
@@ -45,26 +46,27 @@ def show_cluster(visit: Visit) -> Page:
     """Return the page of one cluster: facts, what needs attention, throughput, the largest lags."""
     rows = visit.site.rows(visit.cluster, visit.state)
     span = visit.query.time_range(visit.now_ms)
+    plotted = _throughput(visit, span)
     lagging = [row for row in visit.rows("groups") if row["lag"]]
     largest = sorted(lagging, key=lambda row: -row["lag"])[:10]
     values = {
         "title": visit.name,
         "facts": overview.cluster_facts(visit.state, rows, visit.name, visit.now_ms),
         "concerns": overview.cluster_concerns(visit.state, rows, visit.name, visit.now_ms),
-        "plots": _throughput(visit, span),
+        "plots": plotted,
         "span": span,
         "groups": groups.groups_table(largest, visit.name, Query(visit.query.path, {}), visit.now_ms),
         "lagging": len(lagging),
     }
-    return Page("cluster.html", values)
+    return Page("cluster.html", values, is_incomplete=not plotted)
 
 
 def _throughput(visit: Visit, span: TimeRange, topic: str | None = None) -> list[plots.Plot]:
-    """Return the plots of records and bytes that were appended."""
-    selection = Selection(topic=topic, since_ms=span.since_ms, until_ms=_until(span))
-    rows = visit.cluster.read("throughput", selection, visit.state)
-    if topic is not None:
-        rows = rows.filter(pc.equal(rows.column("topic"), topic))
+    """Return the plots of records and bytes that were appended; none while the commits are still being read."""
+    try:
+        rows = visit.commits("throughput", span, topic=topic)
+    except StillReading:
+        return []
     minutes = rows.column("minute").cast(pa.int64())
     steps = pc.multiply(pc.divide(minutes, span.step_ms), span.step_ms)
     table = pa.table({"step": steps, "records": rows.column("records"), "bytes": rows.column("bytes")})
@@ -94,6 +96,7 @@ def show_topic(visit: Visit) -> Page:
     """Return a topic: its partitions and its throughput."""
     topic = visit.state.topic(visit.path["topic"])
     span = visit.query.time_range(visit.now_ms)
+    plotted = _throughput(visit, span, topic.name)
     row = topics.topic_row(topic)
     readers = [each for each in visit.rows("groups") if topic.name in each["topics"]]
     values = {
@@ -101,11 +104,11 @@ def show_topic(visit: Visit) -> Page:
         "row": row,
         "created_ms": topic.created_ms,
         "table": topics.partitions_table(topic, visit.name, visit.query, visit.now_ms),
-        "plots": _throughput(visit, span, topic.name),
+        "plots": plotted,
         "span": span,
         "groups": groups.groups_table(readers, visit.name, Query(visit.query.path, {}), visit.now_ms),
     }
-    return Page("topic.html", values)
+    return Page("topic.html", values, is_incomplete=not plotted)
 
 
 def _topic_values(visit: Visit, tab: str) -> dict[str, Any]:
@@ -169,7 +172,7 @@ def show_group(visit: Visit) -> Page:
     held = groups.holders(members)
     lag = visit.rows("lag", Selection(group=name))
     places = {(row["topic"], row["partition"]): held.get(f"{row['topic']}-{row['partition']}", "") for row in lag}
-    moves = visit.rows("offsets", Selection(group=name, since_ms=span.since_ms))
+    moves = visit.commits("offsets", span, group=name).to_pylist()
     rows = groups.progress(lag, moves, places, visit.now_ms)
     values = {
         "title": name,
@@ -225,7 +228,7 @@ def show_brokers(visit: Visit) -> Page:
 def show_producers(visit: Visit) -> Page:
     """Return transactional producers and committed transactions."""
     span = visit.query.time_range(visit.now_ms, "24h")
-    transactions = visit.rows("transactions", Selection(since_ms=span.since_ms, until_ms=_until(span)))
+    transactions = visit.commits("transactions", span).to_pylist()
     tables = [
         producers.producers_table(visit.rows("producers"), visit.query, visit.now_ms),
         producers.transactions_table(transactions, visit.name, visit.query),
@@ -237,7 +240,7 @@ def show_producers(visit: Visit) -> Page:
 def show_maintenance(visit: Visit) -> Page:
     """Return what maintenance did, what waits, and what storage each topic takes."""
     span = visit.query.time_range(visit.now_ms, "24h")
-    changes = visit.rows("maintenance", Selection(since_ms=span.since_ms, until_ms=_until(span)))
+    changes = visit.commits("maintenance", span).to_pylist()
     tables = [
         maintenance.steps_table(maintenance.sum_steps(changes), visit.query, visit.now_ms),
         maintenance.waiting_table(visit.state, visit.name, visit.query, visit.now_ms),

@@ -9,19 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.state import State
 from sparklog.ui.follower import ClusterFollower
-from sparklog.ui.views.query import Query
+from sparklog.ui.views.query import Query, TimeRange
 from sparklog.ui.views.topics import TopicRow, TopicRows
 
 
 class Page(NamedTuple):
-    """A template with its values, and the status of the response."""
+    """A template with its values, and the status of the response. An incomplete one is soon asked for again."""
 
     template: str
     values: Mapping[str, Any]
     status: int = 200
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,12 @@ class Visit(NamedTuple):
     def name(self) -> str:
         """The cluster's part of addresses."""
         return self.cluster.name
+
+    def commits(self, table: str, span: TimeRange, **where: str | None) -> pa.Table:
+        """Return the rows of a system table of commits of these times; ``where`` selects a topic or a group."""
+        rows = self.cluster.read(table, self.cluster.since(span.since_ms)._replace(**where), self.state)
+        times = rows.column("timestamp" if "timestamp" in rows.schema.names else "minute").cast(pa.int64())
+        return rows.filter(pc.and_(pc.greater_equal(times, span.since_ms), pc.less(times, span.until_ms)))
 
     def rows(self, table: str, selection: Selection | None = None) -> list[dict[str, Any]]:
         """Return the rows of a system table in this state."""

@@ -359,6 +359,17 @@ def test_viewers_of_a_quiet_cluster_read_nothing_twice(shown: Coordinator) -> No
     assert follower.read("members") is not first
 
 
+def test_a_page_does_not_wait_for_commits_that_take_long_to_read(shown: Coordinator) -> None:
+    with serving(shown, clock=shown.log.clock, patience=0) as web:
+        answer = web.get("/log")
+        assert "are being read" in answer.text
+        assert answer.headers["refresh"] == "2"
+        assert "Topics" in answer.text
+        wait_until(lambda: "in all" in web.get("/log").text)
+        assert "refresh" not in web.get("/log").headers
+        assert web.get("/log/maintenance").status == 200
+
+
 def test_a_follower_reads_new_commits_by_itself() -> None:
     with sparklog.testing.cluster() as cluster:
         follower = ClusterFollower("log", open_cluster(cluster.bootstrap_servers))
