@@ -1,11 +1,12 @@
-"""How fast the web page is: 1,000 topics of 10 partitions, 200 groups, in a process of its own, through HTTP.
+"""How fast the web page is: 1,000 topics of 10 partitions, 200 groups and 100,000 commits of a day, in a process of its
+own, through HTTP.
 
 .venv/bin/python benchmarks/run.py --only ui
 
-The first page is measured from the start of the process; a page is the median of its requests, each at a new version
-of the cluster, so that nothing that was kept for the last viewer is of use.
+The first page is measured from the start of the process. A page is the median of its requests, each at a new version of
+the cluster, so that nothing that was kept for the last viewer is of use.
 
-Rules: segments have no files, as in ``clusters``; the page of records has a topic with files of its own.
+Rules: segments have no files, as in ``monitoring``, but those of the topic whose records are shown.
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ import time
 from pathlib import Path
 
 import sparklog
-from benchmarks.clusters import named_run
+from benchmarks import monitoring
 from benchmarks.measure import ROOT, Figure, Settings, median, milliseconds, scratch
-from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.log.commits.commit_attempt import Outcome
-from sparklog.protocol.commits import Action, Append, CommitOffsets, CommittedOffset, CreateTopic
+from sparklog.protocol.commits import CommitOffsets
 
-TOPICS, PARTITIONS, GROUPS = 1000, 10, 200
-COMMITS = 100_000
 FIRST_SECONDS, PAGE_SECONDS, MEMORY_MIB = 2.0, 0.2, 400
 
 PAGES = {
@@ -33,13 +32,13 @@ PAGES = {
     "cluster": "/log",
     "topics": "/log/topics",
     "topics by size": "/log/topics?sort=-bytes",
-    "topics found": "/log/topics?q=topic-05",
-    "topic": "/log/topics/topic-0500",
-    "segments": "/log/topics/topic-0500/segments",
-    "configs of a topic": "/log/topics/topic-0500/configs?show=all",
+    "topics found": "/log/topics?q=topic-0005",
+    "topic": "/log/topics/topic-000500",
+    "segments": "/log/topics/topic-000500/segments",
+    "configs of a topic": "/log/topics/topic-000500/configs?show=all",
     "records": "/log/topics/records/records",
     "groups": "/log/groups",
-    "group": "/log/group?name=group-100",
+    "group": "/log/group?name=GROUP",
     "brokers": "/log/brokers",
     "transactions": "/log/transactions",
     "commits": "/log/commits",
@@ -50,56 +49,17 @@ PAGES = {
 
 def run(settings: Settings) -> list[Figure]:
     """Return the figures: the first page, each page, and the memory of the process."""
-    topics, groups, commits = (100, 20, 2000) if settings.quick else (TOPICS, GROUPS, COMMITS)
     with scratch("ui") as folder:
         root = folder / "log"
-        cluster = build(root, topics, groups, commits)
-        return _measure(root, cluster, settings, topics)
+        monitoring.build(root, monitoring.QUICK if settings.quick else monitoring.LARGE)
+        cluster = open_cluster(str(root))
+        with sparklog.Producer(cluster=cluster) as producer:
+            for number in range(1000):
+                producer.send("records", b'{"number": %d}' % number)
+        return _measure(root, cluster, settings)
 
 
-def build(root: Path, topics: int, groups: int, commits: int) -> Coordinator:
-    """Make the cluster: topics, a group for each five topics, and then appends and commits of offsets in turn."""
-    cluster = create_cluster(str(root))
-    names = [f"topic-{number:04d}" for number in range(topics)]
-    _commit(cluster, [_create(name) for name in names])
-    with sparklog.Producer(cluster=cluster) as producer:
-        for number in range(1000):
-            producer.send("records", b'{"number": %d}' % number)
-    ends: dict[tuple[str, int], int] = {}
-    for number in range(commits):
-        name = names[number * 7 % topics]
-        if number % 2:
-            group = number * 7 % topics * groups // topics
-            offsets = [
-                CommittedOffset(topic=name, topic_id=_topic_id(name), partition=each, offset=ends.get((name, each), 0))
-                for each in range(PARTITIONS)
-            ]
-            _commit(cluster, [CommitOffsets(group=f"group-{group:03d}", offsets=offsets)])
-        else:
-            partition = number // 2 % PARTITIONS
-            base = ends.get((name, partition), 0)
-            ends[name, partition] = base + 100
-            run = named_run(name, partition, base, 100)
-            _commit(
-                cluster,
-                [Append(topic=name, topic_id=_topic_id(name), partition=partition, base_offset=base, run=run)],
-            )
-    return cluster
-
-
-def _topic_id(name: str) -> str:
-    return f"id-{name}"
-
-
-def _create(name: str) -> Action:
-    return CreateTopic(topic=name, topic_id=_topic_id(name), replicas=[[0]] * PARTITIONS)
-
-
-def _commit(cluster: Coordinator, actions: list[Action]) -> None:
-    assert cluster.log.attempt(actions) is Outcome.WON
-
-
-def _measure(root: Path, cluster: Coordinator, settings: Settings, topics: int) -> list[Figure]:
+def _measure(root: Path, cluster: Coordinator, settings: Settings) -> list[Figure]:
     command = [sys.executable, "-m", "sparklog.cli", "ui", str(root), "--listen", "127.0.0.1:0"]
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
@@ -111,8 +71,15 @@ def _measure(root: Path, cluster: Coordinator, settings: Settings, topics: int) 
             _get(port, "/log")
             first = time.perf_counter() - started
             figures = [_figure("first page after the start", first, FIRST_SECONDS)]
+            while b"are being read" in _get(port, "/log"):
+                time.sleep(0.1)
+            complete = time.perf_counter() - started
+            figures.append(Figure("first page with its plots", milliseconds(complete)))
+            group = sorted(cluster.state.groups)[0]
             for name, path in PAGES.items():
-                place = path.replace("0500", f"{topics // 2:04d}").replace("group-100", "group-000")
+                place = path.replace("GROUP", group)
+                while b"are being read" in _get(port, place):
+                    time.sleep(0.1)
                 seconds = []
                 for _ in range(settings.runs):
                     _change(cluster)
@@ -128,7 +95,7 @@ def _measure(root: Path, cluster: Coordinator, settings: Settings, topics: int) 
 def _change(cluster: Coordinator) -> None:
     """Make a new version, which the page reads within a second."""
     cluster.refresh()
-    _commit(cluster, [CommitOffsets(group="another", offsets=[])])
+    assert cluster.log.attempt([CommitOffsets(group="another", offsets=[])]) is Outcome.WON
     time.sleep(1.2)
 
 

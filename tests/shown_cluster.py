@@ -26,11 +26,10 @@ HOSTILE_GROUP = f"{SCRIPT}/..%2f{OVERRIDE}"
 MINUTES = 60
 
 
-def make_shown_cluster(end_ms: int | None = None) -> Coordinator:
-    """Return the cluster; its hour ends at ``end_ms``, now by default."""
-    end_ms = SystemClock().now_ms() if end_ms is None else end_ms
-    clock = ManualClock(end_ms - (MINUTES + 2) * 60_000)
-    cluster = create_cluster(MemoryStore(f"shown-{uuid.uuid4().hex}", clock), clock=clock, ids=SeededIds(15))
+def make_shown_cluster(name: str = "") -> Coordinator:
+    """Return the cluster, in the memory of this name, or of one of its own; its hour ends about now."""
+    clock = ManualClock(SystemClock().now_ms() - (MINUTES + 2) * 60_000)
+    cluster = create_cluster(MemoryStore(name or uuid.uuid4().hex, clock), clock=clock, ids=SeededIds(15))
     typed = {"value.format": "json", "value.schema": "order bigint, customer string, amount double"}
     history = {"history.format": "delta", "segment.bytes": "1048576", "segment.ms": "600000"}
     cluster.create_topic("orders", 6, configs={**typed, **history})

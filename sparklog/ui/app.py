@@ -151,9 +151,9 @@ class _Web:
         cluster = self._site.clusters.get(request.path_params["cluster"])
         if cluster is None:
             return self._error(request, query, 404, "There is no such cluster here.", None)
-        visit = Visit(
-            self._site, cluster, cluster.state(), query, request.path_params, cluster.now_ms, self._csrf(request)
-        )
+        state = cluster.state()
+        now_ms = max(cluster.now_ms, state.timestamp_ms)
+        visit = Visit(self._site, cluster, state, query, request.path_params, now_ms, self._csrf(request))
         try:
             answer = show(visit)
         except StillReading:

@@ -26,7 +26,8 @@ def show_overview(site: Site, query: Query) -> Page:
     """Return the page of all clusters."""
     cards = []
     for cluster in site.clusters.values():
-        state, now_ms = cluster.state(), cluster.now_ms
+        state = cluster.state()
+        now_ms = max(cluster.now_ms, state.timestamp_ms)
         rows = site.rows(cluster, state)
         concerns = overview.cluster_concerns(state, rows, cluster.name, now_ms)
         stale = overview.freshness(*cluster.status, now_ms)

@@ -63,9 +63,10 @@ class Visit(NamedTuple):
         """The cluster's part of addresses."""
         return self.cluster.name
 
-    def commits(self, table: str, span: TimeRange, **where: str | None) -> pa.Table:
-        """Return the rows of a system table of commits of these times; ``where`` selects a topic or a group."""
-        rows = self.cluster.read(table, self.cluster.since(span.since_ms)._replace(**where), self.state)
+    def commits(self, table: str, span: TimeRange, *, topic: str | None = None, group: str | None = None) -> pa.Table:
+        """Return the rows of a system table of commits of these times, perhaps only of a topic or a group."""
+        selection = self.cluster.since(span.since_ms)._replace(topic=topic, group=group)
+        rows = self.cluster.read(table, selection, self.state)
         times = rows.column("timestamp" if "timestamp" in rows.schema.names else "minute").cast(pa.int64())
         return rows.filter(pc.and_(pc.greater_equal(times, span.since_ms), pc.less(times, span.until_ms)))
 

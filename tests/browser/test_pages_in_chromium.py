@@ -72,7 +72,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[Web]:
-    cluster = make_shown_cluster()
+    cluster = make_shown_cluster("data/log")
     with serving(cluster, clock=cluster.log.clock) as running:
         yield running
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import ipaddress
 
 from sparklog.cli.arguments.parser import (
@@ -17,6 +18,7 @@ from sparklog.cli.arguments.parser import (
 )
 
 DEFAULT_ADDRESS = "127.0.0.1:8484"
+LIBRARIES = ("starlette", "uvicorn", "jinja2")
 
 
 def parser() -> CommandParser:
@@ -49,12 +51,9 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     host, port = parse_address(options.listen)
     roots, client_options = _roots(options)
-    try:
-        import jinja2  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UsageError(f"sparklog ui needs {error.name}: pip install 'sparklog[ui]'") from None
+    for name in LIBRARIES:
+        if importlib.util.find_spec(name) is None:
+            raise UsageError(f"sparklog ui needs {name}: pip install 'sparklog[ui]'")
     from sparklog.ui.server import Settings, serve
 
     settings = Settings(
