@@ -20,6 +20,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.records import Record, append_records
 from sparklog.ui.app import PAGES
 from sparklog.ui.follower import ClusterFollower
 from tests.shown_cluster import CONTROL, HOSTILE_GROUP, OVERRIDE, SCRIPT
@@ -273,6 +274,19 @@ def test_hostile_bytes_are_escaped_and_bounded(web: Web) -> None:
     shown = web.get("/log/topics/audit/records?from=start").text
     assert "the beginning of 293 KiB" in shown
     assert len(shown) < 60_000
+
+
+def test_a_value_of_64_mib_makes_small_pages() -> None:
+    large = 64 * 1024 * 1024
+    with sparklog.testing.cluster() as cluster:
+        cluster.create_topic("large", configs={"max.message.bytes": str(2 * large)})
+        append_records(cluster.coordinator, "large", [Record(b"k", b"<" * large), Record(b"k", b"small")])
+        with serving(cluster.coordinator) as web:
+            for path in ("records?from=start", "records?from=start&value=small", "records/0/0"):
+                answer = web.get(f"/log/topics/large/{path}")
+                assert answer.status == 200
+                assert len(answer.text) < 1_500_000
+            assert len(web.get("/log/topics/large/records/0/0/value").text) == large
 
 
 def test_a_value_is_downloaded_as_it_is_and_never_opened_as_a_page(web: Web) -> None:
