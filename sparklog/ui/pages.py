@@ -14,6 +14,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import GroupIdNotFoundError, InvalidRequestError, ObjectNotFoundError
 from sparklog.log.commits.commit_files import read_commit
+from sparklog.monitoring.commit_rows import ADDED, CREATED
 from sparklog.monitoring.system_tables import Selection
 from sparklog.ui.follower import StillReading
 from sparklog.ui.site import Page, Site, Visit
@@ -215,9 +216,10 @@ def _lag(visit: Visit, span: TimeRange, group: str) -> list[plots.Plot]:
 
 
 def show_brokers(visit: Visit) -> Page:
-    """Return brokers, partitions that are not healthy, and changes of replicas."""
-    span = visit.query.time_range(visit.now_ms, "24h")
-    changes = visit.rows("replicas", Selection(since_ms=span.since_ms, until_ms=_until(span)))
+    """Return brokers, partitions that are not healthy, and changes of replicas but those by creations of partitions."""
+    span = visit.query.time_range(visit.now_ms, "6h")
+    rows = visit.cluster.read("replicas", Selection(since_ms=span.since_ms, until_ms=_until(span)), visit.state)
+    changes = rows.filter(pc.invert(pc.is_in(rows.column("cause"), pa.array([CREATED, ADDED])))).to_pylist()
     tables = [
         brokers.brokers_table(visit.rows("brokers"), visit.cluster.root, visit.query),
         brokers.unhealthy_table(visit.state, visit.name, visit.query),

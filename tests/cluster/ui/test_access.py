@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from sparklog.cli.main import main
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator
+from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.ui.guard import FAILURE_MS, LOOPBACK, MAX_FAILURES, Access, host_name
 from sparklog.ui.server import Settings, make_access, names_of
@@ -224,3 +227,17 @@ def test_the_command_refuses_invalid_options(
 ) -> None:
     assert main(["ui", *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_command_serves_pages_until_it_is_interrupted(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    create_cluster(root).create_topic("orders")
+    command = [sys.executable, "-m", "sparklog.cli", "ui", root, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:(\d+)/", server.stdout.readline())
+        assert address is not None
+        web = Web(int(address[1]), {})
+        assert "orders" in web.get("/log/topics").text
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=60) == 130
