@@ -38,6 +38,7 @@ BENCHMARKS = {
     "maintenance": ("benchmarks.maintenance", "run"),
     "retention": ("benchmarks.maintenance_retention", "run"),
     "fsck": ("benchmarks.fsck", "run"),
+    "exporter": ("benchmarks.exporter", "run"),
     "history": ("benchmarks.history", "run"),
     "row groups": ("benchmarks.history_row_groups", "run"),
     "ui": ("benchmarks.ui", "run"),

@@ -170,6 +170,8 @@ def api() -> str:
     for title, group in (("Functions", functions), ("Functions for Spark", SPARK_FUNCTIONS), ("Classes", classes)):
         parts.append(f"\n## {title}\n")
         parts += [_entry(name, getattr(sparklog, name)) for name in group]
+    parts.append("\n## Plots\n\nFigures of matplotlib, which `pip install 'sparklog[plot]'` installs.\n")
+    parts += [_entry(f"plot.{name}", getattr(sparklog.plot, name)) for name in sparklog.plot.__all__]
     parts.append("\n## Other names\n\n`sparklog.errors` is in [errors.md](errors.md), and `sparklog.kafka` has ")
     parts.append("kafka-python's modules ([../clients.md](../clients.md)). The same under other names:\n\n")
     for name in names:

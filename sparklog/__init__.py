@@ -26,7 +26,7 @@ __version__ = "0.3.0"
 
 TYPE_CHECKING = False  # type checkers know this name; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
-    from sparklog import errors, kafka
+    from sparklog import errors, kafka, plot
     from sparklog.client.admin.client import AdminClient
     from sparklog.client.admin.client import AdminClient as KafkaAdminClient
     from sparklog.client.admin.types import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
@@ -76,6 +76,7 @@ __all__ = [
     "errors",
     "kafka",
     "open_cluster",
+    "plot",
     "read",
     "register",
     "scan",
@@ -115,6 +116,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "errors": ("sparklog.errors", None),
     "kafka": ("sparklog.kafka", None),
     "open_cluster": ("sparklog.client.cluster", "open_cluster"),
+    "plot": ("sparklog.plot", None),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
     "scan": ("sparklog.client.scan", "scan"),

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "faults": "make test-faults",
     "thirdparty": "make test-thirdparty",
     "ui": "make test-ui",
+    "go": "make test-go",
     "slow": "make test-slow",
     "soak": "pytest -m soak",
 }

@@ -17,8 +17,11 @@ import pyarrow as pa
 
 from sparklog.client.config import cluster_of
 from sparklog.client.representation import Facts, Shown
+from sparklog.client.representation import table as html_table
+from sparklog.client.table_view import ROWS_SHOWN, TableView
 from sparklog.clock import utc_text
 from sparklog.coordinator import Coordinator
+from sparklog.errors import InvalidConfigurationError
 from sparklog.monitoring.arguments import Time, check_table, parse_selection
 from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
@@ -69,6 +72,10 @@ class System(Shown):
     def _facts(self) -> Facts:
         return {"root": self._coordinator.store.root, "version": self._coordinator.state.version}
 
+    def _repr_html_(self) -> str:
+        rows = [(each.name, each.rows) for each in TABLES.values()]
+        return super()._repr_html_() + html_table("system tables", ["table", "a row is"], rows)
+
     def schema(self, table: str) -> pa.Schema:
         """Return the columns of a table. Raises InvalidConfigurationError for an unknown one."""
         return TABLES[check_table(table)].schema
@@ -111,15 +118,30 @@ class System(Shown):
             step=step,
         )
         rows = self._tables.read(table, selection)
-        self._warn_of_missing_commits(selection)
+        self._warn_of_missing_commits(table, selection)
         return rows
 
-    def _warn_of_missing_commits(self, selection: Selection) -> None:
+    def show(self, table: str, *, limit: int = ROWS_SHOWN, **selection: Any) -> TableView:
+        """Return the first rows of a system table for a notebook or a terminal; ``table`` of it has all of them.
+
+        ``selection`` are the arguments of ``read``.
+
+            >>> _ = producer.send("orders", b"a").get()
+            >>> sparklog.system(root).show("throughput").table.column("records").to_pylist()
+            [1]
+
+        Raises as ``read``; InvalidConfigurationError for a limit below 1.
+        """
+        if isinstance(limit, bool) or limit < 1:
+            raise InvalidConfigurationError(f"invalid limit {limit!r}: must be at least 1", config="limit")
+        return TableView(table, self.read(table, **selection), limit)
+
+    def _warn_of_missing_commits(self, table: str, selection: Selection) -> None:
         times = [time_ms for time_ms in (selection.since_ms, selection.until_ms) if time_ms is not None]
-        kept_ms = self._tables.first_kept_ms() if times else None
-        if kept_ms is not None and min(times) < kept_ms:
+        first_ms = self._tables.first_ms(table) if times else None
+        if first_ms is not None and min(times) < first_ms:
             logger.warning(
                 "the commits of %s before %s were removed (metadata.max.retention.ms, .bytes): their rows are missing",
                 self._coordinator.store.root,
-                utc_text(kept_ms),
+                utc_text(first_ms),
             )

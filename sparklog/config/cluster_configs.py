@@ -117,6 +117,10 @@ _OWN = (
         "Bytes of commits before a checkpoint that are kept; -1: no limit.",
     ),
     ConfigDef(
+        "system.retention.ms", "long", "2592000000",
+        "Time in ms for which lag and throughput by minute are kept after their commits were removed; -1: no limit.",
+    ),
+    ConfigDef(
         "log.flush.offset.checkpoint.interval.ms", "int", "60000",
         "Time in ms between two records of the recovery point.",
         minimum=0,
@@ -292,6 +296,8 @@ class ClusterConfig(TypedConfigs):
     """Bytes of commits before a checkpoint that are kept; negative: no limit."""
     metadata_max_retention_ms = Setting(int, "metadata.max.retention.ms")
     """ms for which commits before a checkpoint are kept; negative: no limit."""
+    system_retention_ms = Setting(int, "system.retention.ms")
+    """ms for which rollups of commits are kept; negative: no limit."""
     num_partitions = Setting(int, "num.partitions")
     offsets_retention_minutes = Setting(int, "offsets.retention.minutes")
     transaction_max_timeout_ms = Setting(int, "transaction.max.timeout.ms")

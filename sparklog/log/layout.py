@@ -6,6 +6,7 @@
     meta/removed-commits/...                          commits that a repair took out of the log (``sparklog fsck``)
     meta/boundary.json                                commits at or below this number may be removed
     meta/checkpoints/<20 digits>-boundary.mark        the boundary was set to this number once
+    meta/rollups/...                                  what old commits said, by the minute (``monitoring.rollups``)
     meta/clock                                        written to learn the storage's time; without content
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it

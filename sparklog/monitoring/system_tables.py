@@ -9,7 +9,8 @@ Not for: the rows (``commit_rows``, ``state_rows``, ``lag``), and arguments of u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from sparklog.monitoring.commit_rows import to_table
 from sparklog.monitoring.commit_times import CommitTimes
 from sparklog.monitoring.lag import LagHistory
 from sparklog.monitoring.replica_rows import ReplicaHistory
+from sparklog.monitoring.rolled_history import RolledHistory, RolledRows
 from sparklog.monitoring.schemas import COMMIT_TABLES, TABLES
 from sparklog.protocol.state import State
 
@@ -60,11 +62,12 @@ class SystemTables:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._commits = CommitHistory(coordinator)
+        self._rolled = RolledHistory(coordinator.store)
 
     def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
         """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or in this.
 
-        Of commits, it states those that are kept (``first_kept_ms``). It reads all that were made since
+        Of commits, it states those that are known (``first_ms``). It reads all that were made since
         ``selection.since_ms``, which it has not read before; ``lag`` and ``replicas`` may need earlier ones.
 
         Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments`` of
@@ -75,18 +78,22 @@ class SystemTables:
         if name == "lag":
             return self._lag(state, selection)
         if name == "throughput":
-            return _throughput(self._of_commits("appends", state, selection))
+            return self._throughput(state, selection)
         if name == "replicas":
             return self._replicas(state, selection)
         if name in COMMIT_TABLES:
             return self._of_commits(name, state, selection)
         return _select(to_table(name, list(self._rows(name, state, selection))), selection)
 
-    def first_kept_ms(self) -> int | None:
-        """Return the time of the first commit that tables can state; None if no commit was ever removed.
+    def first_ms(self, name: str) -> int | None:
+        """Return the time of the first commit that a table can state, in ``lag`` and ``throughput`` by rollups; None if
+        that is the first of all.
 
         Raises StorageError, CorruptMetadataError.
         """
+        rolled = self._rolled_rows() if name in ("lag", "throughput") else None
+        if rolled is not None:
+            return rolled.first_ms if rolled.first else None
         first = self._commits.first_known()
         try:
             return next(read_commits(self._coordinator.store, first, first)).commit.timestamp if first else None
@@ -155,12 +162,16 @@ class SystemTables:
         times = CommitTimes(self._commits.table("commits", state, self._first(state, since)))
         versions = [(time_ms, times.version_at(time_ms)) for time_ms in steps]
         known = [(time_ms, version) for time_ms, version in versions if version is not None]
-        if not known:
-            return to_table("lag", ())
-        first = known[0][1]
+        first = known[0][1] if known else state.version
         history = self._go_back(
             first, lambda start: self._lag_history(state, start, selection), lambda history: history.is_certain(first)
         )
+        older = steps[: len(steps) - len(known)]
+        rolled = None if not older and history.is_certain(first) else self._rolled_rows()
+        if rolled is not None:
+            history = self._lag_history(state, 0, selection, rolled)
+            found = zip(older, rolled.versions_at(older), strict=True)
+            known = [*((time_ms, version) for time_ms, version in found if version is not None), *known]
         if len(known) * len(history) > limits.MAX_LAG_ROWS:
             raise InvalidRequestError(
                 f"the lag of {len(history):,} partitions of groups at {len(known):,} times has more than "
@@ -169,12 +180,44 @@ class SystemTables:
         rows = [row for time_ms, version in known for row in history.rows_at(version, time_ms)]
         return _select(to_table("lag", rows), selection)
 
-    def _lag_history(self, state: State, first: int, selection: Selection) -> LagHistory:
+    def _lag_history(
+        self, state: State, first: int, selection: Selection, rolled: RolledRows | None = None
+    ) -> LagHistory:
+        """Return what the commits from ``first`` on, and before them those that were ``rolled`` up, say of the lag."""
         group, topic = selection.group, selection.topic
-        offsets = self._commits.table("offsets", state, first, {} if group is None else {"group": [group]})
-        changes = self._commits.table("topic_changes", state, first, {} if topic is None else {"topic": [topic]})
-        appends = self._commits.table("appends", state, first, _topics_of(state, offsets, selection))
-        return LagHistory(state, appends, offsets, changes, group, topic)
+
+        def read(name: str, wanted: Mapping[str, Collection[str]]) -> pa.Table:
+            kept = self._commits.table(name, state, first, wanted)
+            return (
+                kept if rolled is None else pa.concat_tables([rolled.before(name, self._commits.first_known()), kept])
+            )
+
+        offsets = read("offsets", {} if group is None else {"group": [group]})
+        changes = read("topic_changes", {} if topic is None else {"topic": [topic]})
+        return LagHistory(state, read("appends", _topics_of(state, offsets, selection)), offsets, changes, group, topic)
+
+    def _rolled_rows(self) -> RolledRows | None:
+        """Return what is known of the commits that were removed, None if none was, or nothing is known."""
+        first = self._commits.first_known()
+        return self._rolled.before(first) if first else None
+
+    def _throughput(self, state: State, selection: Selection) -> pa.Table:
+        """Return what appends add by minute: of commits that are kept, and before them of rollups."""
+        since_ms, first_ms = selection.since_ms, self.first_ms("appends")
+        is_kept = first_ms is None or (since_ms is not None and since_ms >= first_ms)
+        rolled = None if is_kept else self._rolled_rows()
+        appends = self._of_commits("appends", state, selection)
+        if rolled is not None:
+            appends = appends.filter(pc.greater(appends.column("version"), plain_scalar(rolled.last, pa.int64())))
+        counted = appends.append_column("appends", pa.repeat(plain_scalar(1, pa.int64()), len(appends)))
+        if rolled is not None:
+            earlier = _select(rolled.table("appends"), selection)
+            times = earlier.column("timestamp").cast(pa.int64())
+            until_ms = sys.maxsize if selection.until_ms is None else selection.until_ms
+            since, until = (plain_scalar(limit, pa.int64()) for limit in (since_ms or 0, until_ms))
+            wanted = pc.and_(pc.greater_equal(times, since), pc.less(times, until))
+            counted = pa.concat_tables([earlier.filter(wanted), counted])
+        return _sum_by_minute(counted)
 
     def _go_back(self, first: int, read: Callable[[int], _History], is_certain: Callable[[_History], bool]) -> _History:
         """Return what ``read`` makes of the commits from a version on: from ``first``, or from earlier ones as far as
@@ -216,16 +259,16 @@ def _steps(selection: Selection, now_ms: int) -> Sequence[int]:
     return [*times, until_ms]
 
 
-def _throughput(appends: pa.Table) -> pa.Table:
-    """Return what appends add by minute, topic and partition."""
+def _sum_by_minute(appends: pa.Table) -> pa.Table:
+    """Return what appends add by minute, topic and partition; ``appends`` says how many each row is."""
     times = appends.column("timestamp").cast(pa.int64())
     minute = plain_scalar(MINUTE_MS, pa.int64())
     minutes = pc.multiply(pc.divide(times, minute), minute)
     table = appends.append_column("minute", minutes.cast(TABLES["throughput"].schema.field("minute").type))
     keys = ["minute", "topic", "partition"]
-    sums = table.group_by(keys).aggregate([("records", "sum"), ("bytes", "sum"), ("version", "count")])
+    sums = table.group_by(keys).aggregate([("records", "sum"), ("bytes", "sum"), ("appends", "sum")])
     schema = TABLES["throughput"].schema
-    sums = sums.select([*keys, "records_sum", "bytes_sum", "version_count"]).rename_columns(schema.names)
+    sums = sums.select([*keys, "records_sum", "bytes_sum", "appends_sum"]).rename_columns(schema.names)
     return sums.cast(schema).sort_by([(name, "ascending") for name in keys])
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts/demo.py"), "--folder", folder.name]
     return subprocess.run(
-        command, cwd=folder.parent, env=clean_environment(), capture_output=True, text=True, check=False, timeout=240
+        command, cwd=folder.parent, env=clean_environment(), capture_output=True, text=True, check=False, timeout=900
     )
 
 

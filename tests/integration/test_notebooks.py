@@ -119,6 +119,15 @@ def test_history_notebook_shows_the_same_answer_from_the_table_and_the_topic_as_
     check_outputs("history.ipynb", end)
 
 
+def test_operations_notebook_plots_the_past_and_its_rule_fires_until_the_group_reads_on(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra notebooks")
+    end = run("operations.ipynb", tmp_path, "written", "read", "count")
+
+    assert sum(end["written"]) == sum(end["read"]["audit"])
+    assert 0 < end["count"] == sum(end["written"]) - sum(end["read"]["billing"])
+    check_outputs("operations.ipynb", end)
+
+
 @pytest.mark.parametrize("notebook", NAMES)
 def test_outputs_are_committed_and_match_their_source(notebook: str) -> None:
     assert stored(notebook)["metadata"].get("outputs_of") == digests(stored(notebook)), "run `make notebook-outputs`"

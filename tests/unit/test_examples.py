@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from scripts import reference
 from sparklog.testing.clusters import cluster
 
 NAMES = [name for name in sparklog.__all__ if callable(getattr(sparklog, name))]
+NAMES += [f"plot.{name}" for name in sparklog.plot.__all__]
 WITHOUT_SPARK = [name for name in NAMES if name not in reference.SPARK_FUNCTIONS]
 
 
 def examples(name: str) -> list[doctest.DocTest]:
     """The examples of a name and of the methods of its class, including those of its bases in the package."""
-    thing = getattr(sparklog, name)
+    thing = attrgetter(name)(sparklog)
     bases = (
         [base for base in thing.__mro__ if base.__module__.startswith("sparklog.")] if inspect.isclass(thing) else []
     )
@@ -55,7 +57,7 @@ def run(tests: list[doctest.DocTest], names: dict[str, Any], folder: Path) -> st
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_has_an_example(name: str) -> None:
-    assert ">>> " in (inspect.getdoc(getattr(sparklog, name)) or "")
+    assert ">>> " in (inspect.getdoc(attrgetter(name)(sparklog)) or "")
 
 
 @pytest.mark.parametrize("name", WITHOUT_SPARK)

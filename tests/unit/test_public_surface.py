@@ -19,9 +19,10 @@ PUBLIC = {
         "AdminClient Cluster ConfigResource ConfigResourceType Consumer ConsumerRebalanceListener ConsumerRecord "
         "KafkaAdminClient KafkaConsumer KafkaProducer NewPartitions NewTopic OffsetAndMetadata OffsetAndTimestamp "
         "OffsetSpec Producer RecordMetadata Scan Snapshot SparklogError System TopicPartition __version__ "
-        "create_cluster create_view errors kafka open_cluster read register scan snapshot system table write "
+        "create_cluster create_view errors kafka open_cluster plot read register scan snapshot system table write "
         "write_batch"
     ),
+    "sparklog.plot": "lag segments throughput",
     "sparklog.spark": (
         "LagListener SparkTasks consume create_view read register sparklog_session table write write_batch"
     ),

@@ -1,5 +1,6 @@
 """The commands of ``sparklog``, one module each: ``admin`` (topics, groups, configs, brokers), ``clients`` (produce and
-consume) and ``storage`` (maintenance, checks, dumps). A command's module is imported when the command is run.
+consume), ``storage`` (maintenance, checks, dumps) and ``monitoring``. A command's module is imported when the command
+is run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ COMMANDS = {
     "verifiable-producer": "send numbers and print the outcome of each as JSON",
     "verifiable-consumer": "consume in a group and print each event as JSON",
     "delete-records": "delete the records before an offset",
+    "metrics": "export metrics for Prometheus",
     "maintain": "run roll, retention, compaction, replication and other maintenance",
+    "alerts": "evaluate rules, and tell of what fires",
+    "top": "show lag and throughput live in a terminal",
     "brokers": "add, list, remove and cordon storage locations",
     "leader-election": "elect preferred replicas, or replicas that are out of sync, as leaders",
     "reassign-partitions": "move replicas to other brokers",
@@ -40,7 +44,7 @@ COMMANDS = {
     "completion": "print a completion script for bash or zsh",
 }
 
-_PACKAGES = ("", ".admin", ".clients", ".storage")
+_PACKAGES = ("", ".admin", ".clients", ".storage", ".monitoring")
 
 
 def load_command(name: str) -> ModuleType:

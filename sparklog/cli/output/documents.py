@@ -783,6 +783,81 @@ class DumpedLine(Document, frozen=True, kw_only=True):
     end: DumpedEnd | None = None
 
 
+class TopicRates(Document, frozen=True, kw_only=True):
+    """What is added to a topic."""
+
+    topic: Annotated[str, says("its name")]
+    records_per_second: Annotated[float, says("records that are added per second")]
+    bytes_per_second: Annotated[float, says("their bytes")]
+    appends_per_second: Annotated[float, says("appends per second, each to one partition")]
+    partitions: Annotated[int, says("number of partitions")]
+    records: Annotated[int, says("offsets from the log start to the log end of all partitions")]
+    size_bytes: Annotated[int, says("bytes of its live segments")]
+
+
+class GroupRates(Document, frozen=True, kw_only=True):
+    """How far a group is behind."""
+
+    group: Annotated[str, says("its id")]
+    state: Annotated[str, says("its state, as `consumer-groups --describe --state` prints it")]
+    members: Annotated[int, says("number of members")]
+    lag: Annotated[int, says("records that it has not read, in all partitions")]
+    lag_seconds: Annotated[
+        float | None, says("time since the oldest of them was committed; null: that commit is no longer kept")
+    ]
+    commits_per_second: Annotated[float, says("commits of offsets per second")]
+
+
+class ActivityReport(Document, frozen=True, kw_only=True):
+    """What happens in the cluster; rates are those of the last `window_seconds`."""
+
+    time_ms: Annotated[int, says("when it was looked at, in ms since 1970")]
+    version: Annotated[int, says("version of the cluster")]
+    window_seconds: Annotated[float, says("the time of which the rates are")]
+    commits_per_second: Annotated[float, says("commits of the cluster per second")]
+    topics: list[TopicRates]
+    groups: list[GroupRates]
+
+
+class AlertDetails(Document, frozen=True, kw_only=True):
+    """An alert that is pending or firing."""
+
+    rule: Annotated[str, says("the name of its rule")]
+    kind: Annotated[str, says("the kind of its rule, which says what is measured")]
+    severity: Annotated[Literal["info", "warning", "critical"], says("the severity of its rule")]
+    status: Annotated[Literal["pending", "firing"], says("pending: not above the threshold for long enough yet")]
+    subject: Annotated[dict[str, str], says("what it is about, such as `group` and `topic`; empty: the cluster")]
+    value: Annotated[float, says("what was measured")]
+    above: Annotated[float, says("the threshold of its rule")]
+    unit: Annotated[Literal["seconds", "bytes", "count"], says("the unit of `value` and `above`")]
+    since_ms: Annotated[int, says("when the value passed the threshold, in ms since 1970")]
+    summary: Annotated[str, says("the same in words")]
+
+
+class AlertChange(Document, frozen=True, kw_only=True):
+    """An alert that began to fire, or resolved."""
+
+    rule: Annotated[str, says("the name of its rule")]
+    status: Annotated[Literal["firing", "resolved"], says("what it is from now on")]
+    subject: Annotated[dict[str, str], says("what it is about, such as `group` and `topic`; empty: the cluster")]
+    value: Annotated[float, says("what was measured last while it fired")]
+    since_ms: Annotated[int, says("when the value passed the threshold, in ms since 1970")]
+    time_ms: Annotated[int, says("the time of the evaluation")]
+    summary: Annotated[str, says("the same in words")]
+
+
+class AlertReport(Document, frozen=True, kw_only=True):
+    """An evaluation of rules. The exit code of `--once` is 2 if anything fires, and 1 if there are problems."""
+
+    cluster_id: Annotated[str, says("the id of the cluster")]
+    time_ms: Annotated[int, says("the time of the evaluation, in ms since 1970")]
+    rules: Annotated[int, says("number of rules")]
+    firing: Annotated[int, says("number of alerts that fire")]
+    alerts: list[AlertDetails]
+    changes: list[AlertChange]
+    problems: Annotated[list[str], says("rules that could not be evaluated, and channels that were not told")]
+
+
 class JobFile(Document, frozen=True, kw_only=True):
     """A program for spark-submit."""
 
@@ -825,6 +900,8 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "replica-verification": ReplicaVerification,
     "maintain --once": MaintenancePass,
     "maintain --loop": MaintenanceStep,
+    "alerts": AlertReport,
+    "top": ActivityReport,
     "fsck": FsckReport,
     "vacuum": VacuumResult,
     "system": SystemTableRows,

@@ -6,13 +6,14 @@ Not for: windows (``metric_windows``), what counts as a request (``request_metri
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.client.metrics import MetricSettings
+from sparklog.client.metrics import Metrics, MetricSettings
 from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
 from sparklog.client.request_metrics import ClientMetrics
 from sparklog.clock import Clock
@@ -44,6 +45,7 @@ class ProducerMetrics(ClientMetrics):
         self._batch_size, self._compression, self._queue_time = metrics.sensor(), metrics.sensor(), metrics.sensor()
         self._records, self._bytes, self._largest = metrics.sensor(), metrics.sensor(), metrics.sensor()
         self._errors, self._retries = metrics.sensor(), metrics.sensor()
+        self._by_topic: dict[str, _TopicMetrics] = {}
         self._add_metrics()
 
     def _add_metrics(self) -> None:
@@ -102,6 +104,8 @@ class ProducerMetrics(ClientMetrics):
                 broker_bytes[broker] = broker_bytes.get(broker, 0) + size
             self._bytes.record(size)
             self._batch_size.record(size)
+            of_topic = self._topic_metrics(append.topic)
+            of_topic.size.record(size)
             uncompressed = 0
             for batch in run.batches:
                 self._queue_time.record((began - batch.created) * 1000)
@@ -110,6 +114,7 @@ class ProducerMetrics(ClientMetrics):
                     self._largest.record(largest_record(batch.columns))
             if uncompressed:
                 self._compression.record(size / uncompressed)
+                of_topic.compression.record(size / uncompressed)
         for broker, size in broker_bytes.items():
             self.requests.record(str(broker), seconds, sent=size)
 
@@ -117,14 +122,51 @@ class ProducerMetrics(ClientMetrics):
         """Record that these batches were committed, with one commit."""
         self.metadata_read()
         self._records.record(sum(batch.rows for batch in batches))
+        for topic, records in _records_by_topic(batches).items():
+            self._topic_metrics(topic).records.record(records)
 
     def failed(self, batches: Sequence[PendingBatch]) -> None:
         """Record that these batches failed."""
-        self._errors.record(sum(batch.rows or len(batch.values) for batch in batches))
+        by_topic = _records_by_topic(batches)
+        self._errors.record(by_topic.total())
+        for topic, records in by_topic.items():
+            self._topic_metrics(topic).errors.record(records)
 
     def retried(self, batches: Sequence[PendingBatch]) -> None:
         """Record that these batches are retried."""
-        self._retries.record(sum(batch.rows or len(batch.values) for batch in batches))
+        by_topic = _records_by_topic(batches)
+        self._retries.record(by_topic.total())
+        for topic, records in by_topic.items():
+            self._topic_metrics(topic).retries.record(records)
+
+    def _topic_metrics(self, topic: str) -> _TopicMetrics:
+        metrics = self._by_topic.get(topic)
+        if metrics is None:
+            metrics = self._by_topic.setdefault(topic, _TopicMetrics(self._metrics, topic))
+        return metrics
+
+
+class _TopicMetrics:
+    """The metrics of one topic, which have a group of their own."""
+
+    def __init__(self, metrics: Metrics, topic: str) -> None:
+        self.records, self.size, self.compression = metrics.sensor(), metrics.sensor(), metrics.sensor()
+        self.retries, self.errors = metrics.sensor(), metrics.sensor()
+        for name, description, measure in (
+            ("record-send-rate", "records committed per second", self.records.rate),
+            ("byte-rate", "bytes of files written per second", self.size.rate),
+            ("compression-rate", "bytes in a file divided by bytes of its records", self.compression.average),
+            ("record-retry-rate", "records retried per second", self.retries.rate),
+            ("record-error-rate", "records failed per second", self.errors.rate),
+        ):
+            metrics.add(f"producer-topic-metrics.{topic}", name, description, measure)
+
+
+def _records_by_topic(batches: Sequence[PendingBatch]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for batch in batches:
+        counts[batch.topic_partition.topic] += batch.rows or len(batch.values)
+    return counts
 
 
 def largest_record(columns: pa.RecordBatch) -> int:

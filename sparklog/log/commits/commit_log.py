@@ -29,6 +29,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from weakref import WeakSet
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
@@ -52,6 +53,7 @@ from sparklog.log.commits.commit_files import (
     report_end_not_reached,
     report_lost_commits,
 )
+from sparklog.log.commits.recent_commits import RecentCommits
 from sparklog.log.commits.replaced_root import (
     LogEnd,
     holds_commit,
@@ -130,6 +132,8 @@ class CommitLog:
         self._torn = False
         self._anchor: tuple[int, str] = (-1, "")
         self._boundary_seen: Moment | None = None
+        self.followers: WeakSet[RecentCommits] = WeakSet()
+        """Who is given each commit that is read or made here."""
         self.unlinked_jumps = 0
         """Loads of a checkpoint that no commit read here links to the state before; it may be of another history."""
         self._load(listed=True)  # hint and boundary may have been written by a process that stalled
@@ -222,6 +226,11 @@ class CommitLog:
     def state(self) -> State:
         """The newest state read so far; ``refresh`` reads newer commits."""
         return self._state
+
+    @property
+    def commit_bytes(self) -> int:
+        """The size of all commits up to ``state``, also of those that were removed, as far as it is known."""
+        return self._commit_bytes
 
     # -- reading
 
@@ -417,6 +426,8 @@ class CommitLog:
         self._commit_bytes += size
         self._state = folded.state
         self._torn = False
+        for follower in self.followers:
+            follower.add(commit, size)
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """Yield commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError if one was removed."""

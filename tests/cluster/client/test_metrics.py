@@ -24,7 +24,8 @@ from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.client.consumers import Cluster, at, read, until
 from tests.replicated import brokers
 
-# What kafka-python 3.0.12 registers, for a client of one broker: 49 names for a producer, 57 for a consumer.
+# What kafka-python 3.0.12 registers, for a client of one broker: 49 names for a producer, and 5 for each topic that it
+# has sent to; 57 for a consumer.
 
 REQUESTS = {
     "incoming-byte-rate", "outgoing-byte-rate", "request-latency-avg", "request-latency-max", "request-rate",
@@ -45,11 +46,13 @@ GROUP = {
     "heartbeat-response-time-max", "join-rate", "join-time-avg", "join-time-max", "last-heartbeat-seconds-ago",
     "sync-rate", "sync-time-avg", "sync-time-max",
 }  # fmt: skip
+OF_A_TOPIC = {"byte-rate", "compression-rate", "record-error-rate", "record-retry-rate", "record-send-rate"}
 PRODUCER_NAMES = {
     "kafka-metrics-count": {"count"},
     "producer-metrics": REQUESTS | CONNECTIONS | SENDING,
     "producer-node-metrics.node-0": REQUESTS,
     "producer-node-metrics.node-bootstrap-0": REQUESTS,
+    "producer-topic-metrics.orders": OF_A_TOPIC,
 }
 CONSUMER_NAMES = {
     "consumer-coordinator-metrics": GROUP,
@@ -81,9 +84,10 @@ def check_names(stats: dict[str, dict[str, float]], expected: dict[str, set[str]
 
 
 def test_a_producer_has_the_groups_and_names_of_kafka_python(cluster: Cluster) -> None:
-    assert sum(map(len, PRODUCER_NAMES.values())) == 49
+    assert sum(map(len, PRODUCER_NAMES.values())) == 49 + 5
     with Producer(cluster=cluster.admin) as producer:
-        before = {group: names for group, names in PRODUCER_NAMES.items() if group != "producer-node-metrics.node-0"}
+        later = {"producer-node-metrics.node-0", "producer-topic-metrics.orders"}
+        before = {group: names for group, names in PRODUCER_NAMES.items() if group not in later}
         check_names(producer.metrics(), before)
         producer.send("orders", b"x").get(timeout=30)
         check_names(producer.metrics(), PRODUCER_NAMES)
@@ -161,9 +165,11 @@ def test_failed_and_retried_records_are_counted() -> None:
             future.get(timeout=30)
         broken.clear()
         stats = producer.metrics()["producer-metrics"]
+        of_topic = producer.metrics()["producer-topic-metrics.orders"]
     assert (stats["record-send-total"], stats["record-error-total"]) == (1, 1)
     assert stats["record-retry-total"] >= 1
     assert stats["record-error-rate"] > 0
+    assert all(value > 0 for name, value in of_topic.items())
 
 
 def test_the_largest_record_counts_key_and_value() -> None:

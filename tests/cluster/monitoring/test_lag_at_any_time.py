@@ -74,7 +74,7 @@ def test_what_is_stated_after_commits_were_removed_is_right_and_only_what_they_s
     boundary = clean_up(history.coordinator.store, history.clock, configs, SETTINGS).boundary
     assert 10 < boundary < history.coordinator.refresh().version
     after, kept_ms = SystemTables(history.coordinator), history.moments[boundary + 1].time_ms
-    assert after.first_kept_ms() == kept_ms
+    assert after.first_ms("commits") == kept_ms
     for moment in history.moments:
         expected = history.lag_at(moment.time_ms)
         known = {row[:4]: row for row in read_at(after, moment.time_ms)}

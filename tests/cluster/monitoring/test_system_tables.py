@@ -438,12 +438,12 @@ def test_each_commit_is_read_once_and_only_as_far_back_as_asked(growing: Coordin
 def test_removed_commits_stay_in_tables_that_know_them_until_a_chunk_is_full(growing: Coordinator) -> None:
     followed, late = SystemTables(growing), SystemTables(growing)
     assert versions(followed) == list(range(30))
-    assert late.first_kept_ms() is None
+    assert late.first_ms("commits") is None
     boundary = remove_commits(growing)
     assert boundary >= 8
     assert versions(followed) == list(range(30))
     assert versions(SystemTables(growing)) == versions(late) == list(range(boundary + 1, 30))
-    assert late.first_kept_ms() == int(late.read("commits", Selection())["timestamp"][0].as_py().timestamp() * 1000)
+    assert late.first_ms("commits") == int(late.read("commits", Selection())["timestamp"][0].as_py().timestamp() * 1000)
     grow(growing, 8)
     assert versions(followed)[0] > 0
     assert versions(followed)[-1] == growing.state.version

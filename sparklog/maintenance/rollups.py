@@ -1,0 +1,93 @@
+"""Keeps rollups of commits, so that lag and throughput are known for longer than commits are kept.
+
+    done = keep_rollups(coordinator)
+
+Commits are rolled up in thousands, and, however few they are, when half of the time has passed for which they are
+kept.
+
+Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm.
+Not for: what a rollup holds (``monitoring.rollups``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator import Coordinator
+from sparklog.log.commits.cleanup import newest_version_before
+from sparklog.log.commits.commit_files import read_commits
+from sparklog.log.layout import read_certain_boundary
+from sparklog.log.parallel import map_parallel
+from sparklog.monitoring.commit_rows import CommitRows
+from sparklog.monitoring.rollups import ROLLED_TABLES, ROLLUPS, RolledCommits, commits_of, encode_rollup, rollup_key
+from sparklog.protocol.state import State
+
+ROLLUP_COMMITS = 5_000
+"""Commits that a rollup holds at most; once there are so many, it is made."""
+
+ROLLUP_ACTIONS = 1_000_000
+"""Actions of commits that a rollup holds at most, about."""
+
+
+class RollupCounts(NamedTuple):
+    """How many commits were rolled up, into how many files of how many bytes, and how many old files were deleted."""
+
+    commits: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    deleted: int = 0
+
+
+def keep_rollups(coordinator: Coordinator) -> RollupCounts:
+    """Write the rollups that are due, and delete those that are too old. Raises StorageError, CorruptMetadataError."""
+    state = coordinator.refresh()
+    store = coordinator.store
+    rolled = {info.key: commits for info in store.list(ROLLUPS) if (commits := commits_of(info.key)) is not None}
+    counts = RollupCounts()
+    first = max(read_certain_boundary(store), *(commits.last for commits in rolled.values()), -1) + 1
+    last = _find_last_due(coordinator, state, first)
+    while first <= last:
+        done = _roll_up(coordinator, first, last)
+        counts, first = _add(counts, done), first + done.commits
+    old = list(_too_old(coordinator, state, rolled.items()))
+    map_parallel(store.delete, old, store.parallel_requests)
+    return counts._replace(deleted=len(old))
+
+
+def _add(counts: RollupCounts, more: RollupCounts) -> RollupCounts:
+    return RollupCounts(*map(sum, zip(counts, more, strict=True)))
+
+
+def _find_last_due(coordinator: Coordinator, state: State, first: int) -> int:
+    """Return the last commit to roll up if ``first`` is the first; it is less than ``first`` if none is due."""
+    if state.version + 1 - first >= ROLLUP_COMMITS:
+        return state.version
+    kept_ms = ClusterConfig.resolve(state.configs).metadata_max_retention_ms
+    if kept_ms < 0 or first > state.version:
+        return -1
+    now_ms = coordinator.log.expiry_clock.now_ms()
+    return newest_version_before(coordinator.store, state.version, now_ms - kept_ms // 2)
+
+
+def _roll_up(coordinator: Coordinator, first: int, last: int) -> RollupCounts:
+    """Roll up commits from ``first`` on, up to ``last`` or as many as one rollup may hold."""
+    rows = CommitRows()
+    version = last_ms = actions = 0
+    for stored in read_commits(coordinator.store, first, min(last, first + ROLLUP_COMMITS - 1)):
+        rows.add(stored.commit, stored.size)
+        version, last_ms = stored.commit.version, stored.commit.timestamp
+        actions += len(stored.commit.actions)
+        if actions >= ROLLUP_ACTIONS:
+            break
+    data = encode_rollup({name: rows.table(name) for name in ROLLED_TABLES})
+    with coordinator.store.open_output(rollup_key(RolledCommits(first, version, last_ms), data)) as output:
+        output.write(data)
+    return RollupCounts(version + 1 - first, 1, len(data))
+
+
+def _too_old(coordinator: Coordinator, state: State, rolled: Iterable[tuple[str, RolledCommits]]) -> Iterator[str]:
+    kept_ms = ClusterConfig.resolve(state.configs).system_retention_ms
+    before_ms = coordinator.log.expiry_clock.now_ms() - kept_ms
+    return (key for key, commits in rolled if kept_ms >= 0 and commits.last_ms < before_ms)

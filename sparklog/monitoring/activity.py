@@ -1,0 +1,108 @@
+"""What happens in a cluster now: the throughput of topics and the lag of groups, for screens that follow it.
+
+    activity = read_activity(coordinator, tables, window_seconds=60)
+
+Not for: how it is shown (``cli.output.activity_listing``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sparklog.coordinator import Coordinator
+from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.protocol.state import State
+
+
+class TopicActivity(NamedTuple):
+    """A topic: records and bytes per second, appends per second, and what it holds."""
+
+    topic: str
+    records_per_second: float
+    bytes_per_second: float
+    appends_per_second: float
+    partitions: int
+    records: int
+    size_bytes: int
+
+
+class GroupActivity(NamedTuple):
+    """A group: how far it is behind, in records and (None: not known) seconds, and what it commits."""
+
+    group: str
+    state: str
+    members: int
+    lag: int
+    lag_seconds: float | None
+    commits_per_second: float
+
+
+class Activity(NamedTuple):
+    """A cluster at a time: rates are those of the last ``window_seconds``. The busiest topics and the groups that are
+    the furthest behind come first."""
+
+    time_ms: int
+    version: int
+    window_seconds: float
+    commits_per_second: float
+    topics: list[TopicActivity]
+    groups: list[GroupActivity]
+
+
+def read_activity(coordinator: Coordinator, tables: SystemTables, window_seconds: float) -> Activity:
+    """Return what has happened within the last seconds.
+
+    Raises StorageError, CorruptMetadataError.
+    """
+    time_ms = coordinator.log.clock.now_ms()
+    recent = Selection(since_ms=time_ms - round(window_seconds * 1000))
+    appended: dict[str, list[int]] = {}
+    appends = tables.read("appends", recent)
+    for topic, records, size in zip(
+        *(appends.column(name).to_pylist() for name in ("topic", "records", "bytes")), strict=True
+    ):
+        counts = appended.setdefault(topic, [0, 0, 0])
+        counts[0] += records
+        counts[1] += size
+        counts[2] += 1
+    offsets = tables.read("offsets", recent)
+    commits: dict[str, set[int]] = {}
+    for group, version in zip(offsets.column("group").to_pylist(), offsets.column("version").to_pylist(), strict=True):
+        commits.setdefault(group, set()).add(version)
+    seconds: dict[str, float] = {}
+    lags = tables.read("lag", Selection())
+    for group, late in zip(lags.column("group").to_pylist(), lags.column("lag_seconds").to_pylist(), strict=True):
+        seconds[group] = max(seconds.get(group, 0.0), float("inf") if late is None else late)
+    state = coordinator.state
+    return Activity(
+        time_ms,
+        state.version,
+        window_seconds,
+        len(tables.read("commits", recent)) / window_seconds,
+        _topics(state, appended, window_seconds),
+        _groups(state, commits, seconds, window_seconds),
+    )
+
+
+def _topics(state: State, appended: dict[str, list[int]], window_seconds: float) -> list[TopicActivity]:
+    found = []
+    for topic in state.topics_in_order():
+        added, bytes_added, appends = (count / window_seconds for count in appended.get(topic.name, (0, 0, 0)))
+        records = sum(each.log_end_offset - each.log_start_offset for each in topic.partitions)
+        size = sum(each.size_bytes for each in topic.partitions)
+        found.append(TopicActivity(topic.name, added, bytes_added, appends, len(topic.partitions), records, size))
+    return sorted(found, key=lambda each: (-each.records_per_second, each.topic))
+
+
+def _groups(
+    state: State, commits: dict[str, set[int]], seconds: dict[str, float], window_seconds: float
+) -> list[GroupActivity]:
+    found = []
+    for name, group in sorted(state.groups.items()):
+        offsets = state.committed_offsets(name)
+        lag = sum(state.partition(*each).high_watermark - committed.offset for each, committed in offsets.items())
+        late = seconds.get(name, 0.0)
+        rate = len(commits.get(name, ())) / window_seconds
+        known = late if late != float("inf") else None
+        found.append(GroupActivity(name, group.name_of_state, len(group.members), lag, known, rate))
+    return sorted(found, key=lambda each: (-each.lag, each.group))

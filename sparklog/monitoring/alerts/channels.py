@@ -1,0 +1,142 @@
+"""Sends notifications: to a webhook, a command or by e-mail, all at once and none for longer than its time.
+
+    for name, problem in send_all({"ops": (webhook, message)}): ...
+
+Rules: each channel has a thread of its own, so a slow one holds up no other. A webhook's redirects are not followed, a
+command is started without a shell, and both get names of strangers in JSON only.
+Not for: who is told what, and retries (``evaluation``, ``alert_file``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import smtplib
+import ssl
+import subprocess
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from http.client import HTTPException
+from typing import Any, NamedTuple
+
+from sparklog.clock import Clock
+from sparklog.monitoring.alerts.channels_of_file import Channel, Command, Mail, Webhook
+from sparklog.monitoring.alerts.notifications import Message
+from sparklog.types import printable
+
+GRACE_SECONDS = 1.0
+"""seconds beyond its timeout after which a channel that has not answered counts as failed."""
+SHOWN_BYTES = 500
+"""bytes of an answer or of standard error that an error shows."""
+
+
+class Sent(NamedTuple):
+    """What became of a channel's notification: ``problem`` is empty if it was sent."""
+
+    channel: str
+    problem: str
+
+
+def send_all(messages: Mapping[str, tuple[Channel, Message]], clock: Clock) -> Iterator[Sent]:
+    """Send a message to each channel, by name; yield each outcome as it becomes known. Never raises."""
+    results: queue.Queue[Sent] = queue.Queue()
+    for name, (channel, message) in messages.items():
+        threading.Thread(target=_send, args=(name, channel, message, results), daemon=True).start()
+    begun = clock.monotonic()
+    waiting = {name: begun + channel.timeout_seconds + GRACE_SECONDS for name, (channel, _) in messages.items()}
+    while waiting:
+        for name in [name for name, deadline in waiting.items() if deadline <= clock.monotonic()]:
+            del waiting[name]
+            yield Sent(name, f"no answer within {messages[name][0].timeout_seconds:.0f} s")
+        with suppress(queue.Empty):
+            sent = results.get(timeout=max(min(waiting.values(), default=0.0) - clock.monotonic(), 0.0))
+            if waiting.pop(sent.channel, None) is not None:
+                yield sent
+
+
+def _send(name: str, channel: Channel, message: Message, results: queue.Queue[Sent]) -> None:
+    try:
+        send(channel, message)
+    except Exception as error:  # of libraries and servers: it belongs to this channel alone
+        results.put(Sent(name, printable(f"{type(error).__name__}: {' '.join(str(error).split())}"[:SHOWN_BYTES])))
+    else:
+        results.put(Sent(name, ""))
+
+
+def send(channel: Channel, message: Message) -> None:
+    """Send a message. Raises OSError, HTTPException or SMTPException, which are no errors of sparklog."""
+    sender: Callable[[Any, Message], None] = _SENDERS[type(channel)]
+    sender(channel, message)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _post(webhook: Webhook, message: Message) -> None:
+    headers = {"Content-Type": "application/json", "User-Agent": "sparklog", **webhook.headers}
+    data = json.dumps(message.document).encode()
+    request = urllib.request.Request(webhook.url, data, headers, method="POST")
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=webhook.timeout_seconds):
+            return
+    except urllib.error.HTTPError as error:
+        with error:
+            answer = error.read(SHOWN_BYTES).decode("utf-8", "replace")
+        raise HTTPException(f"the webhook answered {error.code} {error.reason}: {answer}".rstrip(": ")) from None
+
+
+def _run(command: Command, message: Message) -> None:
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command.arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,  # so that what it starts ends with it
+        )
+        try:
+            process.communicate(json.dumps(message.document).encode() + b"\n", timeout=command.timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the command took more than {command.timeout_seconds:.0f} s, and was ended") from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if process.returncode:
+            errors.seek(0)
+            shown = errors.read(SHOWN_BYTES).decode("utf-8", "replace").strip()
+            raise OSError(f"the command ended with {process.returncode}: {shown}".rstrip(": "))
+
+
+def _mail(mail: Mail, message: Message) -> None:
+    letter = EmailMessage()
+    letter["Subject"], letter["From"], letter["To"] = message.title, mail.sender, ", ".join(mail.to)
+    letter["Date"], letter["Message-ID"] = formatdate(), make_msgid(domain="sparklog.invalid")
+    letter["Auto-Submitted"] = "auto-generated"
+    letter.set_content(message.text)
+    context = ssl.create_default_context()
+    server: smtplib.SMTP
+    if mail.security == "tls":
+        server = smtplib.SMTP_SSL(mail.host, mail.port, timeout=mail.timeout_seconds, context=context)
+    else:
+        server = smtplib.SMTP(mail.host, mail.port, timeout=mail.timeout_seconds)
+    with server:
+        if mail.security == "starttls":
+            server.starttls(context=context)
+        if mail.user:
+            server.login(mail.user, mail.password)
+        server.send_message(letter)
+
+
+_SENDERS: dict[type, Callable[[Any, Message], None]] = {Webhook: _post, Command: _run, Mail: _mail}

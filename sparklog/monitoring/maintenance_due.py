@@ -1,0 +1,46 @@
+"""What maintenance should have done by some time, as far as the log says: files to roll, remove or delete.
+
+Rules: pure, with the plans that maintenance itself uses. Not for: doing it (``maintenance``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.protocol.plan.retention import deletable, may_delete, retention_of
+from sparklog.protocol.plan.rolling import groups, plan_roll, rules_of
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import PartitionState, State, TopicState
+
+
+def may_be_rolled(partition: PartitionState) -> bool:
+    """Return whether files of a partition may be due for a roll, judged without its list of segments."""
+    return partition.leader >= 0 and partition.segments >= (1 if partition.log_start_offset else 2)
+
+
+def files_to_roll(state: State, topic: TopicState, number: int, live: Iterable[Segment], version: int) -> int:
+    """Return how many files of a partition have been due for a roll since ``version`` or longer."""
+    partition = topic.partitions[number]
+    rules = rules_of(TopicConfig.resolve(topic.configs, state.configs), topic.topic_id, number)
+    merges = plan_roll(live, rules, partition.log_start_offset)
+    return sum(len(merge.segments) for merge in merges if all(segment.version <= version for segment in merge.segments))
+
+
+def may_be_expired(state: State, topic: TopicState, partition: PartitionState) -> bool:
+    """Return whether segments of a partition may be due for retention, judged without its list of segments."""
+    return may_delete(partition, retention_of(state, topic))
+
+
+def files_expired(
+    state: State, topic: TopicState, number: int, live: Iterable[Segment], version: int, time_ms: int
+) -> int:
+    """Return how many files of a partition, of ``version`` or older, retention should have removed by a time."""
+    rules = rules_of(TopicConfig.resolve(topic.configs, state.configs), topic.topic_id, number)
+    due = deletable(groups(live, rules), topic.partitions[number], retention_of(state, topic), time_ms)
+    return 0 if due is None else sum(segment.version <= version for segment in due.segments)
+
+
+def files_to_delete(state: State, time_ms: int) -> int:
+    """Return how many retired files might have been deleted at a time; readers with leases may still hold them."""
+    return sum(each.files for each in state.removed_files.values() if each.delete_at_ms <= time_ms)

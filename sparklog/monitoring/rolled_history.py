@@ -1,0 +1,109 @@
+"""What removed commits changed, by the minute: reads rollups.
+
+    rolled = RolledHistory(store).before(first_kept)
+    appends = rolled.table("appends")
+
+Rules: it only reads. A rollup that is damaged or cannot be read ends what is known: the commits before it are left out,
+so that what is stated is complete from some commit on.
+Not for: making rollups (``maintenance.rollups``), and their bytes (``rollups``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import ObjectNotFoundError
+from sparklog.format.plain_arrays import plain_scalar
+from sparklog.monitoring.commit_rows import read_rows
+from sparklog.monitoring.rollups import (
+    MAX_ROLLUP_BYTES,
+    ROLLED_TABLES,
+    ROLLUPS,
+    choose_rollups,
+    decode_rollup,
+)
+from sparklog.monitoring.schemas import TABLES
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+
+class RolledRows(NamedTuple):
+    """The rows of the commits ``first`` to ``last``, by the minute; ``tables`` are those of each rollup."""
+
+    first: int
+    last: int
+    tables: list[dict[str, pa.Table]]
+
+    @property
+    def first_ms(self) -> int | None:
+        """The time of the first row, None if there is none."""
+        stamps = [self.tables[0][name].column("timestamp") for name in ROLLED_TABLES]
+        times = [pc.min(stamp).cast(pa.int64()).as_py() for stamp in stamps if len(stamp)]
+        return min(times, default=None)
+
+    def table(self, name: str) -> pa.Table:
+        """Return the rows of one of ``ROLLED_TABLES``, in the order of the commits."""
+        return pa.concat_tables([tables[name] for tables in self.tables])
+
+    def before(self, name: str, version: int) -> pa.Table:
+        """Return the rows of a system table of commits before this version; one of a minute that it is in is left out,
+        since its last commit comes later."""
+        table = self.table(name).select(TABLES[name].schema.names)
+        return table.filter(pc.less(table.column("version"), plain_scalar(version, pa.int64())))
+
+    def versions_at(self, times_ms: Sequence[int]) -> list[int | None]:
+        """Return the newest version at each of these times of which a row is; None if all are later."""
+        stamps: set[tuple[int, int]] = set()
+        for name in ROLLED_TABLES:
+            stamps.update(read_rows(self.table(name), ("timestamp", "version")))
+        ordered = sorted(stamps)
+        numbers = [bisect_right(ordered, (time_ms, self.last)) - 1 for time_ms in times_ms]
+        return [ordered[number][1] if number >= 0 else None for number in numbers]
+
+
+class RolledHistory:
+    """The rollups of a cluster. Thread-safe; keeps what it has read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[str, pa.Table] | None] = {}
+
+    def before(self, first_kept: int) -> RolledRows | None:
+        """Return what is known of the commits that lead up to ``first_kept``, the oldest that is kept, without a gap.
+
+        None if nothing is. Raises StorageError.
+        """
+        with self._lock:
+            chosen = choose_rollups(info.key for info in self._store.list(ROLLUPS))
+            self._known = {key: tables for key, tables in self._known.items() if key in chosen}
+            rolled: RolledRows | None = None
+            for key, commits in reversed(chosen.items()):
+                if commits.last + 1 < (first_kept if rolled is None else rolled.first):
+                    break
+                tables = self._read(key)
+                if tables is None:
+                    break
+                later = [] if rolled is None else rolled.tables
+                rolled = RolledRows(commits.first, commits.last if rolled is None else rolled.last, [tables, *later])
+            return rolled
+
+    def _read(self, key: str) -> dict[str, pa.Table] | None:
+        """Return the rows of a rollup, None if it is damaged or gone."""
+        if key not in self._known:
+            try:
+                self._known[key] = decode_rollup(key, self._store.get(key, MAX_ROLLUP_BYTES))
+            except ObjectNotFoundError:
+                return None
+            except ValueError as error:
+                logger.warning("%s/%s is left out: %s", self._store.root, key, error)
+                self._known[key] = None
+        return self._known[key]
