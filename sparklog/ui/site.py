@@ -64,10 +64,13 @@ class Visit(NamedTuple):
         return self.cluster.name
 
     def commits(self, table: str, span: TimeRange, *, topic: str | None = None, group: str | None = None) -> pa.Table:
-        """Return the rows of a system table of commits of these times, perhaps only of a topic or a group."""
-        selection = self.cluster.since(span.since_ms)._replace(topic=topic, group=group)
-        rows = self.cluster.read(table, selection, self.state)
-        times = rows.column("timestamp" if "timestamp" in rows.schema.names else "minute").cast(pa.int64())
+        """Return the rows of a system table of commits of these times, perhaps only of a topic or a group.
+
+        ``throughput`` also has what rollups know of commits that were removed.
+        """
+        selection = Selection(since_ms=span.since_ms) if table == "throughput" else self.cluster.since(span.since_ms)
+        rows = self.cluster.read(table, selection._replace(topic=topic, group=group), self.state)
+        times = rows.column("minute" if table == "throughput" else "timestamp").cast(pa.int64())
         return rows.filter(pc.and_(pc.greater_equal(times, span.since_ms), pc.less(times, span.until_ms)))
 
     def rows(self, table: str, selection: Selection | None = None) -> list[dict[str, Any]]:
