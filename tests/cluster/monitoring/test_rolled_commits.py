@@ -13,6 +13,8 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import StoragePermissionError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance import rollups
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.kinds import UNKNOWN_OBJECT
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.rollups import keep_rollups
 from sparklog.maintenance.runner import InProcess
@@ -162,3 +164,12 @@ def test_maintenance_without_the_right_to_write_rollups_removes_commits_and_says
     assert report.problems == []
     assert "no rollups are kept" in report.notes[0]
     assert report.counts["commits_removed"] > 10
+
+
+def test_fsck_knows_rollups() -> None:
+    history = new_history(13)
+    assert rolled_up(history)
+    paths = [
+        finding.path for finding in check_cluster(history.coordinator.store).findings if finding.kind == UNKNOWN_OBJECT
+    ]
+    assert [path for path in paths if path.startswith(ROLLUPS)] == []
