@@ -169,7 +169,5 @@ def test_maintenance_without_the_right_to_write_rollups_removes_commits_and_says
 def test_fsck_knows_rollups() -> None:
     history = new_history(13)
     assert rolled_up(history)
-    paths = [
-        finding.path for finding in check_cluster(history.coordinator.store).findings if finding.kind == UNKNOWN_OBJECT
-    ]
-    assert [path for path in paths if path.startswith(ROLLUPS)] == []
+    findings = check_cluster(history.coordinator.store).report.findings
+    assert [each.path for each in findings if each.kind == UNKNOWN_OBJECT and each.path.startswith(ROLLUPS)] == []
