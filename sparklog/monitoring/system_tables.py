@@ -199,7 +199,7 @@ class SystemTables:
     def _rolled_rows(self) -> RolledRows | None:
         """Return what is known of the commits that were removed, None if none was, or nothing is known."""
         first = self._commits.first_known()
-        return self._rolled.before(first) if first else None
+        return self._rolled.before(first, self._coordinator.state.version) if first else None
 
     def _throughput(self, state: State, selection: Selection) -> pa.Table:
         """Return what appends add by minute: of commits that are kept, and before them of rollups."""
