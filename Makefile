@@ -16,7 +16,7 @@ COVERED := tests/unit tests/cluster
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-thirdparty test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,11 @@ test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they 
 test-thirdparty: $(STAMP) ## programs written for kafka-python, run as they are (installs them once, into .venv-thirdparty)
 	-@bash scripts/thirdparty.sh
 	@$(PY) -m pytest -m thirdparty $(PYTEST_ARGS) tests/thirdparty
+
+# Without Chromium, or the packages that drive it, the tests say why they are skipped.
+test-ui: $(STAMP) ## every page of `sparklog ui` in a real Chromium, which it installs where apt is there (SCREENSHOTS=1 takes the pictures)
+	-@$(PY) -c 'import playwright, axe_playwright_python' 2>/dev/null || bash scripts/setup.sh dev,browser
+	@CHROMIUM="$$(bash scripts/chromium.sh || true)" $(if $(SCREENSHOTS),SPARKLOG_SCREENSHOTS=$(SCREENSHOTS)) $(PY) -m pytest -m ui $(PYTEST_ARGS) tests/browser
 
 test-go: $(STAMP) ## the metrics and alert rules, read by Prometheus' own parsers (needs Go, which fetches and builds them once)
 	@$(PY) -m pytest -m go $(PYTEST_ARGS) tests/cluster/cli/test_metrics.py

@@ -41,6 +41,7 @@ BENCHMARKS = {
     "exporter": ("benchmarks.exporter", "run"),
     "history": ("benchmarks.history", "run"),
     "row groups": ("benchmarks.history_row_groups", "run"),
+    "ui": ("benchmarks.ui", "run"),
     "monitoring": ("benchmarks.monitoring", "run"),
 }
 

@@ -28,6 +28,7 @@ ELSEWHERE = {
     "hdfs": "make test-hdfs",
     "faults": "make test-faults",
     "thirdparty": "make test-thirdparty",
+    "ui": "make test-ui",
     "go": "make test-go",
     "slow": "make test-slow",
     "soak": "pytest -m soak",

@@ -5,25 +5,25 @@
 Commits are rolled up in thousands, and, however few they are, when half of the time has passed for which they are
 kept.
 
-Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm. The name of a
-rollup is not trusted: one of commits that do not exist yet is deleted.
+Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm.
 Not for: what a rollup holds (``monitoring.rollups``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.log.commits.cleanup import newest_version_before
-from sparklog.log.commits.commit_files import read_commits
+from sparklog.log.commits.commit_files import read_commit, read_commits
 from sparklog.log.layout import read_certain_boundary
 from sparklog.log.parallel import map_parallel
 from sparklog.monitoring.commit_rows import CommitRows
 from sparklog.monitoring.rollups import ROLLED_TABLES, ROLLUPS, RolledCommits, commits_of, encode_rollup, rollup_key
 from sparklog.protocol.state import State
+from sparklog.store.base import Store
 
 ROLLUP_COMMITS = 5_000
 """Commits that a rollup holds at most; once there are so many, it is made."""
@@ -47,16 +47,16 @@ def keep_rollups(coordinator: Coordinator) -> RollupCounts:
     boundary = read_certain_boundary(store)  # first: what another process removes after this, it has rolled up before
     rolled = {info.key: commits for info in store.list(ROLLUPS) if (commits := commits_of(info.key)) is not None}
     state = coordinator.refresh()  # last: so it has all commits that other processes have rolled up
+    unwanted = _find_foreign(store, state, boundary, rolled)
     counts = RollupCounts()
-    rolled_to = max((commits.last for commits in rolled.values() if commits.last <= state.version), default=-1)
-    first = max(boundary, rolled_to) + 1
+    first = max([boundary, *(commits.last for key, commits in rolled.items() if key not in unwanted)]) + 1
     last = _find_last_due(coordinator, state, first)
     while first <= last:
         done = _roll_up(coordinator, first, last)
         counts, first = _add(counts, done), first + done.commits
-    old = list(_unusable(coordinator, state, rolled.items()))
-    map_parallel(store.delete, old, store.parallel_requests)
-    return counts._replace(deleted=len(old))
+    unwanted.update(_find_too_old(coordinator, state, rolled))
+    map_parallel(store.delete, unwanted, store.parallel_requests)
+    return counts._replace(deleted=len(unwanted))
 
 
 def _add(counts: RollupCounts, more: RollupCounts) -> RollupCounts:
@@ -78,22 +78,35 @@ def _roll_up(coordinator: Coordinator, first: int, last: int) -> RollupCounts:
     """Roll up commits from ``first`` on, up to ``last`` or as many as one rollup may hold."""
     rows = CommitRows()
     version = last_ms = actions = 0
+    digest = ""
     for stored in read_commits(coordinator.store, first, min(last, first + ROLLUP_COMMITS - 1)):
         rows.add(stored.commit, stored.size)
-        version, last_ms = stored.commit.version, stored.commit.timestamp
+        version, last_ms, digest = stored.commit.version, stored.commit.timestamp, stored.digest
         actions += len(stored.commit.actions)
         if actions >= ROLLUP_ACTIONS:
             break
     data = encode_rollup({name: rows.table(name) for name in ROLLED_TABLES})
-    with coordinator.store.open_output(rollup_key(RolledCommits(first, version, last_ms), data)) as output:
+    with coordinator.store.open_output(rollup_key(RolledCommits(first, version, last_ms, digest[:16]), data)) as output:
         output.write(data)
     return RollupCounts(version + 1 - first, 1, len(data))
 
 
-def _unusable(coordinator: Coordinator, state: State, rolled: Iterable[tuple[str, RolledCommits]]) -> Iterator[str]:
-    """Yield the rollups that are too old, and those of commits that do not exist."""
+def _find_foreign(store: Store, state: State, boundary: int, rolled: Mapping[str, RolledCommits]) -> set[str]:
+    """Return the rollups of another history: the root was restored from a copy that is older than they are.
+
+    If the last commit of one is kept and has its digest, those before it are of this history, too.
+    """
+    foreign: set[str] = set()
+    for key, commits in sorted(rolled.items(), key=lambda each: each[1], reverse=True):
+        if commits.last <= state.version and (
+            commits.last <= boundary or read_commit(store, commits.last).digest.startswith(commits.digest)
+        ):
+            break
+        foreign.add(key)
+    return foreign
+
+
+def _find_too_old(coordinator: Coordinator, state: State, rolled: Mapping[str, RolledCommits]) -> Iterator[str]:
     kept_ms = ClusterConfig.resolve(state.configs).system_retention_ms
     before_ms = coordinator.log.expiry_clock.now_ms() - kept_ms
-    for key, commits in rolled:
-        if commits.last > state.version or (kept_ms >= 0 and commits.last_ms < before_ms):
-            yield key
+    return (key for key, commits in rolled.items() if kept_ms >= 0 and commits.last_ms < before_ms)

@@ -1,6 +1,6 @@
 """What removed commits changed, by the minute: reads rollups.
 
-    rolled = RolledHistory(store).before(first_kept)
+    rolled = RolledHistory(store).before(first_kept, state.version)
     appends = rolled.table("appends")
 
 Rules: it only reads. A rollup that is damaged or cannot be read ends what is known: the commits before it are left out,
@@ -29,6 +29,7 @@ from sparklog.monitoring.rollups import (
     ROLLED_TABLES,
     ROLLUPS,
     choose_rollups,
+    commits_of,
     decode_rollup,
 )
 from sparklog.monitoring.schemas import TABLES
@@ -102,13 +103,15 @@ class RolledHistory:
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, pa.Table] | None] = {}
 
-    def before(self, first_kept: int) -> RolledRows | None:
+    def before(self, first_kept: int, version: int) -> RolledRows | None:
         """Return what is known of the commits that lead up to ``first_kept``, the oldest that is kept, without a gap.
 
-        None if nothing is. Raises StorageError.
+        Rollups of commits after ``version``, the newest, are of another history. None if nothing is known. Raises
+        StorageError.
         """
         with self._lock:
-            chosen = choose_rollups(info.key for info in self._store.list(ROLLUPS))
+            keys = (info.key for info in self._store.list(ROLLUPS))
+            chosen = choose_rollups(key for key in keys if (commits := commits_of(key)) and commits.last <= version)
             self._known = {key: tables for key, tables in self._known.items() if key in chosen}
             rolled: RolledRows | None = None
             for key, commits in reversed(chosen.items()):

@@ -1,7 +1,7 @@
 """Rollups: what commits said by minute, for longer than the commits are kept.
 
-    meta/rollups/<20 digits>-<20 digits>-<ms>-<CRC32C>.arrow     of the commits with these numbers and those between;
-                                                                 the last of them was made at this time
+    meta/rollups/<20 digits>-<20 digits>-<ms>-<digest>-<CRC32C>.arrow     of the commits with these numbers and those
+                                                                          between; time and digest of the last one
 
 A rollup has, of each partition and minute, one row with the sum of its appends, and of each group, partition and minute
 the offset that was committed last. They are rows of the system tables ``appends`` and ``offsets``, with the version and
@@ -9,7 +9,8 @@ time of the last commit of the minute; so what is made of these tables (``throug
 by the minute. Topics that were created and deleted are stated as they were.
 
 Rules: derived. A rollup may be deleted at any time, and two of the same commits do no harm: readers take each commit
-from one of them. A damaged one is left out, and nothing else depends on it.
+from one of them. A damaged one is left out, and nothing else depends on it. The digest tells commits of another
+history apart: those that a root had before it was restored from a copy.
 """
 
 from __future__ import annotations
@@ -74,26 +75,31 @@ class _Row(NamedTuple):
 
 
 class RolledCommits(NamedTuple):
-    """The commits of a rollup: the first and the last version, and the time of the last in ms."""
+    """The commits of a rollup: the first and the last version, and the time in ms and the digest (its first 16 digits)
+    of the last."""
 
     first: int
     last: int
     last_ms: int
+    digest: str
 
 
-_KEY = re.compile(rf"{ROLLUPS}(\d{{20}})-(\d{{20}})-(\d{{1,15}})-([0-9a-f]{{8}})\.arrow")
+_KEY = re.compile(rf"{ROLLUPS}(\d{{20}})-(\d{{20}})-(\d{{1,15}})-([0-9a-f]{{16}})-[0-9a-f]{{8}}\.arrow")
 
 
 def rollup_key(commits: RolledCommits, data: bytes) -> str:
     """Return the key of the rollup of these commits, with the checksum of its bytes."""
-    return f"{ROLLUPS}{commits.first:020d}-{commits.last:020d}-{commits.last_ms}-{crc32c(data):08x}.arrow"
+    name = f"{commits.first:020d}-{commits.last:020d}-{commits.last_ms}-{commits.digest}-{crc32c(data):08x}.arrow"
+    return ROLLUPS + name
 
 
 def commits_of(key: str) -> RolledCommits | None:
     """Return the commits of a rollup, None if the key is not one of a rollup."""
     match = _KEY.fullmatch(key)
-    commits = RolledCommits(*map(int, match.groups()[:3])) if match else None
-    return commits if commits is not None and commits.first <= commits.last else None
+    if match is None:
+        return None
+    first, last, last_ms = map(int, match.groups()[:3])
+    return RolledCommits(first, last, last_ms, match[4]) if first <= last else None
 
 
 def choose_rollups(keys: Iterable[str]) -> dict[str, RolledCommits]:

@@ -43,6 +43,7 @@ class Selection(NamedTuple):
     Times are ms since the epoch: ``since_ms`` belongs to them, ``until_ms`` does not. None stands for all. Tables of
     what there is now have no times. The lag is stated at each multiple of ``step_ms`` since ``since_ms``, and at
     ``until_ms``; at ``until_ms`` alone if ``since_ms`` is None. Without ``until_ms`` that is now.
+    ``first_version`` leaves out the commits before it, of all tables but ``lag`` and ``replicas``.
     """
 
     topic: str | None = None
@@ -51,6 +52,7 @@ class Selection(NamedTuple):
     since_ms: int | None = None
     until_ms: int | None = None
     step_ms: int = MINUTE_MS
+    first_version: int = 0
 
 
 class SystemTables:
@@ -61,8 +63,8 @@ class SystemTables:
         self._commits = CommitHistory(coordinator)
         self._rolled = RolledHistory(coordinator.store)
 
-    def read(self, name: str, selection: Selection) -> pa.Table:
-        """Return the rows of a system table, one of ``TABLES``, that a selection wants.
+    def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
+        """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or in this.
 
         Of commits, it states those that are known (``first_ms``). It reads all that were made since
         ``selection.since_ms``, which it has not read before; ``lag`` and ``replicas`` may need earlier ones.
@@ -70,7 +72,8 @@ class SystemTables:
         Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments`` of
         a topic that does not exist, StorageError, CorruptMetadataError.
         """
-        state = self._coordinator.refresh()
+        if state is None:
+            state = self._coordinator.refresh()
         if name == "lag":
             return self._lag(state, selection)
         if name == "throughput":
@@ -134,8 +137,9 @@ class SystemTables:
     def _first(self, state: State, selection: Selection) -> int:
         """Return a version before which no commit is of the times of a selection."""
         if selection.since_ms is None:
-            return 0
-        return max(newest_version_before(self._coordinator.store, state.version, selection.since_ms), 0)
+            return selection.first_version
+        known = newest_version_before(self._coordinator.store, state.version, selection.since_ms)
+        return max(known, selection.first_version)
 
     def _replicas(self, state: State, selection: Selection) -> pa.Table:
         topics = {"topic": [selection.topic]} if selection.topic is not None else {}
@@ -194,7 +198,7 @@ class SystemTables:
     def _rolled_rows(self) -> RolledRows | None:
         """Return what is known of the commits that were removed, None if none was, or nothing is known."""
         first = self._commits.first_known()
-        return self._rolled.before(first) if first else None
+        return self._rolled.before(first, self._coordinator.state.version) if first else None
 
     def _throughput(self, state: State, selection: Selection) -> pa.Table:
         """Return what appends add by minute: of commits that are kept, and before them of rollups."""

@@ -39,6 +39,7 @@ COMMANDS = {
     "dump-log": "print and verify .log and .index files",
     "system": "print system tables: lag at any time, throughput, commits, segments and others",
     "cluster": "create, describe and mirror a cluster, or print its id",
+    "ui": "serve a web page that shows clusters",
     "jobs": "list the programs for spark-submit and their paths",
     "completion": "print a completion script for bash or zsh",
 }

@@ -29,6 +29,7 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
 from sparklog.maintenance.live_files import LiveFiles, live_partitions
+from sparklog.monitoring.rollups import commits_of
 from sparklog.protocol.file_names import NO_VERSION, begun_at, is_data_file, is_table_log, log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -81,6 +82,8 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Conta
                 yield _orphan_listing(key)
         elif broker == 0 and actions_version(key) is not None:
             continue  # of a commit or a lost commit attempt: it is removed with the commits up to its version
+        elif broker == 0 and commits_of(key) is not None:
+            continue  # a rollup: derived, and verified by who reads it
         elif not is_data_file(key):
             message = f"{info.size} bytes; sparklog does not write objects of this name"
             yield Finding(kind=kinds.UNKNOWN_OBJECT, severity=INFO, message=message, path=key, broker=broker)

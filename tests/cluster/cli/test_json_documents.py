@@ -36,9 +36,10 @@ DOCUMENT = ROOT / "docs" / "cli-json.md"
 SCHEMA = ROOT / "docs" / "cli-json.schema.json"
 
 WITHOUT_DOCUMENT = {
-    "completion", "console-producer", "console-consumer", "metrics", "verifiable-producer", "verifiable-consumer",
+    "completion", "console-producer", "console-consumer", "metrics", "ui", "verifiable-producer",
+    "verifiable-consumer",
 }  # fmt: skip
-"""Commands without a document: they print records, a script, or Kafka's own JSON."""
+"""Commands without a document: they print records, a script, or Kafka's own JSON, or serve pages."""
 READ_ONLY = ("list", "describe", "find", "verify")
 """Prefixes of actions that change nothing."""
 

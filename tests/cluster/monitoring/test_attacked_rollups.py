@@ -75,7 +75,7 @@ def test_commits_before_a_damaged_one_are_removed_although_it_cannot_be_rolled_u
 
 def test_a_file_that_claims_commits_of_the_future_does_not_end_rollups() -> None:
     history = new_history(22)
-    future = rollup_key(RolledCommits(10**15, 10**15, 10**14), b"x")
+    future = rollup_key(RolledCommits(10**15, 10**15, 10**14, "0" * 16), b"x")
     history.coordinator.store.put(future, b"x")
     assert future not in rolled_up(history)
     whole = throughput(history.coordinator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
@@ -13,13 +14,16 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import StoragePermissionError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance import rollups
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.kinds import UNKNOWN_OBJECT
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.rollups import keep_rollups
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
-from sparklog.monitoring.rollups import MINUTE_MS, ROLLUPS
+from sparklog.monitoring.rollups import MINUTE_MS, ROLLUPS, commits_of
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
 from tests.cluster.monitoring.histories import RandomHistory
@@ -162,3 +166,31 @@ def test_maintenance_without_the_right_to_write_rollups_removes_commits_and_says
     assert report.problems == []
     assert "no rollups are kept" in report.notes[0]
     assert report.counts["commits_removed"] > 10
+
+
+def test_fsck_knows_rollups() -> None:
+    history = new_history(13)
+    assert rolled_up(history)
+    findings = check_cluster(history.coordinator.store).report.findings
+    assert [each.path for each in findings if each.kind == UNKNOWN_OBJECT and each.path.startswith(ROLLUPS)] == []
+
+
+def test_rollups_of_a_history_that_a_restored_root_does_not_have_are_removed() -> None:
+    history = new_history(14)
+    history.run(40)
+    store = history.coordinator.store
+    copy = {info.key: store.get(info.key) for info in store.list()}
+    last = history.coordinator.state.version
+    rollups_of = {key: commits_of(key) for key in rolled_up(history)}
+    restored = MemoryStore(f"restored-{uuid.uuid4().hex}", history.clock)
+    for key, data in copy.items():
+        restored.put(key, data)
+    for key in rollups_of:
+        restored.put(key, store.get(key))
+    cluster = open_cluster(restored, clock=history.clock, settings=NONE_KEPT)
+    other = [key for key, commits in rollups_of.items() if commits is not None and commits.last > last]
+    assert other
+    assert all(row["minute"].timestamp() * 1000 <= cluster.state.timestamp_ms for row in throughput(cluster))
+    while cluster.state.version < last + 150:
+        cluster.create_topic(f"new-{cluster.state.version}")
+    assert keep_rollups(cluster).deleted == len(other)

@@ -19,7 +19,7 @@ from sparklog.monitoring.rollups import (
 )
 
 MINUTE = 60_000
-COMMITS = RolledCommits(3, 70, 1_790_000_000_000)
+COMMITS = RolledCommits(3, 70, 1_790_000_000_000, "0123456789abcdef")
 
 
 def append(version: int, time_ms: int, offset: int, records: int = 1, topic: str = "orders") -> tuple[Any, ...]:
@@ -98,13 +98,13 @@ def test_names_say_which_commits_a_rollup_has() -> None:
     assert commits_of(key) == COMMITS
     assert commits_of(key + ".tmp") is None
     assert commits_of("meta/rollups/1-2-3-x.arrow") is None
-    assert commits_of(rollup_key(RolledCommits(70, 3, 0), b"data")) is None
+    assert commits_of(rollup_key(RolledCommits(70, 3, 0, "0" * 16), b"data")) is None
 
 
 def test_each_commit_is_taken_from_one_rollup() -> None:
     ranges = [(0, 9), (0, 4), (5, 9), (10, 19), (15, 30), (20, 30), (40, 41)]
-    chosen = choose_rollups(rollup_key(RolledCommits(first, last, 0), b"data") for first, last in ranges)
-    assert [(first, last) for first, last, _ in chosen.values()] == [(0, 9), (10, 19), (20, 30), (40, 41)]
+    chosen = choose_rollups(rollup_key(RolledCommits(first, last, 0, "0" * 16), b"data") for first, last in ranges)
+    assert [(first, last) for first, last, *_ in chosen.values()] == [(0, 9), (10, 19), (20, 30), (40, 41)]
 
 
 def test_a_rollup_takes_less_than_a_hundredth_of_its_commits() -> None:

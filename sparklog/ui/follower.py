@@ -1,0 +1,175 @@
+"""Follows one cluster for all viewers of the web page: one thread, which refreshes at most once a second.
+
+    follower = ClusterFollower("log", coordinator)
+    follower.start()
+    follower.read("lag", group="billing").to_pylist()
+
+Pages are served from the newest state that was read. While nobody looks, the cluster is read every ten seconds.
+
+Rules: reads only. A storage that fails is asked again, and ``status`` says so. Not for: what tables hold
+(``monitoring``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog.coordinator import Coordinator
+from sparklog.errors import SparklogError
+from sparklog.log.commits.cleanup import newest_version_before
+from sparklog.monitoring.schemas import TABLES
+from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.protocol.state import State
+
+WATCHED_SECONDS = 1.0
+"""Pause between two refreshes while pages are asked for."""
+IDLE_SECONDS = 10.0
+"""Pause between two refreshes while no page has been asked for within as long."""
+TABLES_KEPT = 48
+"""Tables that are kept for the next viewer, as long as the cluster does not change."""
+
+
+PATIENCE_SECONDS = 0.7
+"""How long a page waits for commits to be read. The first page of a cluster with many commits shows without them."""
+MAX_READS = 8
+"""Reads of tables at the same time."""
+
+_Key = tuple[str, int, Selection]
+
+
+class StillReading(Exception):
+    """The commits that a page needs are being read: the page can be asked for again."""
+
+
+class Status(NamedTuple):
+    """How fresh the state is: when it was read, and what failed since, empty if nothing did."""
+
+    read_ms: int
+    problem: str = ""
+
+
+class ClusterFollower:
+    """The newest state of a cluster, and its system tables. Thread-safe. ``name`` is its part of addresses."""
+
+    def __init__(self, name: str, coordinator: Coordinator, patience: float = PATIENCE_SECONDS) -> None:
+        self.name = name
+        self._patience = patience
+        self.coordinator = coordinator
+        self.status = Status(coordinator.log.clock.now_ms())
+        self._tables = SystemTables(coordinator)
+        self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
+        self._reading: dict[_Key, Future[pa.Table]] = {}
+        self._versions: OrderedDict[int, int] = OrderedDict()
+        self._lock = threading.Lock()
+        self._watched, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._follow, name=f"sparklog-ui-{name}", daemon=True)
+
+    @property
+    def root(self) -> str:
+        """The folder or URL of the cluster, without credentials."""
+        return self.coordinator.store.root
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the cluster's clock."""
+        return self.coordinator.log.clock.now_ms()
+
+    def start(self) -> None:
+        """Begin to follow the cluster."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End following it."""
+        self._stopped.set()
+        self._watched.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def state(self) -> State:
+        """Return the newest state that was read, and read the cluster each second from now on for a while."""
+        self._watched.set()
+        return self.coordinator.state
+
+    def refresh(self) -> None:
+        """Read the newest state now; what fails is in ``status``."""
+        try:
+            self.coordinator.refresh()
+        except SparklogError as error:
+            self.status = self.status._replace(problem=str(error))
+        else:
+            self.status = Status(self.now_ms)
+
+    def since(self, time_ms: int) -> Selection:
+        """Return the selection of the commits since a time, and perhaps the one before it.
+
+        Versions of earlier times do not change, so that a time is looked up once. Raises StorageError.
+        """
+        with self._lock:
+            first = self._versions.get(time_ms)
+        if first is None:
+            first = newest_version_before(self.coordinator.store, self.coordinator.state.version, time_ms)
+            with self._lock:
+                self._versions[time_ms] = first
+                while len(self._versions) > TABLES_KEPT:
+                    self._versions.popitem(last=False)
+        return Selection(first_version=max(first, 0))
+
+    def read(self, table: str, selection: Selection | None = None, state: State | None = None) -> pa.Table:
+        """Return a system table in the newest state that was read, or in this one.
+
+        Raises StillReading if the commits that it needs take longer than ``PATIENCE_SECONDS`` to read; that goes on,
+        so that it succeeds later. Raises StorageError, CorruptMetadataError.
+        """
+        selection, state = selection or Selection(), state or self.state()
+        key = (table, state.version, selection)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        if not TABLES[table].is_of_commits:
+            return self._keep(key, self._tables.read(table, selection, state))
+        try:
+            return self._begin_reading(key, state).result(timeout=self._patience)
+        except FutureTimeoutError:
+            raise StillReading from None
+
+    def _keep(self, key: _Key, rows: pa.Table) -> pa.Table:
+        with self._lock:
+            self._kept[key] = rows
+            while len(self._kept) > TABLES_KEPT:
+                self._kept.popitem(last=False)
+        return rows
+
+    def _begin_reading(self, key: _Key, state: State) -> Future[pa.Table]:
+        """Return the read of a table, which goes on however long the caller waits, and is shared by all callers."""
+        with self._lock:
+            reading = self._reading.get(key)
+            if reading is not None:
+                return reading
+            if len(self._reading) >= MAX_READS:
+                raise StillReading
+            reading = self._reading[key] = Future()
+        threading.Thread(target=self._finish_reading, args=(key, state, reading), daemon=True).start()
+        return reading
+
+    def _finish_reading(self, key: _Key, state: State, reading: Future[pa.Table]) -> None:
+        try:
+            reading.set_result(self._keep(key, self._tables.read(key[0], key[2], state)))
+        except BaseException as error:
+            reading.set_exception(error)
+        finally:
+            with self._lock:
+                del self._reading[key]
+
+    def _follow(self) -> None:
+        while not self._stopped.is_set():
+            self.refresh()
+            self._watched.clear()
+            self._stopped.wait(WATCHED_SECONDS)
+            self._watched.wait(IDLE_SECONDS - WATCHED_SECONDS)

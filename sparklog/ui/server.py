@@ -1,0 +1,155 @@
+"""Runs the web page: opens the clusters, follows them, and serves pages until it is stopped.
+
+    serve(Settings(roots=["/data/log"], host="127.0.0.1", port=8484))
+
+Rules: an address that others can reach needs a token, or a proxy that signs in its users. Not for: the command line
+(``cli.commands.clients.ui``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparklog.clock import SystemClock
+from sparklog.coordinator import open_cluster
+from sparklog.errors import InvalidConfigurationError
+from sparklog.ids import RandomIds
+from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.guard import LOOPBACK, MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
+from sparklog.ui.site import Site
+
+_NAME = re.compile(r"[^a-z0-9]+")
+_RESERVED = ("static", "login")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is served, where, and to whom."""
+
+    roots: Sequence[str]
+    host: str = "127.0.0.1"
+    port: int = 8484
+    storage_options: Mapping[str, object] = field(default_factory=dict)
+    token_file: str = ""
+    allowed_hosts: Sequence[str] = ()
+    proxy_header: str = ""
+    proxies: Sequence[str] = ()
+    secure_cookies: bool = False
+    allow_changes: bool = False
+
+
+def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serve the web page until the process is told to stop. ``announce`` gets its address once it can be reached.
+
+    Raises InvalidConfigurationError for settings that would let in anybody; ClusterNotFoundError, StorageError.
+    """
+    import uvicorn
+
+    from sparklog.ui.app import create_app
+
+    access = make_access(settings)
+    with ExitStack() as stack:
+        clusters = [
+            ClusterFollower(name, open_cluster(root, settings.storage_options))
+            for name, root in zip(names_of(settings.roots), settings.roots, strict=True)
+        ]
+        for cluster in clusters:
+            cluster.start()
+            stack.callback(cluster.stop)
+        listener = stack.enter_context(_listen(settings.host, settings.port))
+        app = create_app(Site.of(clusters, settings.allow_changes), Sessions(access, SystemClock(), RandomIds()))
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            limit_concurrency=200,
+            timeout_keep_alive=10,
+            timeout_graceful_shutdown=3,
+        )
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        announce(f"http://{host}:{listener.getsockname()[1]}/")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises InvalidConfigurationError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=100)
+    except OSError as error:
+        raise InvalidConfigurationError(
+            f"--listen {host}:{port}: {error.strerror or error}", config="listen"
+        ) from error
+
+
+def make_access(settings: Settings) -> Access:
+    """Return who may use the page. Raises InvalidConfigurationError if anybody who reaches the address could."""
+    if bool(settings.proxy_header) != bool(settings.proxies):
+        raise InvalidConfigurationError(
+            "--proxy-header and --proxy-from belong together: the header counts only from the proxy's address",
+            config="proxy-header",
+        )
+    if not (is_loopback(settings.host) or settings.token_file or settings.proxy_header):
+        raise InvalidConfigurationError(
+            f"--listen {settings.host} lets in anybody who reaches it: give --token-file FILE, or --proxy-header NAME "
+            "and --proxy-from ADDRESS for a proxy that signs in its users, or listen on 127.0.0.1",
+            config="listen",
+        )
+    return Access(
+        hosts=hosts_of(settings.host, settings.allowed_hosts),
+        token=read_token(settings.token_file) if settings.token_file else "",
+        proxy_header=settings.proxy_header,
+        proxies=frozenset(settings.proxies),
+        secure_cookies=settings.secure_cookies,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in LOOPBACK
+
+
+def read_token(path: str) -> str:
+    """Return the token in a file that only its owner can read. Raises InvalidConfigurationError."""
+    try:
+        mode = os.stat(path).st_mode
+        token = Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfigurationError(f"--token-file {path} cannot be read: {error}", config="token-file") from error
+    if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidConfigurationError(
+            f"--token-file {path} can be read by others: chmod 600 {path}", config="token-file"
+        )
+    if len(token) < MIN_TOKEN_LENGTH:
+        raise InvalidConfigurationError(
+            f"--token-file {path}: the token has {len(token)} characters, at least {MIN_TOKEN_LENGTH} are required; "
+            "`head -c 24 /dev/urandom | base64` makes one",
+            config="token-file",
+        )
+    return token
+
+
+def names_of(roots: Sequence[str]) -> list[str]:
+    """Return a name for each root, the end of its path, that no other has: they are the first parts of addresses."""
+    names: list[str] = []
+    for root in roots:
+        end = _NAME.sub("-", root.rstrip("/").rpartition("/")[2].lower()).strip("-")[:40] or "cluster"
+        name, number = end, 2
+        while name in names or name in _RESERVED:
+            name, number = f"{end}-{number}", number + 1
+        names.append(name)
+    return names

@@ -1,0 +1,1 @@
+"""Pure functions from states, system tables and records to what the templates of the web page show."""

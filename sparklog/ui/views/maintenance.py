@@ -1,0 +1,119 @@
+"""Maintenance: what ran, what it removed, what waits for its time, and what storage each topic takes. Rules: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sparklog.protocol.state import RemovedFiles, State
+from sparklog.ui.views.groups import Mapped, ms_of
+from sparklog.ui.views.query import Query, address
+from sparklog.ui.views.tables import Cell, Column, Table, make_table
+from sparklog.ui.views.text import ago, number, plural, shown, size, time
+
+
+class StepTotal(NamedTuple):
+    """What a step of maintenance did in a range of times."""
+
+    step: str
+    runs: int
+    removed: int
+    bytes_removed: int
+    added: int
+    bytes_added: int
+    last_ms: int
+
+
+def sum_steps(rows: Iterable[Mapped]) -> list[StepTotal]:
+    """Return the totals of each step; ``rows`` are of the system table ``maintenance``, oldest first."""
+    totals: dict[str, StepTotal] = {}
+    for row in rows:
+        step = row["step"]
+        before = totals.get(step, StepTotal(step, 0, 0, 0, 0, 0, 0))
+        totals[step] = StepTotal(
+            step,
+            before.runs + 1,
+            before.removed + (row["segments_removed"] or 0),
+            before.bytes_removed + (row["bytes_removed"] or 0),
+            before.added + (row["segments_added"] or 0),
+            before.bytes_added + (row["bytes_added"] or 0),
+            ms_of(row["timestamp"]) or 0,
+        )
+    return list(totals.values())
+
+
+def steps_table(rows: Sequence[StepTotal], query: Query, now_ms: int) -> Table:
+    """Return what each step did."""
+    columns: list[Column[StepTotal]] = [
+        Column("step", "Step", lambda row: row.step, lambda row: shown(row.step)),
+        Column("runs", "Changes", lambda row: row.runs, lambda row: number(row.runs), True),
+        Column("removed", "Segments removed", lambda row: row.removed, lambda row: number(row.removed), True),
+        Column("bytes_removed", "Bytes removed", lambda row: row.bytes_removed,
+               lambda row: Cell(size(row.bytes_removed), title=number(row.bytes_removed)), True),
+        Column("added", "Segments added", lambda row: row.added, lambda row: number(row.added), True),
+        Column("bytes_added", "Bytes added", lambda row: row.bytes_added,
+               lambda row: Cell(size(row.bytes_added), title=number(row.bytes_added)), True),
+        Column("last", "Last", lambda row: row.last_ms,
+               lambda row: Cell(ago(row.last_ms, now_ms), title=time(row.last_ms)), True),
+    ]  # fmt: skip
+    return make_table(rows, columns, query, caption="What ran", sort="step", name="s.",
+                      empty="Maintenance changed nothing in this time: `sparklog maintain` runs it.")  # fmt: skip
+
+
+def changes_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
+    """Return each change of maintenance, newest first."""
+    columns: list[Column[Mapped]] = [
+        Column("version", "Commit", lambda row: row["version"],
+               lambda row: Cell(number(row["version"]), address(cluster, "commits", row["version"])), True),
+        Column("time", "Time", lambda row: row["timestamp"], lambda row: time(ms_of(row["timestamp"]))),
+        Column("step", "Step", lambda row: row["step"], lambda row: shown(row["step"])),
+        Column("topic", "Topic", lambda row: row["topic"],
+               lambda row: "" if row["topic"] is None else shown(f"{row['topic']}-{row['partition']}")),
+        Column("removed", "Removed", lambda row: row["bytes_removed"],
+               lambda row: _amount(row["segments_removed"], row["bytes_removed"], row["files"]), True),
+        Column("added", "Added", lambda row: row["bytes_added"],
+               lambda row: _amount(row["segments_added"], row["bytes_added"], None), True),
+        Column("writer", "Writer", lambda row: row["writer"], lambda row: Cell(shown(row["writer"], 60), kind="dim")),
+    ]  # fmt: skip
+    return make_table(rows, columns, query, caption="Changes", sort="-version", name="c.", empty="None in this time.")
+
+
+def _amount(segments: int | None, count: int | None, files: int | None) -> Cell:
+    if segments is None and count is None and files is None:
+        return Cell("")
+    what = plural(files, "file") if files is not None else plural(segments or 0, "segment")
+    return Cell(size(count), note=what)
+
+
+def waiting_table(state: State, cluster: str, query: Query, now_ms: int) -> Table:
+    """Return the retired files that maintenance has yet to delete."""
+    rows = [each for _, each in sorted(state.removed_files.items())]
+    columns: list[Column[RemovedFiles]] = [
+        Column("version", "Commit", lambda row: row.version,
+               lambda row: Cell(number(row.version), address(cluster, "commits", row.version)), True),
+        Column("files", "Files", lambda row: row.files, lambda row: number(row.files), True),
+        Column("bytes", "Frees", lambda row: row.size_bytes,
+               lambda row: Cell(size(row.size_bytes), title=number(row.size_bytes)), True),
+        Column("due", "May be deleted", lambda row: row.delete_at_ms,
+               lambda row: Cell("now" if row.delete_at_ms <= now_ms else ago(row.delete_at_ms, now_ms),
+                                title=time(row.delete_at_ms), kind="warn" if row.delete_at_ms <= now_ms else ""), True),
+    ]  # fmt: skip
+    return make_table(rows, columns, query, caption="Retired files, to be deleted", sort="due", name="w.",
+                      empty="No retired files wait to be deleted.")  # fmt: skip
+
+
+def storage_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
+    """Return the bytes that each topic takes, and those of its retired files."""
+    columns: list[Column[Mapped]] = [
+        Column("topic", "Topic", lambda row: row["topic"] or "",
+               lambda row: Cell("deleted topics", kind="dim") if row["topic"] is None
+               else Cell(shown(row["topic"]), address(cluster, "topics", row["topic"]))),
+        Column("live", "Live", lambda row: row["live"],
+               lambda row: Cell(size(row["live"]), title=number(row["live"])), True, "at all replicas in sync"),
+        Column("retired", "Retired", lambda row: row["retired"],
+               lambda row: Cell(size(row["retired"]), title=number(row["retired"])), True,
+               "files that left the log and are not deleted yet"),
+        Column("files", "Retired files", lambda row: row["retired_files"],
+               lambda row: number(row["retired_files"]), True),
+    ]  # fmt: skip
+    return make_table(rows, columns, query, caption="Storage by topic", sort="-live", name="o.", per_page=25)

@@ -1,0 +1,123 @@
+"""Which records a search shows: a text in the key or value, a header, or a field of the JSON in the value.
+
+    wanted = parse_record_filter(key="k1", value="", header="trace=abc", field="order.amount > 100")
+    wanted.admits(key, value, headers)
+
+Rules: pure. Bytes are compared as bytes; a value that is no JSON, or too large or too deep, has no fields.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sparklog.errors import InvalidConfigurationError
+
+MAX_JSON_BYTES = 1024 * 1024
+"""Bytes of a value that is searched, or shown, as JSON."""
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_FIELD = re.compile(r"\s*([^=!<>\s]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
+_ABSENT = object()
+
+
+class _FieldTest(NamedTuple):
+    path: tuple[str, ...]
+    compare: Callable[[Any, Any], bool]
+    text: str
+    number: float | None
+
+    def admits(self, document: object) -> bool:
+        found = _find(document, self.path)
+        if found is _ABSENT:
+            return False
+        if isinstance(found, int | float) and not isinstance(found, bool) and self.number is not None:
+            return self.compare(found, self.number)
+        text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+        return self.compare(text, self.text)
+
+
+class RecordFilter(NamedTuple):
+    """A filter of records: those that pass contain ``key`` and ``value``, have the ``header``, and pass ``field``."""
+
+    key: bytes = b""
+    value: bytes = b""
+    header: tuple[str, bytes | None] | None = None
+    field: _FieldTest | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self == RecordFilter()
+
+    def admits_headers(self, headers: Sequence[tuple[str, bytes | None]]) -> bool:
+        if self.header is None:
+            return True
+        name, text = self.header
+        return any(key == name and (text is None or text in (value or b"")) for key, value in headers)
+
+    def admits_value(self, value: bytes | None) -> bool:
+        """Return whether a value passes; a value that is null contains nothing."""
+        if self.value and (value is None or self.value not in value):
+            return False
+        return self.field is None or (value is not None and self.field.admits(parse_json(value)))
+
+    def admits_key(self, key: bytes | None) -> bool:
+        return not self.key or (key is not None and self.key in key)
+
+
+def parse_record_filter(key: str, value: str, header: str, field: str) -> RecordFilter:
+    """Return the filter that the fields of a form state; empty ones do not matter. Raises InvalidConfigurationError."""
+    name, equals, text = header.partition("=")
+    return RecordFilter(
+        key=key.encode("utf-8", "surrogatepass"),
+        value=value.encode("utf-8", "surrogatepass"),
+        header=(name.strip(), text.strip().encode() if equals else None) if header else None,
+        field=_parse_field(field) if field else None,
+    )
+
+
+def parse_json(data: bytes) -> object:
+    """Return the JSON document in a value; an object that no filter finds if it is none, too large or too deep."""
+    if len(data) > MAX_JSON_BYTES:
+        return _ABSENT
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return _ABSENT
+
+
+def _parse_field(text: str) -> _FieldTest:
+    match = _FIELD.fullmatch(text)
+    if match is None:
+        raise InvalidConfigurationError(
+            "invalid field: give a path, a comparison (=, !=, <, <=, >, >=) and a value, such as order.amount > 100",
+            config="field",
+        )
+    wanted = match[3][1:-1] if len(match[3]) > 1 and match[3][0] == match[3][-1] == '"' else match[3]
+    try:
+        number = float(wanted) if wanted == match[3] else None
+    except ValueError:
+        number = None
+    return _FieldTest(tuple(match[1].removeprefix("$.").split(".")), _OPERATORS[match[2]], wanted, number)
+
+
+def _find(document: object, path: Sequence[str]) -> object:
+    for name in path:
+        if isinstance(document, dict):
+            document = document.get(name, _ABSENT)
+        elif isinstance(document, list) and name.isdigit() and len(name) < 10 and int(name) < len(document):
+            document = document[int(name)]
+        else:
+            return _ABSENT
+    return document

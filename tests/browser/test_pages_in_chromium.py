@@ -1,0 +1,243 @@
+"""Every page in a real Chromium: no errors on the console, no violations of accessibility, usable by keyboard, on a
+phone and in the dark. Takes the screenshots of the documents with ``SPARKLOG_SCREENSHOTS=1``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.shown_cluster import HOSTILE_GROUP, make_shown_cluster
+from tests.web import Web, serving
+
+pytestmark = pytest.mark.ui
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ROOT / "docs" / "images"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+HAS_DRIVER = find_spec("playwright") is not None and find_spec("axe_playwright_python") is not None
+
+PAGES = {
+    "clusters": "/",
+    "cluster": "/log",
+    "topics": "/log/topics",
+    "topic": "/log/topics/orders",
+    "configs": "/log/topics/orders/configs?show=all",
+    "segments": "/log/topics/orders/segments",
+    "history": "/log/topics/orders/history",
+    "records": "/log/topics/orders/records",
+    "hostile-records": "/log/topics/audit/records?from=start",
+    "record": "/log/topics/orders/records/0/3",
+    "groups": "/log/groups",
+    "group": "/log/group?name=billing",
+    "hostile-group": f"/log/group?name={quote(HOSTILE_GROUP, safe='')}",
+    "brokers": "/log/brokers",
+    "transactions": "/log/transactions",
+    "commits": "/log/commits",
+    "commit": "/log/commits/60",
+    "maintenance": "/log/maintenance",
+    "cluster-configs": "/log/configs",
+    "error": "/log/topics/missing",
+    "login": "/login",
+}
+SHOWN = ("cluster", "topic", "records", "group", "commits", "segments")
+"""Pages of which the documents have a picture."""
+WIDTH, HEIGHT = 1280, 860
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium in PATH: bash scripts/chromium.sh")
+    if not HAS_DRIVER:
+        pytest.skip("playwright or axe is not installed: bash scripts/setup.sh dev,browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--font-render-hinting=none"])
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    cluster = make_shown_cluster("data/log")
+    with serving(cluster, clock=cluster.log.clock) as running:
+        yield running
+
+
+class Tab:
+    """A tab that remembers what went wrong."""
+
+    def __init__(self, browser: Any, web: Web, **options: Any) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": WIDTH, "height": HEIGHT}, **options})
+        self.page = self.context.new_page()
+        self.problems: list[str] = []
+        self.page.on("console", lambda message: self._note(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self._note_request(request.url, web.url))
+        self._url = web.url
+
+    def _note(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and "404" not in text:
+            self.problems.append(text)
+
+    def _note_request(self, url: str, origin: str) -> None:
+        if not url.startswith(f"{origin}/"):
+            self.problems.append(f"request to {url}")
+
+    def open(self, path: str) -> Any:
+        self.page.goto(f"{self._url}{path}")
+        return self.page
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def tab(request: pytest.FixtureRequest, browser: Any, web: Web) -> Iterator[Tab]:
+    tab = Tab(browser, web, color_scheme=request.param)
+    yield tab
+    tab.context.close()
+
+
+@pytest.fixture(scope="module")
+def phone(browser: Any, web: Web) -> Iterator[Tab]:
+    tab = Tab(browser, web, viewport=PHONE, is_mobile=True, has_touch=True)
+    yield tab
+    tab.context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_no_errors_and_is_accessible(tab: Tab, name: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = tab.open(PAGES[name])
+    results = Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+    assert tab.problems == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_a_phone(phone: Tab, name: str) -> None:
+    page = phone.open(PAGES[name])
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert phone.problems == []
+
+
+def test_topics_are_searched_and_sorted_by_keyboard(tab: Tab) -> None:
+    page = tab.open("/log/topics")
+    page.keyboard.press("/")
+    page.keyboard.type("ord")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics?q=ord")
+    assert page.locator("tbody tr").count() == 1
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders")
+    page.get_by_role("link", name="Size").press("Enter")
+    page.wait_for_url("**sort=-bytes")
+    assert page.get_by_role("columnheader", name="Size").get_attribute("aria-sort") == "descending"
+    assert tab.problems == []
+
+
+def test_the_first_key_leads_past_the_navigation(tab: Tab) -> None:
+    page = tab.open("/log/topics")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+
+
+def test_a_live_page_shows_new_records_by_itself(browser: Any) -> None:
+    import sparklog
+    import sparklog.testing
+
+    with sparklog.testing.cluster(topics={"orders": 1}) as cluster, serving(cluster.coordinator) as web:
+        tab = Tab(browser, web)
+        page = tab.open("/log/topics/orders/records")
+        page.get_by_role("button", name="Live").click()
+        with sparklog.Producer(cluster=cluster.coordinator) as producer:
+            producer.send("orders", b"just now").get()
+        page.get_by_text("just now").wait_for(timeout=60_000)
+        assert tab.problems == []
+        tab.context.close()
+
+
+def test_a_topic_is_created_and_filled_with_the_keyboard(browser: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    import sparklog.testing
+
+    with sparklog.testing.cluster() as cluster, serving(cluster.coordinator, allow_changes=True) as web:
+        tab = Tab(browser, web)
+        page = tab.open("/log/topics")
+        page.get_by_role("link", name="Create topic").press("Enter")
+        page.get_by_label("Name").fill("orders")
+        page.get_by_label("Configs").fill("retention.ms=1000\nsegment.ms=500")
+        assert Axe().run(page).violations_count == 0
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.get_by_text("Topic orders is created with 1 partition").wait_for()
+        assert Axe().run(page).violations_count == 0
+        page.get_by_role("button", name="Create topic").press("Enter")
+        page.get_by_role("link", name="Show it").press("Enter")
+        page.get_by_role("link", name="Produce").click()
+        page.get_by_label("Value", exact=True).fill("two\nlines")
+        page.get_by_role("button", name="Show what will happen").click()
+        page.get_by_role("button", name="Append record").click()
+        page.get_by_text("The record has offset 0").wait_for()
+        assert tab.problems == []
+        tab.context.close()
+        assert cluster.coordinator.state.topic("orders").configs == {"retention.ms": "1000", "segment.ms": "500"}
+        assert [record.value for record in cluster.records("orders")] == [b"two\nlines"]
+
+
+def test_pages_work_without_scripts(browser: Any, web: Web) -> None:
+    tab = Tab(browser, web, java_script_enabled=False)
+    page = tab.open("/log/topics")
+    page.get_by_role("link", name="Partitions").click()
+    page.wait_for_url("**sort=-partitions")
+    page.get_by_role("link", name="orders").click()
+    page.get_by_role("link", name="Records", exact=True).click()
+    page.get_by_label("Key contains").fill("customer-3")
+    page.get_by_role("button", name="Show records").click()
+    page.wait_for_url("**key=customer-3**")
+    assert page.locator("ol.records > li").count() > 0
+    tab.context.close()
+
+
+def test_hostile_texts_run_nothing(tab: Tab) -> None:
+    page = tab.page
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    for path in ("/log/topics/audit/records?from=start", PAGES["hostile-group"], "/log/topics/audit/records/0/4"):
+        tab.open(path)
+        assert page.locator("main script, main img").count() == 0
+    assert asked == []
+
+
+@pytest.mark.skipif("SPARKLOG_SCREENSHOTS" not in os.environ, reason="SPARKLOG_SCREENSHOTS=1 takes the screenshots")
+def test_the_pictures_of_the_documents_are_taken(browser: Any, web: Web) -> None:
+    folder = Path(os.environ["SPARKLOG_SCREENSHOTS"])
+    if str(folder) == "1":
+        folder = IMAGES
+    folder.mkdir(parents=True, exist_ok=True)
+    tabs = {
+        "": Tab(browser, web),
+        "-dark": Tab(browser, web, color_scheme="dark"),
+        "-phone": Tab(browser, web, viewport=PHONE, is_mobile=True),
+    }
+    for suffix, tab in tabs.items():
+        for name in SHOWN if folder == IMAGES else PAGES:
+            page = tab.open(PAGES[name])
+            if folder != IMAGES or not suffix or name == "group":
+                page.screenshot(path=folder / f"ui-{name}{suffix}.png", full_page=folder != IMAGES)
+        tab.context.close()

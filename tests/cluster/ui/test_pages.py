@@ -1,0 +1,402 @@
+"""Every page of a cluster through HTTP: what it shows of what is in the log."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import time
+from collections.abc import Callable
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+import pytest
+
+import sparklog
+import sparklog.testing
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import StorageUnavailableError
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.records import Record, append_records
+from sparklog.ui.app import PAGES
+from sparklog.ui.follower import ClusterFollower
+from tests.shown_cluster import CONTROL, HOSTILE_GROUP, OVERRIDE, SCRIPT
+from tests.web import Web, serving
+
+PATHS = {
+    "": "/log",
+    "/topics": "/log/topics",
+    "/topics/{topic}": "/log/topics/orders",
+    "/topics/{topic}/configs": "/log/topics/orders/configs",
+    "/topics/{topic}/segments": "/log/topics/orders/segments",
+    "/topics/{topic}/history": "/log/topics/orders/history",
+    "/topics/{topic}/records": "/log/topics/audit/records",
+    "/topics/{topic}/records/download": "/log/topics/audit/records/download",
+    "/topics/{topic}/records/{partition:int}/{offset:int}": "/log/topics/audit/records/0/4",
+    "/topics/{topic}/records/{partition:int}/{offset:int}/value": "/log/topics/audit/records/0/4/value",
+    "/groups": "/log/groups",
+    "/group": f"/log/group?name={quote(HOSTILE_GROUP, safe='')}",
+    "/brokers": "/log/brokers",
+    "/transactions": "/log/transactions",
+    "/commits": "/log/commits",
+    "/commits/{version:int}": "/log/commits/40",
+    "/maintenance": "/log/maintenance",
+    "/configs": "/log/configs",
+}
+HTML = [path for path in PATHS.values() if not path.endswith(("/download", "/value"))]
+VOID = {"meta", "link", "input", "path", "rect", "br"}
+
+
+class _Page(HTMLParser):
+    """Checks that elements are closed in order, and gathers attributes and links."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: set[str] = set()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names |= {name for name, _ in attrs}
+        values = dict(attrs)
+        self.links += [values[name] or "" for name in ("href", "src") if name in values]
+        self.ids += [values["id"] or ""] if "id" in values else []
+        if tag not in VOID or tag in ("rect", "path"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag in ("rect", "path") or tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_every_page_is_tested() -> None:
+    assert set(PATHS) == set(PAGES)
+
+
+@pytest.mark.parametrize("path", ["/", "/login", *HTML])
+def test_a_page_is_whole_loads_nothing_from_elsewhere_and_has_no_inline_code(web: Web, path: str) -> None:
+    answer = web.get(path)
+    assert answer.status == 200, answer.text
+    page = _Page(answer.text)
+    assert not {name for name in page.names if name.startswith("on") or name == "style"}
+    assert all(link.startswith("/") and not link.startswith("//") for link in page.links if not link.startswith("#"))
+    assert len(set(page.ids)) == len(page.ids)
+    assert "<script>" not in answer.text
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f-\x9f]", answer.text)
+
+
+def test_every_link_of_every_page_leads_to_a_page(web: Web) -> None:
+    links = {link for path in ["/", *HTML] for link in _Page(web.get(path).text).links if not link.startswith("#")}
+    for path in sorted({re.sub(r"(sort|page)=[^&]*", r"\1=", link) for link in links}):
+        assert web.get(path).status == 200, path
+
+
+def text_of(web: Web, path: str) -> str:
+    answer = web.get(path)
+    assert answer.status == 200, answer.text
+    return " ".join(re.sub(r"<[^>]*>", " ", answer.text).split())
+
+
+def test_the_overview_shows_the_facts_of_a_cluster(web: Web, shown: Coordinator) -> None:
+    text = text_of(web, "/")
+    assert "Topics 12" in text
+    assert f"Newest commit {shown.state.version:,}" in text
+    assert shown.store.root in text
+
+
+def test_topics_are_found_sorted_and_paged(web: Web) -> None:
+    found = re.findall(r'href="/log/topics/([a-z]+)"', web.get("/log/topics?q=S&sort=-partitions").text)
+    assert found[:1] == ["orders"]
+    assert "audit" not in found
+    assert "No topic has &#39;zzz&#39;" in web.get("/log/topics?q=zzz").text
+
+
+def test_a_topic_shows_its_partitions_throughput_and_groups(web: Web, shown: Coordinator) -> None:
+    text = text_of(web, "/log/topics/orders")
+    state = shown.state.partition("orders", 3)
+    assert f"3 0 epoch 0 0 0 {state.log_start_offset:,} {state.log_end_offset:,}" in text
+    assert "billing" in text
+    records = sum(each.log_end_offset for each in shown.state.topic("orders").partitions)
+    table = sparklog.system(cluster=shown).read("throughput", topic="orders", since="1h")
+    total = sum(table.column("records").to_pylist())
+    assert 0 < total <= records
+    assert f"{total:,} in all" in text
+
+
+def test_configs_show_what_differs_from_the_default_or_everything_with_documentation(web: Web) -> None:
+    changed, everything = (
+        text_of(web, "/log/topics/orders/configs"),
+        text_of(web, "/log/topics/orders/configs?show=all"),
+    )
+    assert "segment.bytes 1048576 1073741824 this topic" in changed
+    assert "retention.ms" not in changed
+    assert "retention.ms 604800000 604800000 default Age in ms above which segments are deleted" in everything
+
+
+def test_segments_are_drawn_and_link_to_their_records(web: Web) -> None:
+    answer = web.get("/log/topics/orders/segments").text
+    assert answer.count('class="strip"') == 6
+    assert "/log/topics/orders/records?partition=0&amp;at=0" in answer
+
+
+def test_the_schema_is_shown(web: Web) -> None:
+    assert "value.schema, version 1 current" in text_of(web, "/log/topics/orders/history")
+
+
+def test_a_group_shows_its_lag_members_and_that_it_is_stuck(web: Web, shown: Coordinator) -> None:
+    text = text_of(web, "/log/group?name=billing")
+    lag = sum(row["lag"] for row in sparklog.system(cluster=shown).read("lag", group="billing").to_pylist())
+    assert f"Lag {lag:,} records" in text
+    assert "Stuck: orders-" in text
+    assert "billing-1-a1b2c3" in text
+    assert "Stuck" not in text_of(web, "/log/group?name=dashboard")
+
+
+def test_a_group_of_any_name_has_a_page(web: Web) -> None:
+    answer = web.get(PATHS["/group"])
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;/..%2fabc\\u202etxt.exe" in answer.text
+
+
+def test_producers_and_transactions_are_shown(web: Web) -> None:
+    text = text_of(web, "/log/transactions")
+    assert "billing-writer" in text
+    assert "4 5" in text  # partitions and records
+
+
+def test_maintenance_shows_what_ran_and_what_waits(web: Web, shown: Coordinator) -> None:
+    text = text_of(web, "/log/maintenance")
+    assert "roll" in text
+    assert f"Retired files, to be deleted {len(shown.state.removed_files)}" in text
+
+
+def test_the_commit_log_is_filtered_and_read_backwards(web: Web, shown: Coordinator) -> None:
+    text = text_of(web, "/log/commits?kind=create_topic")
+    assert "Commits" not in text or "create topic" in text
+    assert "append," not in text
+    newest = shown.state.version
+    assert f"Of commits 0 to {newest:,}" in text
+    assert "Of commits 0 to 9." in text_of(web, "/log/commits?before=10")
+
+
+def test_a_commit_says_what_it_changed_and_that_its_digest_is_right(web: Web, shown: Coordinator) -> None:
+    row = sparklog.system(cluster=shown).read("configs", topic="clicks").to_pylist()[-1]
+    text = text_of(web, f"/log/commits/{row['version']}")
+    assert "Configs of topic clicks: set retention.ms to 172800000." in text
+    assert f"it names the digest of commit {row['version'] - 1:,}" in text
+    assert "first commit" in text_of(web, "/log/commits/0")
+
+
+def records_of(text: str) -> list[tuple[int, int]]:
+    found = re.findall(r'class="meta"><a href="/log/topics/[a-z]+/records/(\d+)/(\d+)', text)
+    return [(int(partition), int(offset)) for partition, offset in found]
+
+
+def test_records_are_read_from_the_end_the_start_an_offset_and_a_time(web: Web, shown: Coordinator) -> None:
+    end = shown.state.partition("orders", 2).log_end_offset
+    path = "/log/topics/orders/records?partition=2&limit=20"
+    assert records_of(web.get(path).text) == [(2, end - 1 - number) for number in range(20)]
+    assert records_of(web.get(f"{path}&from=start").text) == [(2, number) for number in range(20)]
+    assert records_of(web.get(f"{path}&from=offset&at=33").text)[0] == (2, 33)
+    assert records_of(web.get(f"{path}&at={end + 5}&from=offset").text) == []
+    timed = records_of(web.get(f"{path}&from=time&at=30m").text)
+    at = shown.log.clock.now_ms() - 30 * 60_000
+    place = sparklog.TopicPartition("orders", 2)
+    with sparklog.Consumer(cluster=shown) as consumer:
+        expected = consumer.offsets_for_times({place: at})[place]
+    assert expected is not None
+    assert timed[0] == (2, expected.offset)
+
+
+def test_all_records_of_a_partition_are_reached_by_older_and_newer(web: Web, shown: Coordinator) -> None:
+    end = shown.state.partition("clicks", 0).log_end_offset
+    for origin, word, expected in (("start", "Newer", range(end)), ("end", "Older", range(end - 1, -1, -1))):
+        path, seen = f"/log/topics/clicks/records?partition=0&limit=200&from={origin}", []
+        while path:
+            text = web.get(path).text
+            seen += [offset for _, offset in records_of(text)]
+            link = re.search(rf'<a href="([^"]*)">[← ]*{word}', text)
+            path = link[1].replace("&amp;", "&") if link else ""
+        assert seen == list(expected)
+
+
+def test_records_of_several_partitions_are_in_the_order_of_time(web: Web) -> None:
+    text = web.get("/log/topics/orders/records?limit=100").text
+    times = re.findall(r'<time title="[^"]*">([^<]*)</time>', text)
+    assert len(times) == 100
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ("key=tombstone", [2]),
+        ("value=hello", [0]),
+        ("header=none", [5]),
+        ("header=empty=", [5]),
+        ("key=x&value=y", []),
+    ],
+)
+def test_records_are_filtered(web: Web, filters: str, expected: list[int]) -> None:
+    text = web.get(f"/log/topics/audit/records?from=start&{filters}").text
+    assert [offset for _, offset in records_of(text)] == expected
+
+
+def test_records_are_filtered_by_a_field_of_their_json(web: Web) -> None:
+    text = web.get("/log/topics/orders/records?from=start&limit=200&field=order+%3C+3").text
+    assert len(records_of(text)) == 3
+
+
+def test_null_empty_and_tombstone_are_told_apart(web: Web) -> None:
+    text = web.get("/log/topics/audit/records?from=start").text
+    for kind in ("absent empty", "absent tombstone", "absent null"):
+        assert f'class="{kind}"' in text
+
+
+def test_hostile_bytes_are_escaped_and_bounded(web: Web) -> None:
+    for path in ("/log/topics/audit/records?from=start", *(f"/log/topics/audit/records/0/{n}" for n in range(10))):
+        for form in ("auto", "text", "json", "hex"):
+            text = web.get(f"{path}{'&' if '?' in path else '?'}format={form}").text
+            assert SCRIPT not in text
+            assert "<img" not in text
+            assert OVERRIDE not in text
+            assert CONTROL not in text
+            assert len(text) < 2_000_000
+    shown = web.get("/log/topics/audit/records?from=start").text
+    assert "the beginning of 293 KiB" in shown
+    assert len(shown) < 60_000
+
+
+def test_a_value_of_64_mib_makes_small_pages() -> None:
+    large = 64 * 1024 * 1024
+    with sparklog.testing.cluster() as cluster:
+        cluster.create_topic("large", configs={"max.message.bytes": str(2 * large)})
+        append_records(cluster.coordinator, "large", [Record(b"k", b"<" * large), Record(b"k", b"small")])
+        with serving(cluster.coordinator) as web:
+            for path in ("records?from=start", "records?from=start&value=small", "records/0/0"):
+                answer = web.get(f"/log/topics/large/{path}")
+                assert answer.status == 200
+                assert len(answer.text) < 1_500_000
+            assert len(web.get("/log/topics/large/records/0/0/value").text) == large
+
+
+def test_a_value_is_downloaded_as_it_is_and_never_opened_as_a_page(web: Web) -> None:
+    answer = web.get("/log/topics/audit/records/0/4/value")
+    assert answer.text == f"<img src=x onerror=alert(1)>{SCRIPT}"
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == 'attachment; filename="audit-0-4.bin"'
+    assert web.get("/log/topics/audit/records/0/2/value").status == 400
+
+
+def test_records_are_downloaded_as_json_and_csv(web: Web) -> None:
+    csv.field_size_limit(1_000_000)
+    lines = web.get("/log/topics/audit/records/download?from=start").text.splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == list(range(10))
+    answer = web.get("/log/topics/audit/records/download?from=start&as=csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    assert rows[9]["value"].startswith("'=cmd")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/log/topics/missing", 404),
+        ("/log/group?name=missing", 404),
+        ("/other/topics", 404),
+        ("/log/nothing", 404),
+        ("/log/topics/orders/records/9/0", 404),
+        ("/log/topics/orders/records/0/999999999", 400),
+        ("/log/commits/999999999", 400),
+        ("/log/commits/99999999999999999999999999", 400),
+        ("/log/topics?page=x", 400),
+        ("/log/topics/orders?since=never", 400),
+        ("/log/topics/orders/records?partition=6", 400),
+        ("/log/topics/orders/records?at=x&from=time", 400),
+        ("/log/topics/orders/records?field=nonsense", 400),
+        ("/log/topics/orders/records?limit=1000000", 400),
+        ("/log/topics?q=" + "x" * 5000, 400),
+        ("/log/topics?" + "&".join(f"p{number}=1" for number in range(100)), 400),
+    ],
+)
+def test_an_invalid_request_is_answered_with_its_reason(web: Web, path: str, status: int) -> None:
+    answer = web.get(path)
+    assert answer.status == status, answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_several_clusters_have_pages_of_their_own(shown: Coordinator) -> None:
+    with (
+        sparklog.testing.cluster(topics={"alone": 1}) as other,
+        serving(shown, other.coordinator, names=("log", "second")) as web,
+    ):
+        text = web.get("/").text
+        assert 'href="/second"' in text
+        assert "alone" in web.get("/second/topics").text
+        assert "alone" not in web.get("/log/topics").text
+
+
+def test_pages_show_the_last_state_and_say_so_while_the_storage_fails() -> None:
+    clock, failing = ManualClock(), False
+
+    def fail(_: int, call: Call) -> None:
+        if failing:
+            raise StorageUnavailableError(f"no answer to {call.operation}")
+
+    store = FaultyStore(MemoryStore("failing-page", clock), before=fail)
+    cluster = create_cluster(store, clock=clock)
+    cluster.create_topic("orders")
+    with serving(cluster, clock=clock) as web:
+        failing = True
+        web.followers["log"].refresh()
+        text = text_of(web, "/log/topics")
+        assert "orders" in text
+        assert "because the storage failed: no answer to" in text
+        failing = False
+        web.followers["log"].refresh()
+        assert "because" not in text_of(web, "/log/topics")
+
+
+def test_viewers_of_a_quiet_cluster_read_nothing_twice(shown: Coordinator) -> None:
+    follower = ClusterFollower("log", shown)
+    first = follower.read("groups")
+    assert follower.read("groups") is first
+    assert follower.read("members") is not first
+
+
+def test_a_page_does_not_wait_for_commits_that_take_long_to_read(shown: Coordinator) -> None:
+    with serving(shown, clock=shown.log.clock, patience=0) as web:
+        answer = web.get("/log")
+        assert "are being read" in answer.text
+        assert answer.headers["refresh"] == "2"
+        assert "Topics" in answer.text
+        wait_until(lambda: "in all" in web.get("/log").text)
+        assert "refresh" not in web.get("/log").headers
+        assert web.get("/log/maintenance").status == 200
+
+
+def test_a_follower_reads_new_commits_by_itself() -> None:
+    with sparklog.testing.cluster() as cluster:
+        follower = ClusterFollower("log", open_cluster(cluster.bootstrap_servers))
+        follower.start()
+        try:
+            cluster.create_topic("orders")
+            wait_until(lambda: "orders" in follower.state().topics)
+        finally:
+            follower.stop()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
