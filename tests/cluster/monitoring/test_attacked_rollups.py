@@ -147,3 +147,23 @@ def test_after_a_reset_of_the_time_a_rolled_version_from_before_is_not_the_newes
     assert made == [[3], [4, 5, 6], [7, 8]]
     assert rolled.between("topic_changes", 16, None, 15).num_rows == 0, "the time was reset after all of them"
     assert rolled.versions_at([9, 10, 20, 30, MINUTE_MS, ahead + 1, ahead + MINUTE_MS]) == [None, 3, 6, 6, 7, 7, 8]
+
+
+def test_a_rollup_of_newer_commits_by_another_process_is_not_taken_for_one_of_another_history() -> None:
+    history = new_history(26)
+    cluster = with_store(history, lambda step, call: None)
+    cluster.refresh()
+    written: list[str] = []
+
+    def interfere(step: int, call: Call) -> None:
+        if call.key == ROLLUPS and not written:
+            history.run(40)
+            history.clock.advance(KEPT_MS / 1000)
+            keep_rollups(history.coordinator)
+            written.extend(info.key for info in history.coordinator.store.list(ROLLUPS))
+            assert written
+
+    assert isinstance(cluster.store, FaultyStore)
+    cluster.store.before = interfere
+    assert keep_rollups(cluster).deleted == 0
+    assert {info.key for info in history.coordinator.store.list(ROLLUPS)} >= set(written) != set()
