@@ -65,9 +65,12 @@ def _add(counts: RollupCounts, more: RollupCounts) -> RollupCounts:
 
 def _find_last_due(coordinator: Coordinator, state: State, first: int) -> int:
     """Return the last commit to roll up if ``first`` is the first; it is less than ``first`` if none is due."""
+    config = ClusterConfig.resolve(state.configs)
+    kept_ms = config.metadata_max_retention_ms
+    if 0 <= config.system_retention_ms <= max(kept_ms // 2, 0):
+        return -1  # the commits are kept for longer than their rollups would be
     if state.version + 1 - first >= ROLLUP_COMMITS:
         return state.version
-    kept_ms = ClusterConfig.resolve(state.configs).metadata_max_retention_ms
     if kept_ms < 0 or first > state.version:
         return -1
     now_ms = coordinator.log.expiry_clock.now_ms()

@@ -129,6 +129,7 @@ def test_rollups_are_deleted_after_their_retention_and_written_once() -> None:
     set_configs(history.coordinator, {"system.retention.ms": "1000"})
     assert keep_rollups(history.coordinator).deleted == len(keys)
     assert not list(history.coordinator.store.list(ROLLUPS))
+    assert keep_rollups(history.coordinator) == (0, 0, 0, 0)
 
 
 def test_two_processes_that_roll_up_the_same_commits_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
