@@ -18,6 +18,9 @@ from sparklog.testing.records import Record, append_records
 
 pytest.importorskip("matplotlib", reason="matplotlib comes with the extra plot")
 
+# matplotlib 3.8 uses names that newer versions of pyparsing deprecate
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
+
 EVIL = '<img src=x onerror="alert(1)">\x1b'
 
 
