@@ -71,13 +71,18 @@ class Alerts:
     def evaluate(self) -> Evaluation:
         """Evaluate all rules once, and send what there is to send.
 
-        Raises StorageError, CorruptMetadataError if the cluster or the file cannot be read; nothing has changed then.
+        Raises StorageError, CorruptMetadataError if the cluster or the file cannot be read; no alert has changed then,
+        and what waited to be sent was sent.
         """
         problems: list[str] = []
         cluster = self._coordinator.state.cluster_id
         begun = self._read_clocks()
         time_ms = next_tick(self._file.last_tick(cluster), begun).time_ms
-        measured = self._measure(time_ms, problems)
+        try:
+            measured = self._measure(time_ms, problems)
+        except SparklogError:
+            self._send(cluster, time_ms)
+            raise
         outcome = self._decide(cluster, begun, measured)
         problems += self._send(cluster, time_ms)
         return Evaluation(cluster, time_ms, self._describe(outcome), outcome.changes, problems)

@@ -189,6 +189,18 @@ def test_a_cluster_that_cannot_be_read_changes_nothing(quiet: QuietCluster, file
     assert evaluate(quiet, file, rules).changes == []
 
 
+def test_what_waits_is_sent_while_the_cluster_cannot_be_read(quiet: QuietCluster, file: AlertFile, sent: Path) -> None:
+    rule = {**LAG, "for": "0s"}
+    assert evaluate(quiet, file, book(sent, rule, code="import sys; sys.exit('no pager')")).problems
+    quiet.wait(60)
+    faulty = FaultyStore(quiet.coordinator.store, seed=0)
+    broken = open_cluster(faulty, clock=quiet.clock)
+    faulty.inject(rates={"unavailable": 1.0})
+    with pytest.raises(StorageError):
+        Alerts(broken, book(sent, rule), file).evaluate()
+    assert told(sent) == ["behind firing"]
+
+
 def test_a_rule_that_was_removed_resolves(quiet: QuietCluster, file: AlertFile, sent: Path) -> None:
     evaluate(quiet, file, book(sent, {**LAG, "for": "0s"}))
     evaluate(quiet, file, book(sent, {**LAG, "name": "another", "above": 100}), 1)
