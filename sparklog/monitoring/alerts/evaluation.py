@@ -76,12 +76,12 @@ class Alerts:
         """
         problems: list[str] = []
         cluster = self._coordinator.state.cluster_id
-        begun = self._read_clocks()
-        time_ms = next_tick(self._file.last_tick(cluster), begun).time_ms
         try:
+            begun = self._read_clocks()
+            time_ms = next_tick(self._file.last_tick(cluster), begun).time_ms
             measured = self._measure(time_ms, problems)
         except SparklogError:
-            self._send(cluster, time_ms)
+            self._send(cluster, self._coordinator.log.clock.now_ms())
             raise
         outcome = self._decide(cluster, begun, measured)
         problems += self._send(cluster, time_ms)
