@@ -3,7 +3,7 @@
     serve(Settings(roots=["/data/log"], host="127.0.0.1", port=8484))
 
 Rules: an address that others can reach needs a token, or a proxy that signs in its users. Not for: the command line
-(``cli.commands.clients.ui``).
+(``cli.commands.monitoring.ui``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from sparklog.cli.commands.admin.system import NAMES
+from sparklog.cli.commands.monitoring.system import NAMES
 from sparklog.clock import utc_text
 from sparklog.coordinator import Coordinator
 from sparklog.log.layout import Boundary, write_boundary
