@@ -1,4 +1,4 @@
-"""Parses the address that a command listens on, and refuses one that other machines reach unless that is wanted."""
+"""Parses the address that a command listens on, and tells whether other machines can reach it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def parser() -> CommandParser:
         "sparklog metrics --bootstrap-server /data/log --listen 127.0.0.1:9308",
     )
     options.add_value("--listen", "HOST:PORT", f"the address to serve at (default {DEFAULT_LISTEN})")
-    options.add_switch("--allow-remote", "allow an address that other machines reach: there is no password and no TLS")
+    options.add_switch(
+        "--allow-remote", "allow an address that other machines can reach: there is no authentication and no TLS"
+    )
     options.add_switch("--once", "print the metrics and end; exit code 1 if the storage does not answer")
     options.add_value("--output", "FILE", "with --once: replace this file, for node_exporter's textfile collector")
     group = options.add_group("What is exported")
