@@ -71,7 +71,7 @@ class ManualClock:
 
 
 def give_way() -> None:
-    """Let another thread run that waits for the interpreter. It would wait 5 ms (``sys.getswitchinterval``) else."""
+    """Let a thread run that waits for the interpreter, which otherwise takes 5 ms (``sys.getswitchinterval``)."""
     time.sleep(0)
 
 
