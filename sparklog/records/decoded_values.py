@@ -90,7 +90,7 @@ def too_large(records: int, max_bytes: int) -> RecordListTooLargeError:
 def make_columns(make: Callable[[Sequence[Any]], list[Any]], rows: list[Any], unfit: list[bool]) -> list[Any]:
     """Return the columns that ``make`` makes of decoded values; those that Arrow cannot hold become None, and unfit.
 
-    Yields to other threads before and after: the thread of a roll that encodes needs the interpreter often, and briefly.
+    Yields to other threads before and after: a roll's encoding thread needs the interpreter often, and briefly.
     """
     give_way()
     try:
