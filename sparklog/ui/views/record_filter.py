@@ -116,7 +116,7 @@ def _find(document: object, path: Sequence[str]) -> object:
     for name in path:
         if isinstance(document, dict):
             document = document.get(name, _ABSENT)
-        elif isinstance(document, list) and name.isdigit() and len(name) < 10 and int(name) < len(document):
+        elif isinstance(document, list) and name.isdecimal() and len(name) < 10 and int(name) < len(document):
             document = document[int(name)]
         else:
             return _ABSENT

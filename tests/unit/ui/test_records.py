@@ -86,6 +86,7 @@ def admits(value: bytes | None, field: str = "", text: str = "") -> bool:
         ('a.b = "5"', True),
         ("$.list.1 = y", True),
         ("list.7 = y", False),
+        ("list.² = y", False),
         ("name != x", True),
         ("missing != x", False),
         ("flag = true", True),
