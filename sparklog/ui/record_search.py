@@ -23,13 +23,15 @@ from sparklog.ui.views.records import FoundRecord
 KEPT_BYTES = 16 * 1024
 """Bytes of a key or value that are kept of a record in a list."""
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of records that one search reads, unless a single batch has more."""
+"""Bytes of records after which a search reads no more, but what it began with: a batch, or ``_FIRST_WINDOW``."""
 MAX_READ = 200_000
-"""Records that one search reads."""
+"""Records after which a search reads no more."""
 MAX_SECONDS = 5.0
 """Seconds after which a search returns what it has."""
 _WINDOW = 1000
-"""Offsets that are read together from the end backwards."""
+"""Offsets that a search with a filter reads together from the end backwards."""
+_FIRST_WINDOW = 50
+"""Offsets that it reads together at first, whatever their size; then twice as many each time."""
 
 
 class Search(NamedTuple):
@@ -91,6 +93,8 @@ def search(coordinator: Coordinator, state: State, wanted: Search, admits: Recor
         for partition, start in wanted.starts.items():
             walk = _backwards if wanted.backwards else _forwards
             following[partition] = start
+            if budget.spent:
+                continue
             count = 0
             for record, position in walk(reader, state, wanted, partition, start, admits, budget):
                 following[partition] = position
@@ -122,16 +126,19 @@ def _backwards(
     reader: LogReader, state: State, wanted: Search, partition: int, start: int, admits: RecordFilter, budget: _Budget
 ) -> Iterator[_Step]:
     first = state.partition(wanted.topic, partition).log_start_offset
-    window = wanted.limit if admits.is_empty else _WINDOW
+    most = wanted.limit if admits.is_empty else _WINDOW
+    window, has_moved = min(_FIRST_WINDOW, most), False
     while start > first:
         low = max(start - window, first)
         records: list[FoundRecord] = []
         for fetched in reader.fetch(wanted.topic, partition, low, start, state=state):
             budget.take(fetched)
+            if has_moved and budget.spent:  # the newest records of these are not read yet: the search goes on here
+                return
             records += passing(partition, fetched, admits, wanted.kept_bytes)
         for record in reversed(records):
             yield record, record.offset
-        start = low
+        start, window, has_moved = low, min(2 * window, most), True
         yield None, start
 
 
