@@ -15,10 +15,8 @@ import io
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import cluster_of
@@ -26,6 +24,7 @@ from sparklog.client.system import System
 from sparklog.clock import SystemClock, utc
 from sparklog.errors import InvalidConfigurationError
 from sparklog.monitoring.arguments import Time, parse_time
+from sparklog.monitoring.commit_rows import read_rows
 from sparklog.monitoring.system_tables import MINUTE_MS
 from sparklog.types import printable
 
@@ -78,13 +77,13 @@ def lag(
     rows = tables.read("lag", group=group, topic=topic, since=since_ms, until=end_ms, step=every)
     records: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for time_ms, name, behind, late in _values(rows, "timestamp", "topic", "lag", "lag_seconds"):
+    for time_ms, name, behind, late in read_rows(rows, ("timestamp", "topic", "lag", "lag_seconds")):
         records[name][time_ms] += math.nan if behind is None else behind
-        seconds[name][time_ms] = math.nan if late is None else max(late, seconds[name][time_ms])
+        seconds[name][time_ms] = _longest((seconds[name][time_ms], math.nan if late is None else late))
     figure, (above, below) = _figure(f"lag of {_short(group)}", 2)
     ordered = _largest_first(records)
     _draw_lines(above, _few(records, ordered, sum), "records behind")
-    _draw_lines(below, _few(seconds, ordered, max), "seconds behind")
+    _draw_lines(below, _few(seconds, ordered, _longest), "seconds behind")
     _show_range(below, since_ms, until_ms)
     return figure
 
@@ -113,7 +112,7 @@ def throughput(
     times = range(since_ms // width_ms * width_ms, until_ms + 1, width_ms)
     records: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(times, 0.0))
     sizes: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(times, 0.0))
-    for minute_ms, name, count, size in _values(rows, "minute", "topic", "records", "bytes"):
+    for minute_ms, name, count, size in read_rows(rows, ("minute", "topic", "records", "bytes")):
         time_ms = minute_ms // width_ms * width_ms
         records[name][time_ms] = records[name].get(time_ms, 0.0) + count * 1000 / width_ms
         sizes[name][time_ms] = sizes[name].get(time_ms, 0.0) + size * 1000 / width_ms
@@ -141,7 +140,7 @@ def segments(root: Root, topic: str, *, storage_options: Mapping[str, object] | 
     bars: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     names = ("partition", "base_offset", "end_offset", "closed", "history")
     partitions, total = 0, len(rows)
-    for number, start, end, closed, history in _values(rows, *names):
+    for number, start, end, closed, history in read_rows(rows, names):
         kind = "history" if history else "closed" if closed else "open"
         bars[kind, number].append((start, end - start))
         partitions = max(partitions, number + 1)
@@ -180,18 +179,20 @@ def _range(since: Time, until: Time | None) -> tuple[int, int]:
     return since_ms, until_ms
 
 
-def _values(table: pa.Table, *names: str) -> Any:
-    columns = (table.column(name) for name in names)
-    plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
-    return zip(*(column.to_pylist() for column in plain), strict=True)
-
-
 _Lines = Mapping[str, Mapping[int, float]]
 """Values by name and time in ms."""
 
 
 def _largest_first(lines: _Lines) -> list[str]:
-    return sorted(lines, key=lambda name: (-max(lines[name].values(), default=0.0), name))
+    def largest(name: str) -> float:
+        return max((value for value in lines[name].values() if not math.isnan(value)), default=0.0)
+
+    return sorted(lines, key=lambda name: (-largest(name), name))
+
+
+def _longest(times: Iterable[float]) -> float:
+    """Return the longest of some times; NaN, which is unknown, if one of them is."""
+    return max(times, key=lambda time: math.inf if math.isnan(time) else time)
 
 
 def _few(lines: _Lines, ordered: list[str], add: Any) -> dict[str, dict[int, float]]:

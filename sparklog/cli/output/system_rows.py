@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sparklog.cli.output.tables import table
 from sparklog.clock import utc_text
+from sparklog.monitoring.commit_rows import read_rows
 from sparklog.types import printable
 
 LEAST_MS, MOST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -49,8 +50,7 @@ def json_rows(rows: pa.Table) -> list[dict[str, Any]]:
 
 def _values(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
     """Yield the rows; times are ms, since not every one fits a calendar."""
-    columns = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in rows.columns)
-    return zip(*(column.to_pylist() for column in columns), strict=True)
+    return read_rows(rows, rows.column_names)
 
 
 def _text(value: Any, kind: pa.DataType) -> str:

@@ -31,7 +31,7 @@ CLAIM_MS = 600_000
 """ms for which a process may send what it claimed; longer than any channel's timeout."""
 MAX_ALERTS_PER_MESSAGE = 100
 MAX_ATTEMPTS = 12
-"""Times that a notification is sent in vain before it is given up: after some seven hours."""
+"""Failed attempts after which a notification is given up; the back-offs between them add up to five hours."""
 FIRST_BACK_OFF_MS, MAX_BACK_OFF_MS = 30_000, 3_600_000
 BUSY_SECONDS = 30.0
 

@@ -25,6 +25,7 @@ from sparklog.monitoring import maintenance_due
 from sparklog.monitoring.alerts.quantities import Unit, show
 from sparklog.monitoring.alerts.rules import Rule
 from sparklog.monitoring.alerts.transitions import Observation, Subject
+from sparklog.monitoring.commit_rows import read_rows
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
@@ -74,14 +75,13 @@ class View:
             ahead = (until_ms - time_ms) / 1000
             table = self._tables.read("lag", Selection(until_ms=until_ms))
             names = ("group", "topic", "partition", "offset", "lag", "lag_seconds")
-            rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
             self._lags[time_ms] = {
                 (group, TopicPartition(topic, number)): (
                     offset,
                     lag or 0,  # null for a topic that was deleted since
                     None if seconds is None else max(seconds - ahead, 0.0),
                 )
-                for group, topic, number, offset, lag, seconds in rows
+                for group, topic, number, offset, lag, seconds in read_rows(table, names)
             }
         return self._lags[time_ms]
 
@@ -97,10 +97,8 @@ class View:
             table = self._tables.read("lag", Selection(since_ms=first_ms, until_ms=until_ms, step_ms=step_ms))
             sums = table.group_by(["timestamp", "group", "topic"]).aggregate([("lag", "sum")])
             times = sorted(set(sums.column("timestamp").cast(pa.int64()).to_pylist()))
-            columns = [sums.column("timestamp").cast(pa.int64())]
-            columns += [sums.column(name) for name in ("group", "topic", "lag_sum")]
             series: dict[_GroupTopic, list[int | None]] = {}
-            for time_ms, group, topic, lag in zip(*(column.to_pylist() for column in columns), strict=True):
+            for time_ms, group, topic, lag in read_rows(sums, ("timestamp", "group", "topic", "lag_sum")):
                 series.setdefault((group, topic), [None] * len(times))[bisect_left(times, time_ms)] = lag or 0
             known = {key: [lag for lag in lags if lag is not None] for key, lags in series.items()}
             self._series[seconds] = {key: lags for key, lags in known.items() if len(lags) == len(times)}

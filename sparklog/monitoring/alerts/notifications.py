@@ -36,8 +36,12 @@ def describe_subject(subject: Subject) -> str:
 
 
 def summarize(rule: Rule, subject: Subject, value: float, detail: str) -> str:
-    """Return one line that says what was measured and what the rule allows."""
-    measured = f"{show(value, rule.unit)}, more than {show(rule.above, rule.unit)}"
+    """Return one line that says what was measured and what the rule allows.
+
+    An alert still fires below its threshold, until its value has been at most ``clear`` for long enough.
+    """
+    compared = "more than" if value > rule.above else "no longer more than"
+    measured = f"{show(value, rule.unit)}, {compared} {show(rule.above, rule.unit)}"
     remark = f"; {printable(detail)}" if detail else ""
     return f"{describe_subject(subject)}: {measured} ({KINDS[rule.kind].meaning}){remark}"
 

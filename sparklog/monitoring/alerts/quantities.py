@@ -3,7 +3,7 @@
     parse("15m", Unit.SECONDS) == 900.0
     show(900.0, Unit.SECONDS) == "15 min"
 
-Rules: pure. Not for: moments (``client.system.parse_time``).
+Rules: pure. Not for: moments (``monitoring.arguments``).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def read_rule_file(path: str, environ: Mapping[str, str] = os.environ) -> RuleBo
     Raises InvalidConfigurationError, which names the file, if it cannot be read or anything in it is not valid.
     """
     if tomllib is None:
-        raise InvalidConfigurationError("rules need a TOML reader, which this Python lacks: pip install tomli")
+        raise InvalidConfigurationError("rules need tomli, which this Python lacks: pip install 'sparklog[alerts]'")
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.client.system import System
 from sparklog.errors import InvalidConfigurationError, UnknownTopicOrPartitionError
 from sparklog.protocol.commits import CommitOffsets, CommittedOffset
 from sparklog.protocol.decide.decision import Decision
@@ -38,6 +40,16 @@ def log() -> Iterator[Cluster]:
         yield created
 
 
+class Rows(System):
+    """A system table that has these rows."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def read(self, *_: object, **__: object) -> pa.Table:
+        return self._rows
+
+
 def legend(axes: Any) -> tuple[list[Any], list[str]]:
     handles, labels = axes.get_legend_handles_labels()
     return handles, labels
@@ -64,6 +76,17 @@ def test_lag_has_a_line_for_each_of_the_topics_that_are_the_furthest_behind(log:
 def test_lag_of_one_topic_is_one_line(log: Cluster) -> None:
     figure = sparklog.plot.lag(sparklog.open_cluster(log.bootstrap_servers), "_a$b$c", since="10m", topic="topic-07")
     assert lines(figure.axes[0]) == {"topic-07": 7}
+
+
+def test_lag_of_unknown_age_is_left_out_of_the_seconds_whatever_partition_it_is_of() -> None:
+    columns = {
+        "timestamp": pa.array([0, 0, 0, 0, 0], pa.timestamp("ms", "UTC")),
+        "topic": ["first", "first", "last", "last", "known"],
+        "lag": [1, 1, 1, 1, 1],
+        "lag_seconds": [None, 7.0, 7.0, None, 7.0],
+    }
+    seconds = sparklog.plot.lag(Rows(pa.table(columns)), "billing", since="1h").axes[1]
+    assert {name: value for name, value in lines(seconds).items() if value == value} == {"known": 7.0}
 
 
 def test_throughput_adds_up_the_minutes(log: Cluster) -> None:

@@ -73,7 +73,9 @@ def test_an_alert_is_sent_when_it_fires_and_when_it_resolves_and_not_in_between(
     assert "group billing, topic orders: 5, more than 3" in fired.alerts[0].summary
     assert evaluate(quiet, file, rules, 60).changes == []
     quiet.commit_offset(5)
-    assert evaluate(quiet, file, rules, 60).firing == 1, "it is kept for a while"
+    kept = evaluate(quiet, file, rules, 60)
+    assert kept.firing == 1, "it is kept for a while"
+    assert "group billing, topic orders: 0, no longer more than 3" in kept.alerts[0].summary
     assert evaluate(quiet, file, rules, 120).alerts == []
     assert told(sent) == ["behind firing", "behind resolved"]
 
