@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
+from sparklog.monitoring.commit_rows import read_rows
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
 
@@ -55,32 +56,28 @@ def read_activity(coordinator: Coordinator, tables: SystemTables, window_seconds
     Raises StorageError, CorruptMetadataError.
     """
     time_ms = coordinator.log.clock.now_ms()
-    recent = Selection(since_ms=time_ms - round(window_seconds * 1000))
+    state = coordinator.refresh()
+    commits = tables.read("commits", Selection(since_ms=time_ms - round(window_seconds * 1000)), state)
+    recent = Selection(first_version=state.version + 1 - len(commits))
     appended: dict[str, list[int]] = {}
-    appends = tables.read("appends", recent)
-    for topic, records, size in zip(
-        *(appends.column(name).to_pylist() for name in ("topic", "records", "bytes")), strict=True
-    ):
+    for topic, records, size in read_rows(tables.read("appends", recent, state), ("topic", "records", "bytes")):
         counts = appended.setdefault(topic, [0, 0, 0])
         counts[0] += records
         counts[1] += size
         counts[2] += 1
-    offsets = tables.read("offsets", recent)
-    commits: dict[str, set[int]] = {}
-    for group, version in zip(offsets.column("group").to_pylist(), offsets.column("version").to_pylist(), strict=True):
-        commits.setdefault(group, set()).add(version)
+    committed: dict[str, set[int]] = {}
+    for group, version in read_rows(tables.read("offsets", recent, state), ("group", "version")):
+        committed.setdefault(group, set()).add(version)
     seconds: dict[str, float] = {}
-    lags = tables.read("lag", Selection())
-    for group, late in zip(lags.column("group").to_pylist(), lags.column("lag_seconds").to_pylist(), strict=True):
+    for group, late in read_rows(tables.read("lag", Selection(), state), ("group", "lag_seconds")):
         seconds[group] = max(seconds.get(group, 0.0), float("inf") if late is None else late)
-    state = coordinator.state
     return Activity(
         time_ms,
         state.version,
         window_seconds,
-        len(tables.read("commits", recent)) / window_seconds,
+        len(commits) / window_seconds,
         _topics(state, appended, window_seconds),
-        _groups(state, commits, seconds, window_seconds),
+        _groups(state, committed, seconds, window_seconds),
     )
 
 

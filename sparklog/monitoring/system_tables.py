@@ -122,13 +122,14 @@ class SystemTables:
         where = {"topic": selection.topic, "group": selection.group}
         given = {column: [value] for column, value in where.items() if value is not None}
         wanted = {column: values for column, values in given.items() if column in TABLES[name].schema.names}
-        return self._in_time(_select(self._commits.table(name, state, first, wanted), selection), state, selection)
+        table = _select(self._commits.table(name, state, first, wanted), selection)
+        return self._in_time(table, state, selection, first)
 
-    def _in_time(self, table: pa.Table, state: State, selection: Selection) -> pa.Table:
-        """Return the rows of the commits of the times that a selection wants."""
+    def _in_time(self, table: pa.Table, state: State, selection: Selection, first: int) -> pa.Table:
+        """Return the rows of the commits of the times that a selection wants; none before ``first`` is."""
         if selection.since_ms is None and selection.until_ms is None:
             return table
-        commits = self._commits.table("commits", state, self._first(state, selection))
+        commits = self._commits.table("commits", state, first)
         wanted = CommitTimes(commits).between(selection.since_ms, selection.until_ms)
         versions = table.column("version")
         start, stop = (plain_scalar(version, pa.int64()) for version in (wanted.start, wanted.stop))
@@ -138,6 +139,8 @@ class SystemTables:
         """Return a version before which no commit is of the times of a selection."""
         if selection.since_ms is None:
             return selection.first_version
+        if selection.since_ms > state.timestamp_ms:
+            return max(state.version, selection.first_version)
         known = newest_version_before(self._coordinator.store, state.version, selection.since_ms)
         return max(known, selection.first_version)
 
@@ -151,9 +154,10 @@ class SystemTables:
                 self._commits.table("topic_changes", state, first, topics),
             )
 
-        history = self._go_back(self._first(state, selection), read, lambda history: history.is_certain)
+        first = self._first(state, selection)
+        history = self._go_back(first, read, lambda history: history.is_certain)
         table = _select(to_table("replicas", history.rows), selection)
-        return self._in_time(table, state, selection)
+        return self._in_time(table, state, selection, first)
 
     def _lag(self, state: State, selection: Selection) -> pa.Table:
         steps = _steps(selection, max(self._coordinator.log.clock.now_ms(), state.timestamp_ms))
