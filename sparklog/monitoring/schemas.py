@@ -78,8 +78,8 @@ TABLES = {
         ),
         _table(
             "lag",
-            "how far a group was behind the end of a partition at a time, in records, and in seconds since the first "
-            "record that it had not read was committed (null where that commit is no longer kept)",
+            "how far a group was behind the end of a partition at a time: the number of unread records, and the age in "
+            "seconds of the oldest of them, counted from its commit (null if that commit is no longer kept)",
             {
                 "timestamp": TIME,
                 "group": _TEXT,
@@ -253,9 +253,17 @@ TABLES = {
         ),
         _table(
             "storage",
-            "the bytes of a topic's segments at all its replicas in sync, and of files that maintenance has replaced "
-            "and not deleted yet (topic is null for files of deleted topics)",
-            {"topic": _TEXT, "live": _COUNT, "retired": _COUNT, "retired_files": _COUNT},
+            "the bytes of a topic's segments at all its in-sync replicas (live), of replaced files that are not yet "
+            "deleted (retired), and of files that never became part of the log (orphaned; null unless asked for); the "
+            "topic is null for files of deleted topics",
+            {
+                "topic": _TEXT,
+                "live": _COUNT,
+                "retired": _COUNT,
+                "retired_files": _COUNT,
+                "orphaned": _COUNT,
+                "orphaned_files": _COUNT,
+            },
         ),
     )
 }
