@@ -12,7 +12,7 @@ Rules: it only reads; it lists all files of a broker. Not for: deleting (``maint
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -30,6 +30,9 @@ from sparklog.store.base import Store
 DEFAULT_AGE_MS = 7 * 86_400_000
 """Time in ms that a writer may take from its first byte to its commit, and that an unused lease is kept."""
 
+
+SCANNED_EVERY = 1000
+"""Files between two calls that tell how many were looked at."""
 
 NEVER_COMMITTED = "its writer ended before its commit"
 NO_VERSION_IN_NAME = "its name has no version, so a writer may still need it"
@@ -71,9 +74,13 @@ def _read_paths(store: Store, key: str) -> list[str]:
     return [file.path for file in read_removed(store, key)]
 
 
-def find_orphans(store: Store, needed: NeededFiles, fence: int) -> Iterator[FoundFile]:
-    """Yield the files of a broker that the log does not name."""
-    for info in store.list():
+def find_orphans(
+    store: Store, needed: NeededFiles, fence: int, scanned: Callable[[int], None] = lambda files: None
+) -> Iterator[FoundFile]:
+    """Yield the files of a broker that the log does not name; tell now and then how many were looked at."""
+    for number, info in enumerate(store.list(), 1):
+        if number % SCANNED_EVERY == 0:
+            scanned(number)
         if not is_in_data_folder(info.key) or needed.has(info.key):
             continue
         version = begun_at(info.key)

@@ -43,6 +43,7 @@ from sparklog.monitoring.orphans import (
     find_orphans,
     newest_before,
 )
+from sparklog.progress import Show
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import log_path_of
@@ -100,9 +101,10 @@ def vacuum(
     dry_run: bool = True,
     force: bool = False,
     check: Callable[[], None] = lambda: None,
+    progress: Show = lambda unit, done, total: None,
 ) -> OrphanReport:
     """Find garbage, and delete it unless it is a ``dry_run``. ``check`` is called between brokers and may raise to
-    stop.
+    stop. ``progress`` is told how many files of a broker were looked at, and how many brokers are done.
 
     Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, StorageError if the root does
     not answer, CorruptMetadataError if a listing cannot be read. Errors of other brokers are added to the problems.
@@ -126,9 +128,10 @@ def vacuum(
         dry_run, fence, superseded=superseded, problems=swept.problems, reader_leases=swept.reader_leases
     )
     needed, tables = NeededFiles(coordinator, state), Tables(coordinator)
-    for broker in sorted(state.brokers):
+    for done, broker in enumerate(sorted(state.brokers)):
         check()
-        _vacuum_broker(coordinator, state, broker, needed, tables, before_ms, result)
+        progress("brokers", done, len(state.brokers))
+        _vacuum_broker(coordinator, state, broker, needed, tables, before_ms, result, progress)
     _vacuum_root(coordinator, state, now_ms, older_than_ms, result)
     return result
 
@@ -152,13 +155,18 @@ def _vacuum_broker(
     tables: Tables,
     before_ms: int,
     result: OrphanReport,
+    progress: Show,
 ) -> None:
     if not state.brokers[broker].online:
         result.problems.append(f"broker {broker} is offline and was skipped")
         return
+
+    def scanned(files: int) -> None:
+        progress(f"files at broker {broker}", files, 0)
+
     try:
         store = coordinator.store_of(broker)
-        orphans = list(_find_orphans(store, broker, needed, result))
+        orphans = list(_find_orphans(store, broker, needed, result, scanned))
         if not result.dry_run:
             orphans = _find_unlisted(tables, state, orphans, result)
             map_parallel(store.delete, [orphan.path for orphan in orphans], store.parallel_requests)
@@ -184,10 +192,12 @@ def _find_unlisted(tables: Tables, state: State, orphans: list[GarbageFile], res
     return [orphan for orphan in orphans if not kept.intersection(tables_of([log_path_of(orphan.path)]))]
 
 
-def _find_orphans(store: Store, broker: int, needed: NeededFiles, result: OrphanReport) -> Iterator[GarbageFile]:
+def _find_orphans(
+    store: Store, broker: int, needed: NeededFiles, result: OrphanReport, scanned: Callable[[int], None]
+) -> Iterator[GarbageFile]:
     """Return the orphans at a broker; count files begun after the fence, and add those without a version to the
     files left alone."""
-    for found in find_orphans(store, needed, result.fence):
+    for found in find_orphans(store, needed, result.fence, scanned):
         file = GarbageFile(broker, found.key, found.size, found.why)
         if found.why == NEVER_COMMITTED:
             yield file

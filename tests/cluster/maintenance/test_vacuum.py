@@ -31,6 +31,7 @@ from sparklog.maintenance.gc.vacuum import (
     vacuum,
 )
 from sparklog.maintenance.segments.retention import retain
+from sparklog.monitoring import orphans
 from sparklog.monitoring.orphans import DEFAULT_AGE_MS, NEVER_COMMITTED, NO_VERSION_IN_NAME
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.commits import ChangeBroker, ForgetRemovedFiles, RegisterBroker
@@ -131,18 +132,26 @@ def test_the_storage_table_counts_what_a_vacuum_would_delete_and_states_what_it_
         coordinator.submit(lambda _: Decision([ForgetRemovedFiles(listings=[listing.listing])], None))
     rows = SystemTables(coordinator).read("storage", Selection(orphans=True), state).to_pylist()
     found = {row["topic"]: tuple(row.values())[2:] for row in rows}
-    orphans = vacuum(coordinator).files if damage in ("none", "deleted by a sweep") else []
+    expected = vacuum(coordinator).files if damage in ("none", "deleted by a sweep") else []
     if damage == "none":
-        assert found == {"orders": (0, 0, sum(file.size for file in orphans), 2), None: (70, 1, 0, 0)}
+        assert found == {"orders": (0, 0, sum(file.size for file in expected), 2), None: (70, 1, 0, 0)}
     elif damage == "lost":
         assert found["orders"][:2] == (None, None)
         assert found["orders"][3] == 2
     elif damage == "damaged":
         assert found == {"orders": (None, None, None, None)}
     else:
-        assert found["orders"] == (0, 0, sum(file.size for file in orphans), 2)
+        assert found["orders"] == (0, 0, sum(file.size for file in expected), 2)
     assert (listing.listing in caplog.text) == (damage in ("damaged", "lost"))
     assert SystemTables(coordinator).read("storage", Selection())["orphaned"].null_count == len(rows), "not asked for"
+
+
+def test_a_vacuum_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator, _ = cluster()
+    monkeypatch.setattr(orphans, "SCANNED_EVERY", 2)
+    told: list[tuple[str, int, int]] = []
+    vacuum(coordinator, progress=lambda *each: told.append(each))
+    assert told[:2] == [("brokers", 0, 1), ("files at broker 0", 2, 0)]
 
 
 def test_files_younger_than_the_age_limit_are_kept() -> None:
