@@ -106,7 +106,7 @@ class System(Shown):
         Raises:
             InvalidConfigurationError: an unknown table, or an argument that is invalid or does not apply to it.
             InvalidRequestError: the lag at too many times.
-            UnknownTopicOrPartitionError: ``segments`` of a topic that does not exist.
+            UnknownTopicOrPartitionError: ``segments`` or ``publications`` of a topic that does not exist.
             StorageError, CorruptMetadataError: as ``Consumer``.
         """
         selection = parse_selection(

@@ -31,7 +31,7 @@ class SystemTable(NamedTuple):
     @property
     def is_of_commits(self) -> bool:
         """Whether its rows state what commits changed, and not what there is now."""
-        return self.name in COMMIT_TABLES or self.name in ("throughput", "lag")
+        return self.name in COMMIT_TABLES or self.name in ("throughput", "lag", "publications")
 
 
 def _table(name: str, rows: str, columns: Mapping[str, pa.DataType]) -> SystemTable:
@@ -140,6 +140,22 @@ TABLES = {
                 "segments_added": _COUNT,
                 "bytes_added": _COUNT,
                 "files": _COUNT,
+            },
+        ),
+        _table(
+            "publications",
+            "each commit of the Delta table of an existing topic, with the version of the log that the table then "
+            "shows (null if something else wrote it); the timestamp is when it was stored",
+            {
+                "timestamp": TIME,
+                "topic": _TEXT,
+                "table_version": _COUNT,
+                "version": _COUNT,
+                "operation": _TEXT,
+                "files_added": _COUNT,
+                "bytes_added": _COUNT,
+                "files_removed": _COUNT,
+                "bytes_removed": _COUNT,
             },
         ),
         _table(

@@ -35,6 +35,7 @@ from sparklog.monitoring.commit_rows import to_table
 from sparklog.monitoring.commit_times import CommitTimes
 from sparklog.monitoring.lag import LagHistory
 from sparklog.monitoring.orphans import DEFAULT_AGE_MS, NEVER_COMMITTED, NeededFiles, find_orphans, newest_before
+from sparklog.monitoring.publications import publications
 from sparklog.monitoring.replica_rows import ReplicaHistory
 from sparklog.monitoring.rolled_history import RolledHistory, RolledRows
 from sparklog.monitoring.schemas import COMMIT_TABLES, TABLES
@@ -82,8 +83,8 @@ class SystemTables:
         Of commits, it states those that are known (``first_ms``). It reads all that were made since
         ``selection.since_ms``, which it has not read before; ``lag`` and ``replicas`` may need earlier ones.
 
-        Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments`` of
-        a topic that does not exist, StorageError, CorruptMetadataError.
+        Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments``
+        and ``publications`` of a topic that does not exist, StorageError, CorruptMetadataError.
         """
         if state is None:
             state = self._coordinator.refresh()
@@ -93,6 +94,8 @@ class SystemTables:
             return self._throughput(state, selection)
         if name == "replicas":
             return self._replicas(state, selection)
+        if name == "publications":
+            return self._publications(state, selection)
         if name in COMMIT_TABLES:
             return self._of_commits(name, state, selection)
         return _select(to_table(name, list(self._rows(name, state, selection))), selection)
@@ -103,6 +106,8 @@ class SystemTables:
 
         Raises StorageError, CorruptMetadataError.
         """
+        if name == "publications":
+            return None  # commits of tables are never removed
         rolled = self._rolled_rows() if name in ("lag", "throughput") else None
         if rolled is not None:
             return rolled.first_ms if rolled.first else None
@@ -157,6 +162,11 @@ class SystemTables:
             _warn_of_unknown("orphaned", error)
             return None
         return files
+
+    def _publications(self, state: State, selection: Selection) -> pa.Table:
+        topics = sorted(state.topics) if selection.topic is None else [state.topic(selection.topic).name]
+        store, since_ms, until_ms = self._coordinator.store, selection.since_ms, selection.until_ms
+        return to_table("publications", publications(store, topics, since_ms, until_ms))
 
     def _of_commits(self, name: str, state: State, selection: Selection) -> pa.Table:
         first = self._first(state, selection)

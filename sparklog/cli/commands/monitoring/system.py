@@ -13,7 +13,8 @@ from sparklog.cli.output.tables import table
 
 NAMES = (
     "commits", "appends", "throughput", "offsets", "lag", "transactions", "topic_changes", "replicas", "configs",
-    "maintenance", "topics", "partitions", "segments", "groups", "members", "producers", "brokers", "storage",
+    "maintenance", "publications", "topics", "partitions", "segments", "groups", "members", "producers", "brokers",
+    "storage",
 )  # fmt: skip
 """The tables, for the help and for completion, which import no schemas."""
 SELECTION = ("topic", "partition", "group", "since", "until", "step", "orphans")
