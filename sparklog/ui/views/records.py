@@ -61,6 +61,11 @@ class Content(NamedTuple):
         """Whether there is no text, but a word for it."""
         return self.kind in ("null", "tombstone", "empty")
 
+    @property
+    def is_long(self) -> bool:
+        """Whether the text may be higher than its box, which then scrolls."""
+        return len(self.text) > 400 or self.text.count("\n") > 8
+
 
 class Header(NamedTuple):
     name: str
