@@ -179,13 +179,14 @@ def test_a_live_page_follows_the_end_and_leaves_the_reader_where_he_was(browser:
         page.get_by_label("Key contains").evaluate("field => { field.value = 'typed'; }")
         row.locator("pre").nth(1).evaluate("text => getSelection().selectAllChildren(text)")
         at = row.bounding_box()
-        append_records(cluster.coordinator, "orders", [Record(b"k", b"just now")])
+        append_records(cluster.coordinator, "orders", [Record(b"k", f"{HOSTILE_VALUE} just now".encode())])
         page.get_by_text("just now").wait_for(timeout=60_000)
         assert page.evaluate("document.activeElement.closest('li').id") == "r0-40"
         assert page.evaluate("getSelection().toString()") == "record 40"
         assert page.get_by_label("Key contains").input_value() == "typed"
         assert row.bounding_box()["y"] == pytest.approx(at["y"], abs=1)  # less than what a screen shows
         assert page.locator("#found > li").count() == 50
+        assert page.locator("main script, main img").count() == 0
         page.locator("#said", has_text="1 new record.").wait_for(state="attached")
         assert Axe().run(page).violations_count == 0
         page.get_by_role("button", name="Pause live").press("Enter")

@@ -169,8 +169,6 @@ def test_without_fastavro_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) ->
     def fail(schemas: tuple[str, ...]) -> None:
         raise ModuleNotFoundError("reading values in Avro needs fastavro")
 
-    monkeypatch.setattr(avro, "_reader", fail)
-    assert (
-        describe(encode_payment("anna", 5), "avro").problem
-        == "not shown as Avro: reading values in Avro needs fastavro"
-    )
+    monkeypatch.setattr(avro, "AvroReader", fail)
+    content = describe(b"\2", "avro", schemas=[json.dumps(record({"name": "alone", "type": "int"}))])
+    assert content.problem == "not shown as Avro: reading values in Avro needs fastavro"
