@@ -5,7 +5,7 @@ Rules: bounded (``record_search``); a page says when it did not look at everythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.responses import Response, StreamingResponse
@@ -87,7 +87,8 @@ def parse_browse(visit: Visit, limit: int = 0, kept_bytes: int = 0) -> Browse:
 def _avro_parts(visit: Visit) -> AvroParts:
     topic = visit.state.topic(visit.path["topic"])
     schema = find_record_schema(topic, TopicConfig.resolve(topic.configs, visit.state.configs))
-    return AvroParts(AvroPart("key", schema.key), AvroPart("value", schema.value))
+    monotonic = visit.cluster.coordinator.log.clock.monotonic
+    return AvroParts(AvroPart("key", schema.key, monotonic), AvroPart("value", schema.value, monotonic))
 
 
 def _starts(visit: Visit, topic: str, numbers: list[int], origin: str, at: str) -> dict[int, int]:
@@ -235,17 +236,18 @@ def _find_record(visit: Visit, partition: int, offset: int, kept_bytes: int) -> 
 
 
 class _File(NamedTuple):
-    """A kind of file: how links call it, the end of its name, and its media type."""
+    """A kind of file: how links call it, the end of its name, its media type, and what makes it."""
 
     title: str
     suffix: str
     media_type: str
+    write: Callable[[str, Sequence[FoundRecord]], Iterator[bytes]]
 
 
 _FILES = {
-    "json": _File("JSON", "jsonl", "application/x-ndjson"),
-    "csv": _File("CSV", "csv", "text/csv; charset=utf-8"),
-    "parquet": _File("Parquet", "parquet", "application/vnd.apache.parquet"),
+    "json": _File("JSON", "jsonl", "application/x-ndjson", to_json_lines),
+    "csv": _File("CSV", "csv", "text/csv; charset=utf-8", to_csv),
+    "parquet": _File("Parquet", "parquet", "application/vnd.apache.parquet", to_parquet),
 }
 
 
@@ -260,9 +262,9 @@ def download_records(visit: Visit) -> Response:
     if found.stopped:
         headers["x-sparklog-stopped"] = found.stopped
     if form == "parquet":
-        return Response(to_parquet(topic, records), media_type=_FILES[form].media_type, headers=headers)
-    lines = to_json_lines(topic, records) if form == "json" else to_csv(topic, records)
-    return StreamingResponse(lines, media_type=_FILES[form].media_type, headers=headers)
+        headers["content-encoding"] = "identity"  # it is compressed
+    content = _FILES[form].write(topic, records)
+    return StreamingResponse(content, media_type=_FILES[form].media_type, headers=headers)
 
 
 def download_value(visit: Visit) -> Response:

@@ -1,11 +1,11 @@
 """Keys and values in Avro as people read them: the fields that the typed columns of their topic have, as JSON.
 
-    part = AvroPart("value", PartSchema("avro", (schema,)))
+    part = AvroPart("value", PartSchema("avro", (schema,)), clock.monotonic)
     part.text(b"\\x02\\x02x", 3, 600, 2)      # '{\\n  "a": 1,\\n  "b": "x"\\n}'
 
 A value is read as ``records.avro_values`` reads it: by any version of the topic's schema, with a prefix or without.
 
-Rules: pure but for what is left of a page's bound. Values and schemas are hostile: a text ends at its number of
+Rules: pure but for the time. Values and schemas are hostile: a text ends at its number of
 characters, since one byte of a value may stand for a field with a long name. Not for: what is shown of a value that
 does not fit (``records``).
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -30,8 +30,10 @@ from sparklog.ui.views.text import size
 
 MAX_AVRO_BYTES = 256 * 1024
 """Bytes of a key or value that is read as Avro: as Python objects it takes up to some 300 times as much memory."""
-MAX_PAGE_BYTES = 32 * 1024 * 1024
-"""Bytes that a page reads as Avro: of each value, once for each version of the schema."""
+MAX_FILTERED_BYTES = 64 * 1024
+"""Bytes of a value that a filter reads as Avro."""
+PAGE_SECONDS = 1.0
+"""Seconds after which a page reads no more keys, or values, as Avro: small elements take some µs for each byte."""
 MAX_VERSIONS = 16
 """Versions of a schema, the newest ones, by which values are read."""
 
@@ -43,14 +45,15 @@ class UnreadableError(ValueError):
 
 
 class AvroPart:
-    """The keys, or the values, of a topic, for one page. Not thread-safe.
+    """The keys, or the values, of a topic, for one page, which has ``PAGE_SECONDS`` of ``monotonic`` from now on.
 
     ``problem`` says why none of them are read as Avro, empty if they are.
     """
 
-    def __init__(self, name: str, schema: PartSchema) -> None:
+    def __init__(self, name: str, schema: PartSchema, monotonic: Callable[[], float]) -> None:
         self.problem = ""
-        self._left = MAX_PAGE_BYTES
+        self._monotonic = monotonic
+        self._deadline = monotonic() + PAGE_SECONDS
         self._schemas = schema.schemas[:MAX_VERSIONS]
         self._reader: AvroReader | None = None
         if schema.format != AVRO or not self._schemas:
@@ -69,9 +72,8 @@ class AvroPart:
         if whole > len(data) or whole > MAX_AVRO_BYTES:
             most = size(min(len(data), MAX_AVRO_BYTES))
             raise UnreadableError(f"it has {size(whole)}, and here at most {most} are read as Avro")
-        self._left -= len(data) * len(self._schemas)
-        if self._left < 0:
-            raise UnreadableError("this page has read enough as Avro: look at the record alone")
+        if self._monotonic() > self._deadline:
+            raise UnreadableError(f"reading those before it took {PAGE_SECONDS:g} s; look at the record alone")
         return _beginning(_write(_document(self._reader, data), "\n" if indent else "", indent), characters + 1)
 
     @property
@@ -89,7 +91,7 @@ class AvroDocuments:
     def __call__(self, data: bytes) -> object:
         """Return the document in a value, ``NO_DOCUMENT`` if it does not fit, or is too large."""
         try:
-            return NO_DOCUMENT if len(data) > MAX_AVRO_BYTES else _document(_reader(self.schemas), data)
+            return NO_DOCUMENT if len(data) > MAX_FILTERED_BYTES else _document(_reader(self.schemas), data)
         except UnreadableError:
             return NO_DOCUMENT
 

@@ -117,15 +117,39 @@ PARQUET = pa.schema(
 _GROUP_ROWS = 1000
 
 
-def to_parquet(topic: str, records: Sequence[FoundRecord]) -> bytes:
-    """Return the records as a Parquet file."""
-    sink = pa.BufferOutputStream()
+def to_parquet(topic: str, records: Sequence[FoundRecord]) -> Iterator[bytes]:
+    """Yield the records as a Parquet file, in pieces."""
+    sink = _Pieces()
     with pq.ParquetWriter(sink, PARQUET, compression="zstd", write_page_checksum=True) as writer:
         for start in range(0, len(records), _GROUP_ROWS):
             rows = [_row(topic, record) for record in records[start : start + _GROUP_ROWS]]
             writer.write_table(pa.Table.from_pylist(rows, PARQUET))
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+            yield sink.take()
+    yield sink.take()
+
+
+class _Pieces(io.RawIOBase):
+    """A file that is given away in pieces while it is written. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        self._size += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def tell(self) -> int:
+        return self._size
+
+    def take(self) -> bytes:
+        """Return what was written since the last time."""
+        taken, self._pieces = b"".join(self._pieces), []
+        return taken
 
 
 def _row(topic: str, record: FoundRecord) -> dict[str, Any]:

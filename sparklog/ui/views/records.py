@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from sparklog.config.record_schema import PartSchema
 from sparklog.ui.views.avro import AvroPart, UnreadableError
 from sparklog.ui.views.query import address
 from sparklog.ui.views.record_filter import MAX_JSON_BYTES
@@ -79,11 +78,6 @@ class AvroParts(NamedTuple):
     value: AvroPart
 
 
-def no_avro() -> AvroParts:
-    """Return the parts of a topic without schemas."""
-    return AvroParts(AvroPart("key", PartSchema()), AvroPart("value", PartSchema()))
-
-
 class ShownRecord(NamedTuple):
     """A record in a list, or alone."""
 
@@ -109,7 +103,6 @@ def show_record(
     avro: AvroParts | None = None,
 ) -> ShownRecord:
     """Return a record as a page shows it, its texts cut at so many characters."""
-    avro = avro or no_avro()
     timestamp_ms = record.timestamp_us // 1000
     indent = 0 if characters == LIST_CHARACTERS else 2
     return ShownRecord(
@@ -119,8 +112,8 @@ def show_record(
         time=time(timestamp_ms, exact=True),
         age=f"{duration((now_ms - timestamp_ms) // 1000)} ago" if timestamp_ms <= now_ms else "in the future",
         time_kind="time of the append" if record.timestamp_type else "time of the record",
-        key=describe_bytes(record.key, record.key_size, form, characters, indent, avro.key),
-        value=_value(record, form, characters, indent, avro.value),
+        key=describe_bytes(record.key, record.key_size, form, characters, indent, avro and avro.key),
+        value=_value(record, form, characters, indent, avro and avro.value),
         headers=[
             Header(shown(name, 200), describe_bytes(value, len(value or b""), form, 200))
             for name, value in record.headers
@@ -129,7 +122,7 @@ def show_record(
     )
 
 
-def _value(record: FoundRecord, form: str, characters: int, indent: int, avro: AvroPart) -> Content:
+def _value(record: FoundRecord, form: str, characters: int, indent: int, avro: AvroPart | None) -> Content:
     if record.value is None and record.key is not None:
         return Content("tombstone", "tombstone: a null value, which deletes its key from a compacted topic", "")
     return describe_bytes(record.value, record.value_size, form, characters, indent, avro)

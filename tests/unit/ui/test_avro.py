@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sparklog.config.record_schema import PartSchema
 from sparklog.records.wire_format import SINGLE_OBJECT
 from sparklog.ui.views import avro
-from sparklog.ui.views.avro import MAX_AVRO_BYTES, AvroPart
+from sparklog.ui.views.avro import MAX_AVRO_BYTES, MAX_FILTERED_BYTES, PAGE_SECONDS, AvroPart
 from sparklog.ui.views.record_filter import parse_record_filter
 from sparklog.ui.views.records import Content, describe_bytes
 from tests.shown_cluster import CONTROL, ENDLESS_NOTES, OVERRIDE, PAYMENT, encode_payment
@@ -26,7 +26,7 @@ SCHEMA = json.dumps(PAYMENT)
 
 
 def part(*schemas: str, format: str = "avro") -> AvroPart:
-    return AvroPart("value", PartSchema(format, schemas or (SCHEMA,)))
+    return AvroPart("value", PartSchema(format, schemas or (SCHEMA,)), lambda: 0.0)
 
 
 def describe(value: bytes, form: str = "auto", characters: int = 2000, schemas: Sequence[str] = ()) -> Content:
@@ -92,7 +92,7 @@ def test_a_value_that_does_not_fit_is_hex_with_the_reason(value: bytes) -> None:
 
 @pytest.mark.parametrize("format", ["none", "json", "string"])
 def test_without_an_avro_schema_that_is_said_and_the_value_shown_otherwise(format: str) -> None:
-    untyped = AvroPart("value", PartSchema(format, ()))
+    untyped = AvroPart("value", PartSchema(format, ()), lambda: 0.0)
     content = describe_bytes(b'{"a": 1}', 8, "avro", avro=untyped)
     assert (content.kind, content.problem) == (
         "JSON",
@@ -118,10 +118,13 @@ def test_a_large_value_and_one_that_is_not_whole_are_not_decoded() -> None:
     assert (cut.kind, cut.problem) == ("hex", "not shown as Avro: it has 64 MiB, and here at most 2 B are read as Avro")
 
 
-def test_a_page_reads_no_more_than_its_bound() -> None:
-    value, page = encode_payment("x" * 200_000, 1), part()
-    kinds = [describe_bytes(value, len(value), "auto", avro=page).kind for _ in range(200)]
-    assert kinds == ["Avro"] * 167 + ["hex"] * 33
+def test_a_page_reads_avro_for_so_long() -> None:
+    seconds = iter(range(100))
+    page = AvroPart("value", PartSchema("avro", (SCHEMA,)), lambda: next(seconds) * PAGE_SECONDS / 4)
+    value = encode_payment("anna", 1)
+    shown = [describe_bytes(value, len(value), "auto", avro=page) for _ in range(6)]
+    assert [content.kind for content in shown] == ["Avro"] * 4 + ["hex"] * 2
+    assert shown[5].problem == "not shown as Avro: reading those before it took 1 s; look at the record alone"
 
 
 def test_lists_of_fields_with_long_names_take_neither_memory_nor_time() -> None:
@@ -160,7 +163,9 @@ def test_fields_of_avro_are_found_by_a_filter() -> None:
     ):
         wanted = parse_record_filter("", "", "", field, documents)
         assert wanted.admits_value(encode_payment("anna", 5, ["a", "b"])) is expected
-        assert not any(map(wanted.admits_value, (None, b"", b"no payment", ENDLESS_NOTES, b'{"cents": 5}')))
+        large = encode_payment("x" * MAX_FILTERED_BYTES, 5, ["a", "b"])
+        others = (None, b"", b"no payment", ENDLESS_NOTES, b'{"cents": 5}', large)
+        assert not any(map(wanted.admits_value, others))
     assert part().documents == documents
     assert part(format="none").documents is None
 

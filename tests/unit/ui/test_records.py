@@ -78,7 +78,7 @@ def test_downloads_hold_what_the_records_hold() -> None:
 
 def test_downloads_tell_null_and_empty_apart() -> None:
     records = [record(None, b""), record(b"", None)]
-    table = pq.read_table(pa.BufferReader(to_parquet("orders", records)))
+    table = pq.read_table(pa.BufferReader(b"".join(to_parquet("orders", records))))
     assert table.schema.equals(PARQUET)
     rows = table.to_pylist()
     assert [(row["key"], row["value"]) for row in rows] == [(None, b""), (b"", None)]
@@ -89,7 +89,7 @@ def test_downloads_tell_null_and_empty_apart() -> None:
 
 
 def test_a_parquet_file_of_no_records_has_its_columns() -> None:
-    table = pq.read_table(pa.BufferReader(to_parquet("orders", [])))
+    table = pq.read_table(pa.BufferReader(b"".join(to_parquet("orders", []))))
     assert table.schema.equals(PARQUET)
     assert len(table) == 0
 
