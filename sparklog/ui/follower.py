@@ -26,6 +26,7 @@ from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
+from sparklog.ui.shared_searches import SharedSearches
 
 WATCHED_SECONDS = 1.0
 """Pause between two refreshes while pages are asked for."""
@@ -55,13 +56,14 @@ class Status(NamedTuple):
 
 
 class ClusterFollower:
-    """The newest state of a cluster, and its system tables. Thread-safe. ``name`` is its part of addresses."""
+    """The newest state of a cluster, its system tables and searches. Thread-safe. ``name`` is its part of addresses."""
 
     def __init__(self, name: str, coordinator: Coordinator, patience: float = PATIENCE_SECONDS) -> None:
         self.name = name
         self._patience = patience
         self.coordinator = coordinator
         self.status = Status(coordinator.log.clock.now_ms())
+        self.searches = SharedSearches(coordinator)
         self._tables = SystemTables(coordinator)
         self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
         self._reading: dict[_Key, Future[pa.Table]] = {}
