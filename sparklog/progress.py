@@ -28,6 +28,9 @@ TERMINAL_SECONDS = 0.25
 LINE_SECONDS = 5.0
 """seconds between two updates on a terminal and in a notebook, and between two lines elsewhere."""
 
+DEFAULT_COLUMNS = 80
+"""Characters of a line on a terminal that does not say how many it has."""
+
 Show = Callable[[str, int, int], None]
 """Is called with a unit, how many are done, and the total, 0 if that is not known."""
 
@@ -154,9 +157,9 @@ def _is_terminal(stream: TextIO) -> bool:
 
 def _columns(stream: TextIO) -> int:
     try:
-        return max(os.get_terminal_size(stream.fileno()).columns, 2)
+        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS
     except (OSError, ValueError):  # no terminal of the system
-        return 80
+        return DEFAULT_COLUMNS
 
 
 def _find_display() -> Callable[..., Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,15 @@ def test_lines_of_several_works_and_of_the_program_do_not_mix(clock: ManualClock
     for work in works:
         work.close()
     assert terminal.shown == ""
+
+
+def test_a_terminal_of_the_system_that_states_no_width_shows_the_line(clock: ManualClock) -> None:
+    master, slave = os.openpty()
+    with open(slave, "w", encoding="utf-8") as terminal, open(master, "rb", buffering=0) as screen:
+        with Progress("copy", stream=terminal, clock=clock) as progress:
+            clock.advance(1)
+            progress.show("files", 1, 2)
+        assert screen.read(200) == b"copy: 1 of 2 files (50 %)\r\x1b[K"
 
 
 def test_without_a_terminal_there_are_lines_only_if_asked_for(clock: ManualClock) -> None:
