@@ -33,7 +33,6 @@ from sparklog.format.index import (
     BatchProducer,
     FileSummary,
     ProducerOf,
-    ValueSum,
     decode_index,
     encode_index,
 )
@@ -46,7 +45,9 @@ from sparklog.format.segment_writer import describe_batch
 from sparklog.limits import MAX_BATCHES_PER_FILE
 
 _CRC_BYTES = 4
-_CHECKSUM_FIELDS = [name for name in BatchEntry._fields if name.endswith("_crc32c")]
+_HEADER_CHECKSUMS_AT = (52, 56)
+_ENTRY_CHECKSUMS_AT = (56, 64, 72, 80, 88, 96)
+"""Positions of checksums in the header and in an entry: see the layout in ``index``."""
 _MAX_FOOTER_BYTES = 64 * MAX_BATCHES_PER_FILE + TAIL_LENGTH + len(END_OF_STREAM)
 _FAULTS = (
     CorruptionError,
@@ -168,29 +169,42 @@ def _decode_batch(inner: OpenMessage, records: pa.Schema, codec: str) -> pa.Reco
 def vouches_for(damaged: bytes, rebuilt: bytes) -> bool:
     """Return whether the remains of a damaged index prove that the file, from which ``rebuilt`` was made, is intact.
 
-    Either its final checksum equals that of the rebuilt one, which then is the original index, byte for byte; or all
-    its checksums of the file, and of values that the file leaves out, match the file as it is now, so the damage is
-    elsewhere in the index. It is practically impossible that a changed byte of the file and a changed checksum hide
-    each other.
+    ``rebuilt`` has nothing of the remains. Either all checksums of the file, and of values that the file leaves out,
+    match it as it is now, so the damage is elsewhere in the index; or only such checksums differ, and the checksum of
+    the index says that the rebuilt ones are the original ones.
+
+    The checksum of the index alone proves less: CRCs are linear, so that of the index may hide that a changed bit of
+    the file changed a checksum in it, if another field of the index is changed as well.
     """
     if len(damaged) != len(rebuilt):
         return False
-    if damaged[-_CRC_BYTES:] == rebuilt[-_CRC_BYTES:]:
+    fields = _checksum_fields(len(decode_index(rebuilt, "a rebuilt index")), len(rebuilt))
+    if all(damaged[field] == rebuilt[field] for field in fields):
         return True
-    batches = len(decode_index(rebuilt, "a rebuilt index"))
-    return _extract_checksums(damaged, batches) == _extract_checksums(rebuilt, batches)
+    mended = bytearray(damaged)
+    for field in fields:
+        mended[field] = rebuilt[field]
+    return mended == rebuilt
 
 
-def _extract_checksums(index: bytes, batches: int) -> list[int]:
-    """Return all checksums of the file in an index of so many record batches, whether the index is intact or not."""
-    header = HEADER.unpack_from(index)
-    checksums = [header[-2], header[-1]]
+def vouches_for_history(damaged: bytes, rebuilt: bytes) -> bool:
+    """Return the same for a history segment, of which only the remains know the decoded lengths.
+
+    Its pages have checksums of their own, which were verified to rebuild the index; its header and footer have not.
+    """
+    if vouches_for(damaged, rebuilt):
+        return True
+    header = slice(_HEADER_CHECKSUMS_AT[0], _HEADER_CHECKSUMS_AT[-1] + _CRC_BYTES)
+    return damaged[header] == rebuilt[header] and vouches_for(damaged, with_lengths_of(damaged, rebuilt))
+
+
+def _checksum_fields(batches: int, size: int) -> list[slice]:
+    """Return where an index of so many record batches has checksums of the file."""
     end = HEADER.size + batches * ENTRY.size
-    for at in range(HEADER.size, end, ENTRY.size):
-        entry = BatchEntry._make(ENTRY.unpack_from(index, at))
-        checksums += [getattr(entry, name) for name in _CHECKSUM_FIELDS]
-    sums = range(end, len(index) - _CRC_BYTES, VALUE_SUM.size)
-    return [*checksums, *(ValueSum._make(VALUE_SUM.unpack_from(index, at)).crc32c for at in sums)]
+    starts = list(_HEADER_CHECKSUMS_AT)
+    starts += [at + field for at in range(HEADER.size, end, ENTRY.size) for field in _ENTRY_CHECKSUMS_AT]
+    starts += range(end + _CRC_BYTES, size - _CRC_BYTES, VALUE_SUM.size)
+    return [slice(at, at + _CRC_BYTES) for at in starts]
 
 
 def with_lengths_of(damaged: bytes, rebuilt: bytes) -> bytes:

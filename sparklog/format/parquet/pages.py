@@ -146,8 +146,7 @@ def read_stated_pages(data: pa.Buffer, column: StoredColumn) -> list[Page]:
     counts: Counter[tuple[int, int]] = Counter()
     decoded_length = 0
     for header, body in _walk(data):
-        if header.crc is None or zlib.crc32(body) != header.crc & 0xFFFFFFFF:
-            raise ValueError(f"the checksum of page {len(pages)} of {'.'.join(column.path)} does not match its bytes")
+        _verify_page(header, body, len(pages), column)
         if (header.kind == DICTIONARY_PAGE and pages) or header.encoding not in allowed[header.kind]:
             raise ValueError(f"page {len(pages)} has type {header.kind} and encoding {header.encoding}")
         counts[header.kind, header.encoding] += 1
@@ -158,6 +157,17 @@ def read_stated_pages(data: pa.Buffer, column: StoredColumn) -> list[Page]:
     if found != (column.values, column.decoded_length, dict(column.pages)):
         raise ValueError(f"the pages of {'.'.join(column.path)} are not those of the footer: {found}")
     return pages
+
+
+def verify_pages(data: pa.Buffer, column: StoredColumn) -> None:
+    """Raise ValueError if the bytes of a page of ``data``, which are those of a column, do not match its checksum."""
+    for number, (header, body) in enumerate(_walk(data)):
+        _verify_page(header, body, number, column)
+
+
+def _verify_page(header: _PageHeader, body: pa.Buffer, number: int, column: StoredColumn) -> None:
+    if header.crc is None or zlib.crc32(body) != header.crc & 0xFFFFFFFF:
+        raise ValueError(f"the checksum of page {number} of {'.'.join(column.path)} does not match its bytes")
 
 
 def _walk(data: pa.Buffer) -> Iterator[tuple[_PageHeader, pa.Buffer]]:

@@ -2,7 +2,8 @@
 
 Where row groups lie, and how many rows they have, is taken from the file's footer; all else is read from them.
 
-Rules: as in ``index_rebuild``: a rebuilt index proves nothing about its file. Faults are ValueErrors, or of readers.
+Rules: as in ``index_rebuild``: a rebuilt index proves nothing about its file, but that its pages match their own
+checksums. Faults are ValueErrors, or of readers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sparklog.format.index import (
 )
 from sparklog.format.parquet.file_schema import decoded_length, section_lengths
 from sparklog.format.parquet.left_out import FIELDS_NAME
-from sparklog.format.parquet.pages import MAGIC, Footer, StoredGroup, codec_name, read_footer
+from sparklog.format.parquet.pages import MAGIC, Footer, StoredGroup, codec_name, read_footer, verify_pages
 from sparklog.format.parquet.reader import ParquetSegmentReader
 from sparklog.format.segment_reader import ReadAt
 from sparklog.limits import MAX_BATCH_BYTES
@@ -99,6 +100,8 @@ def _measure(read_at: ReadAt, group: StoredGroup, row: int, position: int, codec
     if not 0 < group.rows <= MAX_BATCH_BYTES // 24 or total > MAX_MESSAGE_BYTES:
         raise ValueError(f"a row group of {group.rows} rows in {total} bytes")
     first = (row, position, 0, 0, NO_PRODUCER.producer_id, group.rows, total, MAX_BATCH_BYTES)
+    for column in group.columns:
+        verify_pages(read_at(column.position, column.length), column)
     for length in lengths:
         sums += [length, crc32c(read_at(position, length))]
         position += length

@@ -3,8 +3,8 @@
 The checksums of a ``.log`` are only in its index. So an index that is rebuilt from the file proves nothing: it would
 declare any bytes to be right. It is written only if other evidence vouches for the bytes:
 
-* the rest of a damaged index: its own checksum is that of the rebuilt one, or all checksums of batches in it match the
-  file; or
+* the rest of a damaged index: all its checksums of the file match it, or only such checksums are damaged, and the
+  index's own one says what they were; or
 * the files at two brokers, written independently, are identical, byte for byte.
 
 In any case the file must have the runs that the commit log names. The producers of its batches are taken from the
@@ -23,7 +23,13 @@ from typing import NamedTuple
 from sparklog import limits
 from sparklog.errors import CorruptionError, CorruptMetadataError, ObjectNotFoundError, SparklogError
 from sparklog.format.index import NO_PRODUCER, BatchProducer, ProducerOf, decode_index
-from sparklog.format.index_rebuild import producers_in, rebuild_index, vouches_for, with_lengths_of
+from sparklog.format.index_rebuild import (
+    producers_in,
+    rebuild_index,
+    vouches_for,
+    vouches_for_history,
+    with_lengths_of,
+)
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.maintenance.fsck.file_checks import LiveRun, Reads, run_fault
 from sparklog.protocol.commits import Append
@@ -93,14 +99,17 @@ def _select_vouched(
 ) -> bytes:
     """Return the index to write if the ``remains`` of a damaged one vouch for the file, else empty bytes.
 
-    It is the original index, if that can be determined.
+    ``data`` is the one made of the file and the commits alone. The result is the original index, if that can be
+    determined: what it states of producers and decoded lengths may only be in the remains.
     """
+    is_history = decode_index(data, "a rebuilt index").summary.is_parquet
+    if not (vouches_for_history if is_history else vouches_for)(remains, data):
+        return b""
     by_remains = rebuild(producers_in(remains))
     for candidate in (data, by_remains, with_lengths_of(remains, data), with_lengths_of(remains, by_remains)):
-        if candidate[-4:] == remains[-4:] and vouches_for(remains, candidate):
+        if candidate[-4:] == remains[-4:]:
             return candidate
-    candidate = data if by_commits.is_complete else by_remains
-    return candidate if vouches_for(remains, candidate) else b""
+    return data if by_commits.is_complete else by_remains
 
 
 class _Producers:
