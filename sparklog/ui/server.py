@@ -8,7 +8,6 @@ Rules: an address that others can reach needs a token, or a proxy that signs in 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
@@ -22,8 +21,9 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.ids import RandomIds
+from sparklog.monitoring.listen_address import is_loopback, url_of
 from sparklog.ui.follower import ClusterFollower
-from sparklog.ui.guard import LOOPBACK, MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
+from sparklog.ui.guard import MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
 from sparklog.ui.site import Site
 
 _NAME = re.compile(r"[^a-z0-9]+")
@@ -77,8 +77,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             timeout_keep_alive=10,
             timeout_graceful_shutdown=3,
         )
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        announce(f"http://{host}:{listener.getsockname()[1]}/")
+        announce(url_of(settings.host, listener.getsockname()[1]))
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -113,14 +112,6 @@ def make_access(settings: Settings) -> Access:
         proxies=frozenset(settings.proxies),
         secure_cookies=settings.secure_cookies,
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host in LOOPBACK
 
 
 def read_token(path: str) -> str:

@@ -9,10 +9,10 @@ import msgspec
 
 from sparklog.protocol import commits as log
 from sparklog.protocol.commits import GENESIS_DIGEST, Action, Commit
-from sparklog.ui.views.groups import Mapped, ms_of
+from sparklog.ui.views.cells import Mapped, commit_columns, size_cell
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import NOTHING, block, number, plural, shown, size, time
+from sparklog.ui.views.text import NOTHING, block, plural, shown, size, time
 
 KINDS = tuple(sorted(str(kind.__struct_config__.tag) for kind in get_args(Action)))
 """The names of all kinds of actions."""
@@ -27,13 +27,11 @@ def commits_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
     """Return commits that change what the ``kind`` of the query names, newest first."""
     kind, writer = query.choice("kind", ("", *KINDS), ""), query.text("writer").lower()
     columns: list[Column[Mapped]] = [
-        Column("version", "Commit", lambda row: row["version"],
-               lambda row: Cell(number(row["version"]), address(cluster, "commits", row["version"])), True),
-        Column("time", "Time", lambda row: row["timestamp"], lambda row: time(ms_of(row["timestamp"]), exact=True)),
+        *commit_columns(cluster, exact=True),
         Column("kinds", "Changes", lambda row: row["actions"], _kinds_cell),
         Column("writer", "Writer", lambda row: row["writer"], lambda row: Cell(shown(row["writer"], 80), kind="dim")),
         Column("bytes", "Size", lambda row: row["bytes"],
-               lambda row: Cell(size(row["bytes"]), title=number(row["bytes"])), True),
+               lambda row: size_cell(row["bytes"]), True),
     ]  # fmt: skip
     found = [
         row for row in rows if (not kind or kind in row["kinds"]) and (not writer or writer in row["writer"].lower())

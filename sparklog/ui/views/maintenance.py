@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sparklog.protocol.state import RemovedFiles, State
-from sparklog.ui.views.groups import Mapped, ms_of
-from sparklog.ui.views.query import Query, address
+from sparklog.ui.views.cells import Mapped, ago_cell, commit_columns, ms_of, size_cell, topic_cell, version_cell
+from sparklog.ui.views.query import Query
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
 from sparklog.ui.views.text import ago, number, plural, shown, size, time
 
@@ -49,12 +49,12 @@ def steps_table(rows: Sequence[StepTotal], query: Query, now_ms: int) -> Table:
         Column("runs", "Changes", lambda row: row.runs, lambda row: number(row.runs), True),
         Column("removed", "Segments removed", lambda row: row.removed, lambda row: number(row.removed), True),
         Column("bytes_removed", "Bytes removed", lambda row: row.bytes_removed,
-               lambda row: Cell(size(row.bytes_removed), title=number(row.bytes_removed)), True),
+               lambda row: size_cell(row.bytes_removed), True),
         Column("added", "Segments added", lambda row: row.added, lambda row: number(row.added), True),
         Column("bytes_added", "Bytes added", lambda row: row.bytes_added,
-               lambda row: Cell(size(row.bytes_added), title=number(row.bytes_added)), True),
+               lambda row: size_cell(row.bytes_added), True),
         Column("last", "Last", lambda row: row.last_ms,
-               lambda row: Cell(ago(row.last_ms, now_ms), title=time(row.last_ms)), True),
+               lambda row: ago_cell(row.last_ms, now_ms), True),
     ]  # fmt: skip
     return make_table(rows, columns, query, caption="What ran", sort="step", name="s.",
                       empty="Maintenance changed nothing in this time: `sparklog maintain` runs it.")  # fmt: skip
@@ -63,9 +63,7 @@ def steps_table(rows: Sequence[StepTotal], query: Query, now_ms: int) -> Table:
 def changes_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
     """Return each change of maintenance, newest first."""
     columns: list[Column[Mapped]] = [
-        Column("version", "Commit", lambda row: row["version"],
-               lambda row: Cell(number(row["version"]), address(cluster, "commits", row["version"])), True),
-        Column("time", "Time", lambda row: row["timestamp"], lambda row: time(ms_of(row["timestamp"]))),
+        *commit_columns(cluster),
         Column("step", "Step", lambda row: row["step"], lambda row: shown(row["step"])),
         Column("topic", "Topic", lambda row: row["topic"],
                lambda row: "" if row["topic"] is None else shown(f"{row['topic']}-{row['partition']}")),
@@ -90,10 +88,10 @@ def waiting_table(state: State, cluster: str, query: Query, now_ms: int) -> Tabl
     rows = [each for _, each in sorted(state.removed_files.items())]
     columns: list[Column[RemovedFiles]] = [
         Column("version", "Commit", lambda row: row.version,
-               lambda row: Cell(number(row.version), address(cluster, "commits", row.version)), True),
+               lambda row: version_cell(row.version, cluster), True),
         Column("files", "Files", lambda row: row.files, lambda row: number(row.files), True),
         Column("bytes", "Frees", lambda row: row.size_bytes,
-               lambda row: Cell(size(row.size_bytes), title=number(row.size_bytes)), True),
+               lambda row: size_cell(row.size_bytes), True),
         Column("due", "May be deleted", lambda row: row.delete_at_ms,
                lambda row: Cell("now" if row.delete_at_ms <= now_ms else ago(row.delete_at_ms, now_ms),
                                 title=time(row.delete_at_ms), kind="warn" if row.delete_at_ms <= now_ms else ""), True),
@@ -107,11 +105,11 @@ def storage_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
     columns: list[Column[Mapped]] = [
         Column("topic", "Topic", lambda row: row["topic"] or "",
                lambda row: Cell("deleted topics", kind="dim") if row["topic"] is None
-               else Cell(shown(row["topic"]), address(cluster, "topics", row["topic"]))),
+               else topic_cell(row["topic"], cluster)),
         Column("live", "Live", lambda row: row["live"],
-               lambda row: Cell(size(row["live"]), title=number(row["live"])), True, "at all replicas in sync"),
+               lambda row: size_cell(row["live"]), True, "at all replicas in sync"),
         Column("retired", "Retired", lambda row: row["retired"],
-               lambda row: Cell(size(row["retired"]), title=number(row["retired"])), True,
+               lambda row: size_cell(row["retired"]), True,
                "files that left the log and are not deleted yet"),
         Column("files", "Retired files", lambda row: row["retired_files"],
                lambda row: number(row["retired_files"]), True),

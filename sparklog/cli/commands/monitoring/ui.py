@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import ipaddress
 
+from sparklog.cli.arguments.listen import parse_listen
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -49,7 +49,7 @@ def parser() -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    host, port = parse_address(options.listen)
+    host, port = parse_listen(options.listen)
     roots, client_options = _roots(options)
     for name in LIBRARIES:
         if importlib.util.find_spec(name) is None:
@@ -82,19 +82,3 @@ def _roots(options: argparse.Namespace) -> tuple[list[str], dict[str, object]]:
     for root in options.roots:
         check_root(root)
     return options.roots, storage_options(options, read_command_config(options))
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and port of ``--listen``. Raises UsageError."""
-    host, colon, port = text.rpartition(":")
-    name = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    is_valid = bool(colon and name) and port.isdigit() and port.isascii() and int(port) <= 65_535
-    if is_valid and ":" in name:
-        try:
-            ipaddress.IPv6Address(name)
-        except ValueError:
-            is_valid = False
-        is_valid = is_valid and host.startswith("[")
-    if not is_valid:
-        raise UsageError(f"invalid --listen {text!r}: must be an address and a port, such as {DEFAULT_ADDRESS}")
-    return name, int(port)
