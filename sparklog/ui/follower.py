@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
 from sparklog.log.commits.cleanup import newest_version_before
+from sparklog.log.past_states import Around, PastStates
 from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
@@ -41,6 +44,7 @@ MAX_READS = 8
 """Reads of tables at the same time."""
 
 _Key = tuple[str, int, Selection]
+_Result = TypeVar("_Result")
 
 
 class StillReading(Exception):
@@ -64,7 +68,8 @@ class ClusterFollower:
         self.status = Status(coordinator.log.clock.now_ms())
         self._tables = SystemTables(coordinator)
         self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
-        self._reading: dict[_Key, Future[pa.Table]] = {}
+        self._past = PastStates(coordinator.log)
+        self._reading: dict[Hashable, Future[Any]] = {}
         self._versions: OrderedDict[int, int] = OrderedDict()
         self._lock = threading.Lock()
         self._watched, self._stopped = threading.Event(), threading.Event()
@@ -134,10 +139,18 @@ class ClusterFollower:
                 return self._kept[key]
         if not TABLES[table].is_of_commits:
             return self._keep(key, self._tables.read(table, selection, state))
+        return self._wait(key, lambda: self._keep(key, self._tables.read(table, selection, state)))
+
+    def around(self, version: int) -> Around:
+        """Return the states before and after a commit. Raises StillReading as ``read``, or as ``PastStates``."""
+        return self._wait(("around", version), partial(self._past.around, version))
+
+    def _wait(self, key: Hashable, work: Callable[[], _Result]) -> _Result:
         try:
-            return self._begin_reading(key, state).result(timeout=self._patience)
+            result: _Result = self._begin(key, work).result(timeout=self._patience)
         except FutureTimeoutError:
             raise StillReading from None
+        return result
 
     def _keep(self, key: _Key, rows: pa.Table) -> pa.Table:
         with self._lock:
@@ -146,8 +159,8 @@ class ClusterFollower:
                 self._kept.popitem(last=False)
         return rows
 
-    def _begin_reading(self, key: _Key, state: State) -> Future[pa.Table]:
-        """Return the read of a table, which goes on however long the caller waits, and is shared by all callers."""
+    def _begin(self, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
+        """Return the result of some reading, which goes on however long the caller waits, and is shared by all."""
         with self._lock:
             reading = self._reading.get(key)
             if reading is not None:
@@ -155,12 +168,12 @@ class ClusterFollower:
             if len(self._reading) >= MAX_READS:
                 raise StillReading
             reading = self._reading[key] = Future()
-        threading.Thread(target=self._finish_reading, args=(key, state, reading), daemon=True).start()
+        threading.Thread(target=self._finish, args=(key, work, reading), daemon=True).start()
         return reading
 
-    def _finish_reading(self, key: _Key, state: State, reading: Future[pa.Table]) -> None:
+    def _finish(self, key: Hashable, work: Callable[[], Any], reading: Future[Any]) -> None:
         try:
-            reading.set_result(self._keep(key, self._tables.read(key[0], key[2], state)))
+            reading.set_result(work())
         except BaseException as error:
             reading.set_exception(error)
         finally:

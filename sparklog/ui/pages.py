@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.errors import GroupIdNotFoundError, InvalidRequestError, ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, GroupIdNotFoundError, InvalidRequestError, ObjectNotFoundError
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.monitoring.commit_rows import ADDED, CREATED
 from sparklog.monitoring.system_tables import Selection
+from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading
 from sparklog.ui.site import Page, Site, Visit
-from sparklog.ui.views import brokers, commits, groups, maintenance, overview, plots, producers, topics
+from sparklog.ui.views import brokers, commits, groups, maintenance, overview, plots, producers, state_changes, topics
 from sparklog.ui.views.query import Query, TimeRange
 from sparklog.ui.views.text import duration, number, size
 
@@ -279,18 +280,43 @@ def show_commits(visit: Visit) -> Page:
 
 
 def show_commit(visit: Visit) -> Page:
-    """Return one commit. Its bytes are checked against its digest, and that against the commit before it."""
+    """Return one commit: its digest checked, and what it changed, before and after."""
     version = int(visit.path["version"])
     if not 0 <= version <= visit.state.version:
         raise InvalidRequestError(f"there is no commit {version}: the newest is {visit.state.version}")
     store = visit.cluster.coordinator.store
+    values: dict[str, Any] = {
+        "title": f"Commit {version:,}", "number": version, "newest": visit.state.version, "problem": ""
+    }  # fmt: skip
     try:
         stored = read_commit(store, version)
     except ObjectNotFoundError:
         raise InvalidRequestError(f"commit {version} was removed behind a checkpoint; it is no longer kept") from None
+    except CorruptMetadataError as error:
+        return Page("commit_damaged.html", {**values, "problem": error.message})
+    digests = commits.Neighbours(
+        _digest(visit, version - 1) if version else GENESIS_DIGEST,
+        _digest(visit, version + 1, previous=True) if version < visit.state.version else visit.state.digest,
+    )
+    values["commit"] = commits.show_commit(stored.commit, stored.digest, stored.size, digests, visit.name)
+    table, problem = None, ""
     try:
-        before = read_commit(store, version - 1).digest if version else stored.commit.previous
+        changed = state_changes.list_changes(visit.cluster.around(version), visit.name)
+        table = state_changes.changes_table(changed, visit.query)
+    except StillReading:
+        pass
+    except (InvalidRequestError, CorruptMetadataError) as error:
+        problem = error.message
+    return Page("commit.html", {**values, "table": table, "problem": problem}, is_incomplete=not (table or problem))
+
+
+def _digest(visit: Visit, version: int, previous: bool = False) -> str | None:
+    """Return the digest of a commit, or that which it names of the one before; None if it was removed, empty if its
+    bytes are damaged."""
+    try:
+        stored = read_commit(visit.cluster.coordinator.store, version)
     except ObjectNotFoundError:
-        before = None
-    shown = commits.show_commit(stored.commit, stored.digest, stored.size, before, visit.name)
-    return Page("commit.html", {"title": f"Commit {version:,}", "commit": shown, "newest": visit.state.version})
+        return None
+    except CorruptMetadataError:
+        return ""
+    return stored.commit.previous if previous else stored.digest
