@@ -12,6 +12,7 @@ Rules: reads only. A storage that fails is asked again, and ``status`` says so. 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -26,6 +27,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.past_states import Around, PastStates
+from sparklog.maintenance.fsck.kept_report import KeptReport, read_kept_report
 from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
@@ -69,6 +71,7 @@ class ClusterFollower:
         self._tables = SystemTables(coordinator)
         self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
         self._past = PastStates(coordinator.log)
+        self._fsck: tuple[float, KeptReport | None] = (-math.inf, None)
         self._reading: dict[Hashable, Future[Any]] = {}
         self._versions: OrderedDict[int, int] = OrderedDict()
         self._lock = threading.Lock()
@@ -144,6 +147,23 @@ class ClusterFollower:
     def around(self, version: int) -> Around:
         """Return the states before and after a commit. Raises StillReading as ``read``, or as ``PastStates``."""
         return self._wait(("around", version), partial(self._past.around, version))
+
+    def fsck_report(self) -> KeptReport | None:
+        """Return the report of the last check that was kept, as of at most ``IDLE_SECONDS`` ago; None without one.
+
+        Raises CorruptMetadataError, UnsupportedVersionError, StorageError.
+        """
+        clock = self.coordinator.log.clock
+        with self._lock:
+            read_at, report = self._fsck
+            if clock.monotonic() - read_at < IDLE_SECONDS:
+                return report
+        report = read_kept_report(self.coordinator.store)
+        if report is not None and report.cluster_id != self.coordinator.state.cluster_id:
+            report = None  # it came with a copy of another root
+        with self._lock:
+            self._fsck = clock.monotonic(), report
+        return report
 
     def _wait(self, key: Hashable, work: Callable[[], _Result]) -> _Result:
         try:

@@ -12,14 +12,31 @@ import pyarrow.compute as pc
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.errors import CorruptMetadataError, GroupIdNotFoundError, InvalidRequestError, ObjectNotFoundError
+from sparklog.errors import (
+    CorruptMetadataError,
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    UnsupportedVersionError,
+)
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.monitoring.commit_rows import ADDED, CREATED
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading
 from sparklog.ui.site import Page, Site, Visit
-from sparklog.ui.views import brokers, commits, groups, maintenance, overview, plots, producers, state_changes, topics
+from sparklog.ui.views import (
+    brokers,
+    commits,
+    fsck,
+    groups,
+    maintenance,
+    overview,
+    plots,
+    producers,
+    state_changes,
+    topics,
+)
 from sparklog.ui.views.query import Query, TimeRange
 from sparklog.ui.views.text import duration, number, size
 
@@ -242,7 +259,7 @@ def show_producers(visit: Visit) -> Page:
 
 
 def show_maintenance(visit: Visit) -> Page:
-    """Return what maintenance did, what waits, and what storage each topic takes."""
+    """Return the last check, what maintenance did, what waits, and what storage each topic takes."""
     span = visit.query.time_range(visit.now_ms, "24h")
     changes = visit.commits("maintenance", span).to_pylist()
     tables = [
@@ -251,7 +268,15 @@ def show_maintenance(visit: Visit) -> Page:
         maintenance.storage_table(visit.rows("storage"), visit.name, visit.query),
         maintenance.changes_table(changes, visit.name, visit.query),
     ]
-    return Page("tables.html", {"title": "Maintenance", "tables": tables, "span": span})
+    values: dict[str, Any] = {"title": "Maintenance", "tables": tables, "span": span, "fsck": None, "fsck_problem": ""}
+    try:
+        report = visit.cluster.fsck_report()
+    except (CorruptMetadataError, UnsupportedVersionError) as error:
+        values["fsck_problem"] = error.message
+    else:
+        if report is not None:
+            values["fsck"] = fsck.show_report(report, visit.name, visit.query, visit.now_ms)
+    return Page("maintenance.html", values)
 
 
 def show_configs(visit: Visit) -> Page:

@@ -19,6 +19,10 @@ import sparklog.testing
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.layout import FSCK_KEY
+from sparklog.maintenance.fsck.check import Scope, check_cluster
+from sparklog.maintenance.fsck.kept_report import keep_report
+from sparklog.maintenance.fsck.kinds import Finding
 from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -179,6 +183,32 @@ def test_maintenance_shows_what_ran_and_what_waits(web: Web, shown: Coordinator)
     text = text_of(web, "/log/maintenance")
     assert "roll" in text
     assert f"Retired files, to be deleted {len(shown.state.removed_files)}" in text
+
+
+def test_the_last_check_is_shown_with_what_it_found(shown: Coordinator, web: Web) -> None:
+    text = text_of(web, "/log/maintenance")
+    assert "clean Found nothing. Ran" in text
+    assert f"At version {shown.state.version:,} Took 1.5 s Checked everything" in text
+
+
+def test_a_check_that_never_ran_found_something_or_cannot_be_read_is_told_apart() -> None:
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore("checked-page", clock), clock=clock)
+    with serving(cluster, clock=clock) as web:
+        assert "Never: no report was kept." in text_of(web, "/log/maintenance")
+        check = check_cluster(cluster.store, Scope(fast=True), clock=clock)
+        finding = Finding(kind="missing-log", severity="error", message=SCRIPT, topic="orders", partition=3)
+        check.report.findings = [finding] * 2 + [Finding(kind="orphan-file", severity="info", message="n")]
+        keep_report(check, clock.now_ms(), 75)
+        clock.advance(60)
+        text = text_of(web, "/log/maintenance")
+        assert "error Found 1 error, 0 warnings, 1 note. Ran 1 min ago" in text
+        assert "Took 1 min 15 s Checked without the batches" in text
+        assert "missing-log orders-3 &lt;script&gt;" in text
+        cluster.store.put(FSCK_KEY, b"{}")
+        assert "missing-log" in text_of(web, "/log/maintenance"), "it is read every ten seconds"
+        clock.advance(60)
+        assert "meta/fsck.json cannot be read" in text_of(web, "/log/maintenance")
 
 
 def test_the_commit_log_is_filtered_and_read_backwards(web: Web, shown: Coordinator) -> None:
