@@ -18,6 +18,7 @@ import uvicorn
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator
 from sparklog.ids import RandomIds
+from sparklog.ui.alert_watch import AlertWatch
 from sparklog.ui.app import create_app
 from sparklog.ui.follower import ClusterFollower
 from sparklog.ui.guard import Access, Sessions
@@ -75,11 +76,12 @@ def serving(
     names: tuple[str, ...] = ("log",),
     allow_changes: bool = False,
     patience: float = 60,
+    alerts: AlertWatch | None = None,
 ) -> Iterator[Web]:
     """Serve the page of these clusters, named ``names``, until the block ends."""
     followers = [ClusterFollower(name, each, patience) for name, each in zip(names, coordinators, strict=True)]
     sessions = Sessions(access or Access(), clock or SystemClock(), RandomIds())
-    app = create_app(Site.of(followers, allow_changes), sessions)
+    app = create_app(Site.of(followers, allow_changes, alerts), sessions)
     config = uvicorn.Config(app, log_level="critical", lifespan="off", proxy_headers=False, server_header=False)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:

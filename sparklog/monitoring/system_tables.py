@@ -62,6 +62,7 @@ class SystemTables:
         self._coordinator = coordinator
         self._commits = CommitHistory(coordinator)
         self._rolled = RolledHistory(coordinator.store)
+        self._times: tuple[int, int, CommitTimes] | None = None
 
     def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
         """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or in this.
@@ -141,8 +142,23 @@ class SystemTables:
             return selection.first_version
         if selection.since_ms > state.timestamp_ms:
             return max(state.version, selection.first_version)
-        known = newest_version_before(self._coordinator.store, state.version, selection.since_ms)
-        return max(known, selection.first_version)
+        return max(self.version_before(state, selection.since_ms), selection.first_version)
+
+    def version_before(self, state: State, time_ms: int) -> int:
+        """Return the newest version up to that of a state that is known to be older than a time, -1 if none is.
+
+        It is looked up in the commits that were read, and sends requests if these are all newer. Raises StorageError.
+        """
+        first = self._commits.first_read()
+        if first is not None and first <= state.version:
+            times = self._times
+            if times is None or times[:2] != (first, state.version):
+                commits = CommitTimes(self._commits.table("commits", state, first))
+                times = self._times = first, state.version, commits
+            older = times[2].between(None, time_ms)
+            if older:
+                return older[-1]
+        return newest_version_before(self._coordinator.store, state.version, time_ms)
 
     def _replicas(self, state: State, selection: Selection) -> pa.Table:
         topics = {"topic": [selection.topic]} if selection.topic is not None else {}

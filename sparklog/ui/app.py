@@ -72,6 +72,7 @@ PAGES: Mapping[str, Callable[[Visit], Page | Response]] = {
     "/commits": pages.show_commits,
     "/commits/{version:int}": pages.show_commit,
     "/maintenance": pages.show_maintenance,
+    "/alerts": pages.show_alerts,
     "/configs": pages.show_configs,
 }
 """The pages of a cluster, by their addresses below its name."""
@@ -84,6 +85,7 @@ NAVIGATION = (
     ("transactions", "Transactions"),
     ("commits", "Commits"),
     ("maintenance", "Maintenance"),
+    ("alerts", "Alerts"),
     ("configs", "Configs"),
 )
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.past_states import Around, PastStates
 from sparklog.maintenance.fsck.kept_report import KeptReport, read_kept_report
@@ -34,6 +34,8 @@ from sparklog.protocol.state import State
 
 WATCHED_SECONDS = 1.0
 """Pause between two refreshes while pages are asked for."""
+WATCHED_SECONDS_WITH_ALERTS = 1.5
+"""The same where alert rules are evaluated as well: their requests and those of the follower are 2/s at most."""
 IDLE_SECONDS = 10.0
 """Pause between two refreshes while no page has been asked for within as long."""
 TABLES_KEPT = 48
@@ -61,14 +63,21 @@ class Status(NamedTuple):
 
 
 class ClusterFollower:
-    """The newest state of a cluster, and its system tables. Thread-safe. ``name`` is its part of addresses."""
+    """The newest state of a cluster, and its system ``tables``. Thread-safe. ``name`` is its part of addresses."""
 
-    def __init__(self, name: str, coordinator: Coordinator, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        name: str,
+        coordinator: Coordinator,
+        patience: float = PATIENCE_SECONDS,
+        watched_seconds: float = WATCHED_SECONDS,
+    ) -> None:
         self.name = name
+        self._watched_seconds = watched_seconds
         self._patience = patience
         self.coordinator = coordinator
         self.status = Status(coordinator.log.clock.now_ms())
-        self._tables = SystemTables(coordinator)
+        self.tables = SystemTables(coordinator)
         self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
         self._past = PastStates(coordinator.log)
         self._fsck: tuple[float, KeptReport | None] = (-math.inf, None)
@@ -102,6 +111,14 @@ class ClusterFollower:
     def state(self) -> State:
         """Return the newest state that was read, and read the cluster each second from now on for a while."""
         self._watched.set()
+        return self.coordinator.state
+
+    def fresh_state(self) -> State:
+        """Return a state that was read a moment ago. Raises StorageUnavailableError if the cluster cannot be read."""
+        if self.now_ms - self.status.read_ms > 2000 * IDLE_SECONDS:
+            self.refresh()
+        if self.status.problem:
+            raise StorageUnavailableError(self.status.problem)
         return self.coordinator.state
 
     def refresh(self) -> None:
@@ -141,8 +158,8 @@ class ClusterFollower:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         if not TABLES[table].is_of_commits:
-            return self._keep(key, self._tables.read(table, selection, state))
-        return self._wait(key, lambda: self._keep(key, self._tables.read(table, selection, state)))
+            return self._keep(key, self.tables.read(table, selection, state))
+        return self._wait(key, lambda: self._keep(key, self.tables.read(table, selection, state)))
 
     def around(self, version: int) -> Around:
         """Return the states before and after a commit. Raises StillReading as ``read``, or as ``PastStates``."""
@@ -204,5 +221,5 @@ class ClusterFollower:
         while not self._stopped.is_set():
             self.refresh()
             self._watched.clear()
-            self._stopped.wait(WATCHED_SECONDS)
-            self._watched.wait(IDLE_SECONDS - WATCHED_SECONDS)
+            self._stopped.wait(self._watched_seconds)
+            self._watched.wait(IDLE_SECONDS - self._watched_seconds)

@@ -26,6 +26,7 @@ from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading
 from sparklog.ui.site import Page, Site, Visit
 from sparklog.ui.views import (
+    alerts,
     brokers,
     commits,
     fsck,
@@ -48,7 +49,7 @@ def show_overview(site: Site, query: Query) -> Page:
         state = cluster.state()
         now_ms = max(cluster.now_ms, state.timestamp_ms)
         rows = site.rows(cluster, state)
-        concerns = overview.cluster_concerns(state, rows, cluster.name, now_ms)
+        concerns = site.concerns(cluster, state, now_ms)
         stale = overview.freshness(*cluster.status, now_ms)
         cards.append(
             overview.ClusterCard(
@@ -72,7 +73,7 @@ def show_cluster(visit: Visit) -> Page:
     values = {
         "title": visit.name,
         "facts": overview.cluster_facts(visit.state, rows, visit.name, visit.now_ms),
-        "concerns": overview.cluster_concerns(visit.state, rows, visit.name, visit.now_ms),
+        "concerns": visit.site.concerns(visit.cluster, visit.state, visit.now_ms),
         "plots": plotted,
         "span": span,
         "groups": groups.groups_table(largest, visit.name, Query(visit.query.path, {}), visit.now_ms),
@@ -277,6 +278,25 @@ def show_maintenance(visit: Visit) -> Page:
         if report is not None:
             values["fsck"] = fsck.show_report(report, visit.name, visit.query, visit.now_ms)
     return Page("maintenance.html", values)
+
+
+def show_alerts(visit: Visit) -> Page:
+    """Return the alerts of the last evaluation, what changed, and the rules."""
+    watch = visit.site.alerts
+    if watch is None:
+        return Page("alerts.html", {"title": "Alerts", "board": None})
+    board = watch.board(visit.name)
+    rules = {rule.name: rule for rule in watch.book.rules}
+    values = {
+        "title": "Alerts",
+        "board": board,
+        "interval": watch.interval_seconds,
+        "state_file": watch.path,
+        "alerts": alerts.alerts_table(board.alerts, visit.name, visit.query, visit.now_ms),
+        "changes": alerts.changes_table(board.changes, rules, visit.name, visit.query),
+        "rules": alerts.rules_table(watch.book.rules, visit.query),
+    }
+    return Page("alerts.html", values, is_incomplete=board.time_ms is None and not board.problems)
 
 
 def show_configs(visit: Visit) -> Page:

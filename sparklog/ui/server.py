@@ -21,8 +21,11 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.ids import RandomIds
+from sparklog.monitoring.alerts.alert_file import state_path
+from sparklog.monitoring.alerts.rule_file import read_rule_file
 from sparklog.monitoring.listen_address import is_loopback, url_of
-from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.alert_watch import AlertWatch
+from sparklog.ui.follower import WATCHED_SECONDS, WATCHED_SECONDS_WITH_ALERTS, ClusterFollower
 from sparklog.ui.guard import MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
 from sparklog.ui.site import Site
 
@@ -32,7 +35,7 @@ _RESERVED = ("static", "login")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is served, where, and to whom."""
+    """What is served, where, and to whom. ``rules`` and ``state`` are the paths of alert rules and of their states."""
 
     roots: Sequence[str]
     host: str = "127.0.0.1"
@@ -44,6 +47,8 @@ class Settings:
     proxies: Sequence[str] = ()
     secure_cookies: bool = False
     allow_changes: bool = False
+    rules: str = ""
+    state: str = ""
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -55,17 +60,22 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
     from sparklog.ui.app import create_app
 
-    access = make_access(settings)
+    access, alerts = make_access(settings), make_alerts(settings)
+    pause = WATCHED_SECONDS if alerts is None else WATCHED_SECONDS_WITH_ALERTS
     with ExitStack() as stack:
         clusters = [
-            ClusterFollower(name, open_cluster(root, settings.storage_options))
+            ClusterFollower(name, open_cluster(root, settings.storage_options), watched_seconds=pause)
             for name, root in zip(names_of(settings.roots), settings.roots, strict=True)
         ]
         for cluster in clusters:
             cluster.start()
             stack.callback(cluster.stop)
+        if alerts is not None:
+            alerts.start(clusters)
+            stack.callback(alerts.stop)
         listener = stack.enter_context(_listen(settings.host, settings.port))
-        app = create_app(Site.of(clusters, settings.allow_changes), Sessions(access, SystemClock(), RandomIds()))
+        site = Site.of(clusters, settings.allow_changes, alerts)
+        app = create_app(site, Sessions(access, SystemClock(), RandomIds()))
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -90,6 +100,13 @@ def _listen(host: str, port: int) -> socket.socket:
         raise InvalidConfigurationError(
             f"--listen {host}:{port}: {error.strerror or error}", config="listen"
         ) from error
+
+
+def make_alerts(settings: Settings) -> AlertWatch | None:
+    """Return what evaluates the alert rules, None without any. Raises InvalidConfigurationError, StorageError."""
+    if not settings.rules:
+        return None
+    return AlertWatch(read_rule_file(settings.rules), state_path(settings.rules, settings.state))
 
 
 def make_access(settings: Settings) -> Access:

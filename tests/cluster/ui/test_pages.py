@@ -50,6 +50,7 @@ PATHS = {
     "/commits": "/log/commits",
     "/commits/{version:int}": "/log/commits/40",
     "/maintenance": "/log/maintenance",
+    "/alerts": "/log/alerts",
     "/configs": "/log/configs",
 }
 HTML = [path for path in PATHS.values() if not path.endswith(("/download", "/value"))]

@@ -36,6 +36,8 @@ def parser() -> CommandParser:
         f"where to listen ({DEFAULT_ADDRESS}); port 0 takes a free one",
         default=DEFAULT_ADDRESS,
     )
+    options.add_value("--rules", "FILE", "alert rules, in TOML, to evaluate and show (docs/alerts.md)")
+    options.add_value("--state", "FILE", "an SQLite file that keeps what fires (default: the rules' name with .state)")
     access = options.add_group("Who may see it; required unless --listen is an address of this machine alone")
     access.add_value("--token-file", "FILE", "a file with the token that a browser signs in with")
     access.add_value("--proxy-header", "NAME", "the header in which a proxy names the user that it has signed in")
@@ -50,6 +52,8 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     host, port = parse_listen(options.listen)
+    if given(options, "state") and not options.rules:
+        raise UsageError("--state requires --rules")
     roots, client_options = _roots(options)
     for name in LIBRARIES:
         if importlib.util.find_spec(name) is None:
@@ -67,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
         proxies=options.proxy_from,
         secure_cookies=options.https,
         allow_changes=options.allow_changes,
+        rules=options.rules or "",
+        state=options.state or "",
     )
     serve(settings, lambda url: say(f"Serving {url}; Ctrl-C stops it."))
     return 0
