@@ -80,7 +80,7 @@ class ClusterFollower:
         self.tables = SystemTables(coordinator)
         self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
         self._past = PastStates(coordinator.log)
-        self._fsck: tuple[float, KeptReport | None] = (-math.inf, None)
+        self._recent: dict[str, tuple[float, Future[Any]]] = {}
         self._reading: dict[Hashable, Future[Any]] = {}
         self._versions: OrderedDict[int, int] = OrderedDict()
         self._lock = threading.Lock()
@@ -166,21 +166,31 @@ class ClusterFollower:
         return self._wait(("around", version), partial(self._past.around, version))
 
     def fsck_report(self) -> KeptReport | None:
-        """Return the report of the last check that was kept, as of at most ``IDLE_SECONDS`` ago; None without one.
+        """Return the report of the last check that was kept, None without one.
 
-        Raises CorruptMetadataError, UnsupportedVersionError, StorageError.
+        Raises as ``recent``, and CorruptMetadataError, UnsupportedVersionError, StorageError.
         """
-        clock = self.coordinator.log.clock
+        report = self.recent("fsck", lambda: read_kept_report(self.coordinator.store))
+        is_of_cluster = report is not None and report.cluster_id == self.coordinator.state.cluster_id
+        return report if is_of_cluster else None  # another came with a copy of its root
+
+    def recent(self, name: str, work: Callable[[], _Result]) -> _Result:
+        """Return the outcome of some work on the cluster, done at most ``IDLE_SECONDS`` ago, for all viewers.
+
+        Raises StillReading if it takes longer than ``PATIENCE_SECONDS``, and what it raises.
+        """
+        monotonic = self.coordinator.log.clock.monotonic()
         with self._lock:
-            read_at, report = self._fsck
-            if clock.monotonic() - read_at < IDLE_SECONDS:
-                return report
-        report = read_kept_report(self.coordinator.store)
-        if report is not None and report.cluster_id != self.coordinator.state.cluster_id:
-            report = None  # it came with a copy of another root
-        with self._lock:
-            self._fsck = clock.monotonic(), report
-        return report
+            began, outcome = self._recent.get(name, (-math.inf, None))
+        if outcome is None or (outcome.done() and monotonic - began >= IDLE_SECONDS):
+            outcome = self._begin(("recent", name), work)
+            with self._lock:
+                self._recent[name] = monotonic, outcome
+        try:
+            result: _Result = outcome.result(timeout=self._patience)
+        except FutureTimeoutError:
+            raise StillReading from None
+        return result
 
     def _wait(self, key: Hashable, work: Callable[[], _Result]) -> _Result:
         try:

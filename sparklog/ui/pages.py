@@ -24,6 +24,7 @@ from sparklog.monitoring.commit_rows import ADDED, CREATED
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading
+from sparklog.ui.maintenance_pass import list_due
 from sparklog.ui.site import Page, Site, Visit
 from sparklog.ui.views import (
     alerts,
@@ -269,7 +270,8 @@ def show_maintenance(visit: Visit) -> Page:
         maintenance.storage_table(visit.rows("storage"), visit.name, visit.query),
         maintenance.changes_table(changes, visit.name, visit.query),
     ]
-    values: dict[str, Any] = {"title": "Maintenance", "tables": tables, "span": span, "fsck": None, "fsck_problem": ""}
+    values: dict[str, Any] = {"title": "Maintenance", "tables": tables, "span": span, "due": _due(visit)}
+    values |= {"fsck": None, "fsck_problem": "", "run": None}
     try:
         report = visit.cluster.fsck_report()
     except (CorruptMetadataError, UnsupportedVersionError) as error:
@@ -277,7 +279,20 @@ def show_maintenance(visit: Visit) -> Page:
     else:
         if report is not None:
             values["fsck"] = fsck.show_report(report, visit.name, visit.query, visit.now_ms)
-    return Page("maintenance.html", values)
+    status = visit.site.passes.status(visit.name)
+    if status is not None:
+        values["run"] = maintenance.show_pass(status, visit.query, visit.now_ms)
+    is_running = status is not None and status.ended_ms is None
+    return Page("maintenance.html", values, is_incomplete=is_running)
+
+
+def _due(visit: Visit) -> list[str] | None:
+    """Return what maintenance would do now, None while it is worked out."""
+    cluster, state, now_ms = visit.cluster, visit.state, visit.now_ms
+    try:
+        return maintenance.due_sentences(cluster.recent("due", lambda: list_due(cluster.coordinator, state, now_ms)))
+    except StillReading:
+        return None
 
 
 def show_alerts(visit: Visit) -> Page:

@@ -75,6 +75,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             stack.callback(alerts.stop)
         listener = stack.enter_context(_listen(settings.host, settings.port))
         site = Site.of(clusters, settings.allow_changes, alerts)
+        stack.callback(site.passes.stop)
         app = create_app(site, Sessions(access, SystemClock(), RandomIds()))
         config = uvicorn.Config(
             app,

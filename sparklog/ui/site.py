@@ -16,6 +16,7 @@ from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.state import State
 from sparklog.ui.alert_watch import AlertWatch
 from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.maintenance_pass import Passes
 from sparklog.ui.views.alerts import concerns_of
 from sparklog.ui.views.overview import Concern, cluster_concerns
 from sparklog.ui.views.query import Query, TimeRange
@@ -33,12 +34,14 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """The clusters by name, whether pages may change them, and their alerts, None without rules."""
+    """The clusters by name, whether pages may change them, their alerts, None without rules, and the
+    passes of maintenance that were started here."""
 
     clusters: Mapping[str, ClusterFollower]
     allow_changes: bool = False
     topic_rows: Mapping[str, TopicRows] = field(default_factory=dict)
     alerts: AlertWatch | None = None
+    passes: Passes = field(default_factory=Passes)
 
     @classmethod
     def of(
