@@ -35,9 +35,13 @@ class Answer(NamedTuple):
 class Web:
     """A server on a port of this machine. ``followers`` are not started: tests refresh them themselves."""
 
-    def __init__(self, port: int, followers: Mapping[str, ClusterFollower]) -> None:
+    def __init__(self, port: int, site: Site | None = None) -> None:
         self.port = port
-        self.followers = followers
+        self.site = site or Site({})
+
+    @property
+    def followers(self) -> Mapping[str, ClusterFollower]:
+        return self.site.clusters
 
     @property
     def url(self) -> str:
@@ -81,14 +85,15 @@ def serving(
     """Serve the page of these clusters, named ``names``, until the block ends."""
     followers = [ClusterFollower(name, each, patience) for name, each in zip(names, coordinators, strict=True)]
     sessions = Sessions(access or Access(), clock or SystemClock(), RandomIds())
-    app = create_app(Site.of(followers, allow_changes, alerts), sessions)
+    site = Site.of(followers, allow_changes, alerts)
+    app = create_app(site, sessions)
     config = uvicorn.Config(app, log_level="critical", lifespan="off", proxy_headers=False, server_header=False)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
-            yield Web(listener.getsockname()[1], {each.name: each for each in followers})
+            yield Web(listener.getsockname()[1], site)
         finally:
             server.should_exit = True
             thread.join(timeout=10)

@@ -87,6 +87,11 @@ class Passes:
             self._threads = [*(each for each in self._threads if each.is_alive()), thread]
             thread.start()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no step is begun any more."""
+        return self._stop.requested
+
     def stop(self) -> None:
         """End all passes after the task that runs, and wait for that a moment."""
         self._stop.request()

@@ -237,7 +237,7 @@ def test_the_command_serves_pages_until_it_is_interrupted(tmp_path: Path) -> Non
         assert server.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:(\d+)/", server.stdout.readline())
         assert address is not None
-        web = Web(int(address[1]), {})
+        web = Web(int(address[1]))
         assert "orders" in web.get("/log/topics").text
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=60) == 130
