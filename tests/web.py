@@ -20,6 +20,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.ids import RandomIds
 from sparklog.ui.alert_watch import AlertWatch
 from sparklog.ui.app import create_app
+from sparklog.ui.connections import PATIENCE_SECONDS, server_config
 from sparklog.ui.follower import ClusterFollower
 from sparklog.ui.guard import Access, Sessions
 from sparklog.ui.site import Site
@@ -81,14 +82,14 @@ def serving(
     allow_changes: bool = False,
     patience: float = 60,
     alerts: AlertWatch | None = None,
+    connection_patience: float = PATIENCE_SECONDS,
 ) -> Iterator[Web]:
     """Serve the page of these clusters, named ``names``, until the block ends."""
     followers = [ClusterFollower(name, each, patience) for name, each in zip(names, coordinators, strict=True)]
     sessions = Sessions(access or Access(), clock or SystemClock(), RandomIds())
     site = Site.of(followers, allow_changes, alerts)
     app = create_app(site, sessions)
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", proxy_headers=False, server_header=False)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(app, connection_patience))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -59,6 +59,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     import uvicorn
 
     from sparklog.ui.app import create_app
+    from sparklog.ui.connections import server_config
 
     access, alerts = make_access(settings), make_alerts(settings)
     pause = WATCHED_SECONDS if alerts is None else WATCHED_SECONDS_WITH_ALERTS
@@ -77,19 +78,8 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         site = Site.of(clusters, settings.allow_changes, alerts)
         stack.callback(site.passes.stop)
         app = create_app(site, Sessions(access, SystemClock(), RandomIds()))
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            lifespan="off",
-            limit_concurrency=200,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=3,
-        )
         announce(url_of(settings.host, listener.getsockname()[1]))
-        uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(server_config(app)).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
