@@ -5,6 +5,7 @@ Rules: they read, and decide nothing; what a page shows comes from one state. No
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -306,7 +307,7 @@ def show_alerts(visit: Visit) -> Page:
         "title": "Alerts",
         "board": board,
         "interval": watch.interval_seconds,
-        "state_file": watch.path,
+        "state_file": PurePath(watch.path).name,
         "alerts": alerts.alerts_table(board.alerts, visit.name, visit.query, visit.now_ms),
         "changes": alerts.changes_table(board.changes, rules, visit.name, visit.query),
         "rules": alerts.rules_table(watch.book.rules, visit.query),

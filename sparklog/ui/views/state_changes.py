@@ -117,6 +117,15 @@ def _text(name: str, value: Any) -> str:
 
 # -- what is called how
 
+_LABELS = {"size_bytes": "size", "max_timestamp_us": "newest record", "timestamp_ms": "time", "isr": "in sync"}
+
+
+def _label(name: str) -> str:
+    """Return what a field is called; the key of a mapping stays as it is."""
+    field, blank, key = name.partition(" ")
+    label = _LABELS.get(field, field if "timeout" in field else field.removesuffix("_ms")).replace("_", " ")
+    return f"{label}{blank}{key}"
+
 
 def _subject(entry: Entry, body: Any, around: Around, cluster: str) -> tuple[str, str]:
     """Return what an entry is called, and where it shows."""
@@ -175,7 +184,7 @@ def changes_table(rows: list[Changed], query: Query) -> Table:
     """Return what changed, in the order of the things that it belongs to."""
     columns: list[Column[Changed]] = [
         Column("subject", "Of", lambda row: row.subject, lambda row: Cell(row.subject, row.href)),
-        Column("name", "What", lambda row: row.name, lambda row: shown(row.name.replace("_", " "), 100)),
+        Column("name", "What", lambda row: row.name, lambda row: shown(_label(row.name), 100)),
         Column("before", "Before", lambda row: row.before, lambda row: Cell(row.before or NOTHING, kind="before")),
         Column("after", "After", lambda row: row.after, lambda row: Cell(row.after or NOTHING)),
     ]

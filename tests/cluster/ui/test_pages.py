@@ -259,7 +259,7 @@ def test_a_commit_shows_each_value_before_and_after(web: Web, shown: Coordinator
     )
     created = rows_of(web, "/log/commits/1?d.sort=name")
     assert ["Topic orders", "configs value.format", "–", "json"] in created
-    assert ["orders-5", "isr", "–", "0"] in created
+    assert ["orders-5", "in sync", "–", "0"] in created
 
 
 def test_a_commit_whose_past_was_removed_or_that_was_edited_says_so() -> None:
