@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
+from datetime import date
+from io import BytesIO
+
+from fastavro import parse_schema, schemaless_writer
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock, SystemClock
@@ -26,6 +31,18 @@ OVERRIDE = "abc\u202etxt.exe"
 CONTROL = "bell\x07 escape\x1b[2J"
 HOSTILE_GROUP = f"{SCRIPT}/..%2f{OVERRIDE}"
 MINUTES = 60
+PAYMENT = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [
+        {"name": "payer", "type": "string"},
+        {"name": "cents", "type": "long"},
+        {"name": "notes", "type": {"type": "array", "items": "string"}},
+        {"name": "paid", "type": ["null", {"type": "int", "logicalType": "date"}]},
+    ],
+}
+ENDLESS_NOTES = b"\x02x\x02" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x1f"
+"""A payment whose list of notes claims to have 2^60 - 1 elements, of which none follows."""
 
 
 def make_shown_cluster(name: str = "") -> Coordinator:
@@ -38,7 +55,8 @@ def make_shown_cluster(name: str = "") -> Coordinator:
     cluster.create_topic("clicks", 3, configs={"retention.ms": "86400000"})
     cluster.create_topic("customers", 2, configs={"cleanup.policy": "compact"})
     cluster.create_topic("audit", 1)
-    for name in ("invoices", "payments", "shipments", "returns", "prices", "stock", "sessions", "emails"):
+    cluster.create_topic("payments", 1, configs={"value.format": "avro", "value.schema": json.dumps(PAYMENT)})
+    for name in ("invoices", "shipments", "returns", "prices", "stock", "sessions", "emails"):
         cluster.create_topic(name, 4)
     join(cluster, "billing", "orders", 2)
     join(cluster, "dashboard", "clicks", 1)
@@ -53,6 +71,7 @@ def make_shown_cluster(name: str = "") -> Coordinator:
         if minute == 45:
             commit(cluster, AlterConfig(topic="clicks", set={"retention.ms": "172800000"}))
     _append_odd_records(cluster)
+    _append_payments(cluster)
     _write_transaction(cluster)
     join(cluster, HOSTILE_GROUP, "audit", 1)
     commit_group(cluster, HOSTILE_GROUP, "audit", 3)
@@ -129,6 +148,28 @@ def _append_odd_records(cluster: Coordinator) -> None:
         "customers",
         [Record(f"c{number}".encode(), None if number % 5 == 0 else b"{}") for number in range(20)],
     )
+
+
+def encode_payment(payer: str, cents: int, notes: Sequence[str] = ()) -> bytes:
+    """Return a payment in Avro, without a prefix."""
+    encoded = BytesIO()
+    payment = {"payer": payer, "cents": cents, "notes": list(notes), "paid": date(2026, 11, 1)}
+    schemaless_writer(encoded, parse_schema(PAYMENT), payment)
+    return encoded.getvalue()
+
+
+def _append_payments(cluster: Coordinator) -> None:
+    values = [
+        encode_payment("anna", 1250),
+        b"\0\0\0\0\7" + encode_payment("berta", 99, ["by card"]),
+        encode_payment(SCRIPT, -1, [OVERRIDE, CONTROL]),
+        ENDLESS_NOTES,
+        b"no payment",
+        None,
+        b"",
+        encode_payment("x" * 300_000, 3),
+    ]
+    append_records(cluster, "payments", [Record(b"p%d" % number, value) for number, value in enumerate(values)])
 
 
 def _write_transaction(cluster: Coordinator) -> None:

@@ -31,6 +31,7 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
     text: str
     cookies: list[str]
+    content: bytes = b""
 
 
 class Web:
@@ -63,8 +64,9 @@ class Web:
             connection.endheaders(body)
             answer = connection.getresponse()
             cookies = answer.headers.get_all("set-cookie") or []
-            read = answer.read().decode("utf-8", "replace")
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, read, cookies)
+            content = answer.read()
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, headers, content.decode("utf-8", "replace"), cookies, content)
         finally:
             connection.close()
 

@@ -84,10 +84,25 @@ class AvroReader:
         if value is None:
             return ""
         try:
-            self._arrays([self._read(value)])
-        except _UNREADABLE as error:
-            return str(error) or type(error).__name__
+            self.read(value)
+        except ValueError as error:
+            return str(error)
         return ""
+
+    def read(self, value: bytes) -> dict[str, Any]:
+        """Return the fields of a value as Arrow takes them, maps as lists of their entries; it may have more fields
+        than the newest schema. Raises ValueError with the reason if it does not fit."""
+        try:
+            row: dict[str, Any] = self._read(value)
+            self._arrays([row])
+        except _UNREADABLE as error:
+            raise ValueError(str(error) or type(error).__name__) from error
+        return row
+
+    @property
+    def fields(self) -> tuple[SchemaField, ...]:
+        """The fields of the newest schema."""
+        return self._fields
 
     def columns(self, values: pa.Array, max_bytes: int | None = None) -> dict[str, pa.Array]:
         """Return the typed columns of records with these values, by name.

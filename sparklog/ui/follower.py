@@ -31,6 +31,7 @@ from sparklog.maintenance.fsck.kept_report import KeptReport, read_kept_report
 from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
+from sparklog.ui.shared_searches import SharedSearches
 
 WATCHED_SECONDS = 1.0
 """Pause between two refreshes while pages are asked for."""
@@ -63,7 +64,10 @@ class Status(NamedTuple):
 
 
 class ClusterFollower:
-    """The newest state of a cluster, and its system ``tables``. Thread-safe. ``name`` is its part of addresses."""
+    """The newest state of a cluster, its system ``tables`` and its searches. Thread-safe.
+
+    ``name`` is its part of addresses.
+    """
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class ClusterFollower:
         self._patience = patience
         self.coordinator = coordinator
         self.status = Status(coordinator.log.clock.now_ms())
+        self.searches = SharedSearches(coordinator)
         self.tables = SystemTables(coordinator)
         self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
         self._past = PastStates(coordinator.log)

@@ -5,18 +5,24 @@ Rules: bounded (``record_search``); a page says when it did not look at everythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.responses import Response, StreamingResponse
 
+from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError
 from sparklog.monitoring.arguments import parse_time
+from sparklog.protocol.schema_versions import find_record_schema
+from sparklog.ui.follower import StillReading
 from sparklog.ui.record_search import Found, Search, find_starts, read_record, search
+from sparklog.ui.shared_searches import TooEarly
 from sparklog.ui.site import Page, Visit
-from sparklog.ui.views.query import address
+from sparklog.ui.views.avro import AvroPart
+from sparklog.ui.views.downloads import to_csv, to_json_lines, to_parquet
+from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.record_filter import RecordFilter, parse_record_filter
-from sparklog.ui.views.records import FORMATS, FoundRecord, show_record, to_csv, to_json_lines
+from sparklog.ui.views.records import FORMATS, AvroParts, FoundRecord, show_record
 from sparklog.ui.views.text import number, size
 
 LIMITS = ("20", "50", "100", "200")
@@ -24,14 +30,16 @@ MAX_PARTITIONS = 100
 """Partitions that a search over all of them reads; a topic with more is searched one partition at a time."""
 DOWNLOAD_RECORDS = 10_000
 DOWNLOAD_BYTES = 1024 * 1024
-"""Bytes of one key or value in a download; more is cut, and ``value_bytes`` says how many there are."""
+"""Bytes of one key or value in a download; more is cut. ``key_bytes`` and ``value_bytes`` say how many there are."""
 RECORD_CHARACTERS = 256 * 1024
+RENEW_SECONDS = 3
+"""Seconds after which a live page renews itself without scripts; ``page.js`` has its own."""
 _FROM = ("end", "start", "offset", "time")
 _MAX_OFFSET = 2**62
 
 
 class Browse(NamedTuple):
-    """What the form of the record browser asks for."""
+    """What the form of the record browser asks for. ``avro`` is how keys and values in Avro are read."""
 
     partition: int | None
     origin: str
@@ -40,6 +48,12 @@ class Browse(NamedTuple):
     form: str
     admits: RecordFilter
     search: Search
+    avro: AvroParts
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether the newest records are asked for, which a live page follows."""
+        return self.origin == "end" and not self.at
 
 
 def parse_browse(visit: Visit, limit: int = 0, kept_bytes: int = 0) -> Browse:
@@ -56,15 +70,25 @@ def parse_browse(visit: Visit, limit: int = 0, kept_bytes: int = 0) -> Browse:
     starts = _starts(visit, topic.name, numbers, origin, at)
     count = limit or int(query.choice("limit", LIMITS, "50"))
     wanted = Search(topic.name, starts, origin == "end", count)
+    avro = _avro_parts(visit)
+    key, value, header, field = (query.text(name) for name in ("key", "value", "header", "field"))
     return Browse(
         partition,
         origin,
         at,
         count,
         query.choice("format", FORMATS, "auto"),
-        parse_record_filter(query.text("key"), query.text("value"), query.text("header"), query.text("field")),
+        parse_record_filter(key, value, header, field, avro.value.documents),
         wanted._replace(kept_bytes=kept_bytes) if kept_bytes else wanted,
+        avro,
     )
+
+
+def _avro_parts(visit: Visit) -> AvroParts:
+    topic = visit.state.topic(visit.path["topic"])
+    schema = find_record_schema(topic, TopicConfig.resolve(topic.configs, visit.state.configs))
+    monotonic = visit.cluster.coordinator.log.clock.monotonic
+    return AvroParts(AvroPart("key", schema.key, monotonic), AvroPart("value", schema.value, monotonic))
 
 
 def _starts(visit: Visit, topic: str, numbers: list[int], origin: str, at: str) -> dict[int, int]:
@@ -84,12 +108,20 @@ def _starts(visit: Visit, topic: str, numbers: list[int], origin: str, at: str) 
 
 
 def show_records(visit: Visit) -> Page:
-    """Return the record browser with the records that its form asks for."""
+    """Return the record browser with the records that its form asks for. Raises StillReading."""
     topic = visit.state.topic(visit.path["topic"])
     browse = parse_browse(visit)
-    found = search(visit.cluster.coordinator, visit.state, browse.search, browse.admits)
+    is_live = browse.is_tail and visit.query.choice("live", ("on", "off"), "off") == "on"
+    visit = visit._replace(query=Query(visit.query.path, {**visit.query.parameters, "live": ""}))
+    try:
+        found = visit.cluster.searches.find(visit.state, browse.search, browse.admits, is_live)
+    except TooEarly:
+        raise StillReading from None
     records = _in_order(found, browse)
     download = visit.query._replace(path=f"{visit.query.path}/download")
+    shown = (
+        show_record(record, visit.name, topic.name, browse.form, visit.now_ms, avro=browse.avro) for record in records
+    )
     values: dict[str, Any] = {
         "title": topic.name,
         "topic": topic,
@@ -99,13 +131,16 @@ def show_records(visit: Visit) -> Page:
         "limits": LIMITS,
         "origins": _FROM,
         "partitions": len(topic.partitions),
-        "records": [show_record(record, visit.name, topic.name, browse.form, visit.now_ms) for record in records],
+        "records": list(shown),
         "found": found,
         "read": f"{number(found.read)} records ({size(found.read_bytes)}) read",
         "older": _older(visit, browse, found, records),
         "newer": _newer(visit, browse, found, records),
-        "json": download.link(as_="json").replace("as_=", "as="),
-        "csv": download.link(as_="csv").replace("as_=", "as="),
+        "downloads": {form.title: download.link(**{"as": name}) for name, form in _FILES.items()},
+        "live": visit.query.link(live="on") if browse.is_tail else "",
+        "still": visit.query.link(),
+        "is_live": is_live,
+        "renew_seconds": RENEW_SECONDS,
     }
     return Page("records.html", values)
 
@@ -165,7 +200,7 @@ def show_one_record(visit: Visit) -> Page:
         "formats": FORMATS,
         "form": form,
         "record": record
-        and show_record(record, visit.name, topic.name, form, visit.now_ms, characters=RECORD_CHARACTERS),
+        and show_record(record, visit.name, topic.name, form, visit.now_ms, RECORD_CHARACTERS, _avro_parts(visit)),
         "offset": offset,
         "previous": _record_address(visit, partition, offset - 1) if offset > state.log_start_offset else "",
         "next": _record_address(visit, partition, offset + 1) if offset + 1 < state.high_watermark else "",
@@ -200,19 +235,36 @@ def _find_record(visit: Visit, partition: int, offset: int, kept_bytes: int) -> 
 # -- downloads
 
 
+class _File(NamedTuple):
+    """A kind of file: how links call it, the end of its name, its media type, and what makes it."""
+
+    title: str
+    suffix: str
+    media_type: str
+    write: Callable[[str, Sequence[FoundRecord]], Iterator[bytes]]
+
+
+_FILES = {
+    "json": _File("JSON", "jsonl", "application/x-ndjson", to_json_lines),
+    "csv": _File("CSV", "csv", "text/csv; charset=utf-8", to_csv),
+    "parquet": _File("Parquet", "parquet", "application/vnd.apache.parquet", to_parquet),
+}
+
+
 def download_records(visit: Visit) -> Response:
     """Return the records that the form asks for, up to ``DOWNLOAD_RECORDS`` of each partition, as a file."""
-    form = visit.query.choice("as", ("json", "csv"), "json")
+    form = visit.query.choice("as", _FILES, "json")
     browse = parse_browse(visit, DOWNLOAD_RECORDS, DOWNLOAD_BYTES)
     found = search(visit.cluster.coordinator, visit.state, browse.search, browse.admits)
     records = _in_order(found, browse)
     topic = browse.search.topic
-    lines = to_json_lines(topic, records) if form == "json" else to_csv(topic, records)
-    kind = "application/x-ndjson" if form == "json" else "text/csv; charset=utf-8"
-    headers = _attachment(f"{topic}.{'jsonl' if form == 'json' else 'csv'}")
+    headers = _attachment(f"{topic}.{_FILES[form].suffix}")
     if found.stopped:
         headers["x-sparklog-stopped"] = found.stopped
-    return StreamingResponse(lines, media_type=kind, headers=headers)
+    if form == "parquet":
+        headers["content-encoding"] = "identity"  # it is compressed
+    content = _FILES[form].write(topic, records)
+    return StreamingResponse(content, media_type=_FILES[form].media_type, headers=headers)
 
 
 def download_value(visit: Visit) -> Response:

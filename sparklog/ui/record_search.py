@@ -73,12 +73,24 @@ class _Budget:
         self.size += fetched.records.batch.nbytes
 
     @property
+    def is_late(self) -> bool:
+        return self._clock.monotonic() > self._deadline
+
+    @property
     def spent(self) -> str:
         if self.size >= MAX_BYTES:
             return f"{MAX_BYTES >> 20} MiB were read"
         if self.read >= MAX_READ:
             return f"{MAX_READ:,} records were read"
-        return f"{MAX_SECONDS:g} s have passed" if self._clock.monotonic() > self._deadline else ""
+        return f"{MAX_SECONDS:g} s have passed" if self.is_late else ""
+
+
+class _Late(Exception):
+    """A filter takes too long: records from this offset on are not looked at yet."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
 
 
 def search(coordinator: Coordinator, state: State, wanted: Search, admits: RecordFilter) -> Found:
@@ -116,8 +128,12 @@ def _forwards(
     end = state.partition(wanted.topic, partition).high_watermark
     for fetched in reader.fetch(wanted.topic, partition, start, end, state=state):
         budget.take(fetched)
-        for record in passing(partition, fetched, admits, wanted.kept_bytes):
-            yield record, record.offset + 1
+        try:
+            for record in passing(partition, fetched, admits, wanted.kept_bytes, budget):
+                yield record, record.offset + 1
+        except _Late as late:
+            yield None, late.offset
+            return
         yield None, fetched.end_offset
     yield None, max(start, end)
 
@@ -135,19 +151,29 @@ def _backwards(
             budget.take(fetched)
             if has_moved and budget.spent:  # the newest records of these are not read yet: the search goes on here
                 return
-            records += passing(partition, fetched, admits, wanted.kept_bytes)
+            try:
+                records += passing(partition, fetched, admits, wanted.kept_bytes, budget if has_moved else None)
+            except _Late:
+                return
         for record in reversed(records):
             yield record, record.offset
         start, window, has_moved = low, min(2 * window, most), True
         yield None, start
 
 
-def passing(partition: int, fetched: Fetched, admits: RecordFilter, kept_bytes: int) -> Iterator[FoundRecord]:
-    """Yield those of the records that pass a filter, with the beginnings of their keys and values."""
+def passing(
+    partition: int, fetched: Fetched, admits: RecordFilter, kept_bytes: int, budget: _Budget | None = None
+) -> Iterator[FoundRecord]:
+    """Yield those of the records that pass a filter, with the beginnings of their keys and values.
+
+    Raises _Late when the time of the budget is over, but not before the first one.
+    """
     batch = fetched.records.batch
     keys, values, stamps = batch.column("key"), batch.column("value"), batch.column("timestamp").view("int64")
     headers = batch.column("headers")
     for row, offset in enumerate(fetched.records.all_offsets()):
+        if row and budget is not None and budget.is_late:
+            raise _Late(offset)
         pairs = [(header["key"], header["value"]) for header in headers[row].as_py() or ()]
         if not admits.admits_headers(pairs) or not (admits.is_empty or _passes(keys[row], values[row], admits)):
             continue

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow.parquet as pq
 import pytest
 
 from sparklog.monitoring.alerts.rule_file import read_rule_file
 from sparklog.testing.records import Record, append_records
 from sparklog.ui.alert_watch import AlertWatch
-from tests.shown_cluster import HOSTILE_GROUP, make_shown_cluster
+from tests.shown_cluster import HOSTILE_GROUP, SCRIPT, make_shown_cluster
 from tests.web import Web, serving
 
 pytestmark = pytest.mark.ui
@@ -39,6 +40,8 @@ PAGES = {
     "records": "/log/topics/orders/records",
     "hostile-records": "/log/topics/audit/records?from=start",
     "record": "/log/topics/orders/records/0/3",
+    "avro-records": "/log/topics/payments/records?from=start",
+    "avro-record": "/log/topics/payments/records/0/1",
     "groups": "/log/groups",
     "group": "/log/group?name=billing",
     "hostile-group": f"/log/group?name={quote(HOSTILE_GROUP, safe='')}",
@@ -54,6 +57,7 @@ PAGES = {
 }
 SHOWN = ("cluster", "topic", "records", "group", "commits", "commit", "segments", "alerts")
 """Pages of which the documents have a picture."""
+HOSTILE_VALUE = f"<img src=x onerror=alert(1)>{SCRIPT}"
 WIDTH, HEIGHT = 1280, 860
 PHONE = {"width": 390, "height": 844}
 
@@ -163,19 +167,98 @@ def test_the_first_key_leads_past_the_navigation(tab: Tab) -> None:
     assert page.evaluate("document.activeElement.id") == "content"
 
 
-def test_a_live_page_shows_new_records_by_itself(browser: Any) -> None:
+def test_a_live_page_follows_the_end_and_leaves_the_reader_where_he_was(browser: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
     import sparklog
     import sparklog.testing
 
     with sparklog.testing.cluster(topics={"orders": 1}) as cluster, serving(cluster.coordinator) as web:
+        append_records(cluster.coordinator, "orders", [Record(b"k", b"record %d" % n) for n in range(60)])
         tab = Tab(browser, web)
         page = tab.open("/log/topics/orders/records")
         page.get_by_role("button", name="Live").click()
-        with sparklog.Producer(cluster=cluster.coordinator) as producer:
-            producer.send("orders", b"just now").get()
+        page.get_by_role("button", name="Pause live").wait_for()
+        row = page.locator("#r0-40")
+        row.get_by_role("link").focus()
+        row.scroll_into_view_if_needed()
+        page.get_by_label("Key contains").evaluate("field => { field.value = 'typed'; }")
+        row.locator("pre").nth(1).evaluate("text => getSelection().selectAllChildren(text)")
+        at = row.bounding_box()
+        append_records(cluster.coordinator, "orders", [Record(b"k", f"{HOSTILE_VALUE} just now".encode())])
         page.get_by_text("just now").wait_for(timeout=60_000)
+        assert page.evaluate("document.activeElement.closest('li').id") == "r0-40"
+        assert page.evaluate("getSelection().toString()") == "record 40"
+        assert page.get_by_label("Key contains").input_value() == "typed"
+        assert row.bounding_box()["y"] == pytest.approx(at["y"], abs=1)  # less than what a screen shows
+        assert page.locator("#found > li").count() == 50
+        assert page.locator("main script, main img").count() == 0
+        page.locator("#said", has_text="1 new record.").wait_for(state="attached")
+        assert Axe().run(page).violations_count == 0
+        page.get_by_role("button", name="Pause live").press("Enter")
+        page.get_by_role("button", name="Resume live").wait_for()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        append_records(cluster.coordinator, "orders", [Record(b"k", b"later")])
+        page.wait_for_timeout(3500)
+        assert asked == []
+        page.get_by_role("button", name="Resume live").press("Enter")
+        page.get_by_text("later").wait_for(timeout=60_000)
         assert tab.problems == []
         tab.context.close()
+
+
+@pytest.mark.parametrize("has_clipboard", [True, False])
+def test_a_key_a_value_and_a_link_are_copied_by_keyboard(browser: Any, web: Web, has_clipboard: bool) -> None:
+    tab = Tab(browser, web, permissions=["clipboard-read", "clipboard-write"])
+    if not has_clipboard:  # as on a page that is neither HTTPS nor on this machine
+        tab.page.add_init_script("delete Navigator.prototype.clipboard")
+    reader = Tab(browser, web, permissions=["clipboard-read", "clipboard-write"])
+    for path, copied in (
+        ("/log/topics/audit/records?from=start&partition=0", {"Copy the value of record 0 : 4": HOSTILE_VALUE}),
+        (
+            "/log/topics/audit/records/0/5",
+            {"Copy the key": "abc\\u202etxt.exe", "Copy the value": r"bell\x07 escape\x1b[2J"},
+        ),
+        (
+            "/log/topics/payments/records?from=start&format=avro",
+            {
+                "Copy the value of record 0 : 0": '{"payer": "anna", "cents": 1250, "notes": [], "paid": "2026-11-01"}',
+                "Copy link to record 0 : 0": f"{web.url}/log/topics/payments/records/0/0?format=avro",
+            },
+        ),
+        (
+            "/log/topics/payments/records/0/0?format=hex",
+            {"Copy link to this record": f"{web.url}/log/topics/payments/records/0/0?format=hex"},
+        ),
+    ):
+        page = tab.open(path)
+        for name, text in copied.items():
+            button = page.get_by_role("button", name=name, exact=True)
+            button.press("Enter")
+            button.filter(has_text="Copied").wait_for()
+            page.locator("#said", has_text=f"Copied the {name.removeprefix('Copy ').removeprefix('the ')}.").wait_for(
+                state="attached"
+            )
+            assert button.evaluate("button => button === document.activeElement")
+            clipboard = reader.open("/static/icon.svg") if not has_clipboard else page
+            clipboard.bring_to_front()
+            assert clipboard.evaluate("navigator.clipboard.readText()") == text
+            page.bring_to_front()
+    assert tab.problems == []
+    tab.context.close()
+    reader.context.close()
+
+
+def test_records_are_downloaded_as_parquet_by_a_link(browser: Any, web: Web) -> None:
+    tab = Tab(browser, web, accept_downloads=True)
+    page = tab.open("/log/topics/audit/records?from=start")
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Parquet").press("Enter")
+    assert waiting.value.suggested_filename == "audit.parquet"
+    assert pq.read_table(waiting.value.path()).column("value").to_pylist()[:4] == [b"hello", b"", None, None]
+    assert tab.problems == []
+    tab.context.close()
 
 
 def test_a_topic_is_created_and_filled_with_the_keyboard(browser: Any) -> None:
@@ -244,6 +327,13 @@ def test_pages_work_without_scripts(browser: Any, web: Web) -> None:
     page.get_by_role("button", name="Show records").click()
     page.wait_for_url("**key=customer-3**")
     assert page.locator("ol.records > li").count() > 0
+    assert not page.get_by_role("button", name="Copy").count()
+    page.get_by_role("link", name="Renew every 3 s").click()
+    page.wait_for_url("**live=on")
+    with page.expect_navigation():
+        pass
+    page.get_by_role("link", name="Stop renewing").click()
+    page.get_by_role("link", name="Renew every 3 s").wait_for()
     tab.context.close()
 
 
@@ -251,7 +341,10 @@ def test_hostile_texts_run_nothing(tab: Tab) -> None:
     page = tab.page
     asked: list[str] = []
     page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
-    for path in ("/log/topics/audit/records?from=start", PAGES["hostile-group"], "/log/topics/audit/records/0/4"):
+    for path in (
+        *("/log/topics/audit/records?from=start", "/log/topics/audit/records/0/4", PAGES["hostile-group"]),
+        *("/log/topics/payments/records?from=start", "/log/topics/payments/records/0/2"),
+    ):
         tab.open(path)
         assert page.locator("main script, main img").count() == 0
     assert asked == []

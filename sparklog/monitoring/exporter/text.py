@@ -49,13 +49,12 @@ class Labels:
 
 def sample_lines(families: Sequence[Family], rows: Iterable[Row]) -> tuple[str, ...]:
     """Return the lines of the samples of each family."""
-    names = [family.name for family in families]
-    lines: list[list[str]] = [[] for _ in families]
-    for labels, values in rows:
-        for number, value in enumerate(values):
-            if value is not None:
-                lines[number].append(f"{names[number]}{labels} {value}\n")
-    return tuple(map("".join, lines))
+    known = list(rows)
+    return tuple(_lines_of(family.name, number, known) for number, family in enumerate(families))
+
+
+def _lines_of(name: str, number: int, rows: Sequence[Row]) -> str:
+    return "".join([f"{name}{labels} {value}\n" for labels, values in rows if (value := values[number]) is not None])
 
 
 def with_header(family: Family, lines: str) -> str:

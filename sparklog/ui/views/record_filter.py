@@ -1,9 +1,10 @@
-"""Which records a search shows: a text in the key or value, a header, or a field of the JSON in the value.
+"""Which records a search shows: a text in the key or value, a header, or a field of the JSON or Avro in the value.
 
     wanted = parse_record_filter(key="k1", value="", header="trace=abc", field="order.amount > 100")
     wanted.admits(key, value, headers)
 
-Rules: pure. Bytes are compared as bytes; a value that is no JSON, or too large or too deep, has no fields.
+Rules: pure. Bytes are compared as bytes; a value that is no JSON, or too large or too deep, has no fields. Not for:
+reading Avro (``avro``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,7 +31,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _FIELD = re.compile(r"\s*([^=!<>\s]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
-_ABSENT = object()
+NO_DOCUMENT = object()
+"""Stands for what is not there: a field, or the document in a value that has none."""
 
 
 class _FieldTest(NamedTuple):
@@ -37,12 +40,16 @@ class _FieldTest(NamedTuple):
     compare: Callable[[Any, Any], bool]
     text: str
     number: float | None
+    document: Callable[[bytes], object]
+
+    def admits_value(self, value: bytes | None) -> bool:
+        return value is not None and self.admits(self.document(value))
 
     def admits(self, document: object) -> bool:
         found = _find(document, self.path)
-        if found is _ABSENT:
+        if found is NO_DOCUMENT:
             return False
-        if isinstance(found, int | float) and not isinstance(found, bool) and self.number is not None:
+        if isinstance(found, int | float | Decimal) and not isinstance(found, bool) and self.number is not None:
             return self.compare(found, self.number)
         text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
         return self.compare(text, self.text)
@@ -70,34 +77,39 @@ class RecordFilter(NamedTuple):
         """Return whether a value passes; a value that is null contains nothing."""
         if self.value and (value is None or self.value not in value):
             return False
-        return self.field is None or (value is not None and self.field.admits(parse_json(value)))
+        return self.field is None or self.field.admits_value(value)
 
     def admits_key(self, key: bytes | None) -> bool:
         return not self.key or (key is not None and self.key in key)
 
 
-def parse_record_filter(key: str, value: str, header: str, field: str) -> RecordFilter:
-    """Return the filter that the fields of a form state; empty ones do not matter. Raises InvalidConfigurationError."""
+def parse_record_filter(
+    key: str, value: str, header: str, field: str, document: Callable[[bytes], object] | None = None
+) -> RecordFilter:
+    """Return the filter that the fields of a form state; empty ones do not matter. Raises InvalidConfigurationError.
+
+    ``document`` returns what a value holds, ``NO_DOCUMENT`` if nothing; by default values are JSON.
+    """
     name, equals, text = header.partition("=")
     return RecordFilter(
         key=key.encode("utf-8", "surrogatepass"),
         value=value.encode("utf-8", "surrogatepass"),
         header=(name.strip(), text.strip().encode() if equals else None) if header else None,
-        field=_parse_field(field) if field else None,
+        field=_parse_field(field, document or parse_json) if field else None,
     )
 
 
 def parse_json(data: bytes) -> object:
     """Return the JSON document in a value; an object that no filter finds if it is none, too large or too deep."""
     if len(data) > MAX_JSON_BYTES:
-        return _ABSENT
+        return NO_DOCUMENT
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        return _ABSENT
+        return NO_DOCUMENT
 
 
-def _parse_field(text: str) -> _FieldTest:
+def _parse_field(text: str, document: Callable[[bytes], object]) -> _FieldTest:
     match = _FIELD.fullmatch(text)
     if match is None:
         raise InvalidConfigurationError(
@@ -109,15 +121,15 @@ def _parse_field(text: str) -> _FieldTest:
         number = float(wanted) if wanted == match[3] else None
     except ValueError:
         number = None
-    return _FieldTest(tuple(match[1].removeprefix("$.").split(".")), _OPERATORS[match[2]], wanted, number)
+    return _FieldTest(tuple(match[1].removeprefix("$.").split(".")), _OPERATORS[match[2]], wanted, number, document)
 
 
 def _find(document: object, path: Sequence[str]) -> object:
     for name in path:
         if isinstance(document, dict):
-            document = document.get(name, _ABSENT)
+            document = document.get(name, NO_DOCUMENT)
         elif isinstance(document, list) and name.isdecimal() and len(name) < 10 and int(name) < len(document):
             document = document[int(name)]
         else:
-            return _ABSENT
+            return NO_DOCUMENT
     return document

@@ -1,32 +1,31 @@
-"""Records as people read them: keys, values and headers as text, JSON or hex, and as rows of a download.
+"""Records as people read them: keys, values and headers as text, JSON, Avro or hex.
 
     describe_bytes(b'{"a":1}', 7, "auto")     # Content(kind="JSON", text='{\\n  "a": 1\\n}', ...)
 
 Null, empty and tombstones (a null value with a key) are told apart.
 
 Rules: pure. Bytes are hostile: what is shown is cut and escaped (``text.block``); JSON that is too deep is text.
+Not for: decoding Avro (``avro``), files (``downloads``).
 """
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
+from sparklog.ui.views.avro import AvroPart, UnreadableError
 from sparklog.ui.views.query import address
 from sparklog.ui.views.record_filter import MAX_JSON_BYTES
 from sparklog.ui.views.text import block, duration, number, shown, size, time
 
-FORMATS = ("auto", "text", "json", "hex")
+FORMATS = ("auto", "text", "json", "avro", "hex")
 LIST_CHARACTERS = 600
 """Characters of a value in a list of records."""
 _HEX_BYTES = 4096
 _UTF8_TAIL = 3
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class FoundRecord(NamedTuple):
@@ -45,25 +44,38 @@ class FoundRecord(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A key or value: its ``kind`` (null, tombstone, empty, text, JSON, hex), its text, and what to know of it.
+    """A key or value: its ``kind`` (null, tombstone, empty, text, JSON, Avro, hex), its text, and what to know of it.
 
-    ``cut`` says that only the beginning is shown.
+    ``cut`` says that only the beginning is shown, ``problem`` why it is not shown as Avro.
     """
 
     kind: str
     text: str
     size: str
     cut: str = ""
+    problem: str = ""
 
     @property
     def is_absent(self) -> bool:
         """Whether there is no text, but a word for it."""
         return self.kind in ("null", "tombstone", "empty")
 
+    @property
+    def is_long(self) -> bool:
+        """Whether the text may be higher than its box, which then scrolls."""
+        return len(self.text) > 400 or self.text.count("\n") > 8
+
 
 class Header(NamedTuple):
     name: str
     content: Content
+
+
+class AvroParts(NamedTuple):
+    """How the keys and the values of a topic are read as Avro."""
+
+    key: AvroPart
+    value: AvroPart
 
 
 class ShownRecord(NamedTuple):
@@ -82,7 +94,13 @@ class ShownRecord(NamedTuple):
 
 
 def show_record(
-    record: FoundRecord, cluster: str, topic: str, form: str, now_ms: int, characters: int = LIST_CHARACTERS
+    record: FoundRecord,
+    cluster: str,
+    topic: str,
+    form: str,
+    now_ms: int,
+    characters: int = LIST_CHARACTERS,
+    avro: AvroParts | None = None,
 ) -> ShownRecord:
     """Return a record as a page shows it, its texts cut at so many characters."""
     timestamp_ms = record.timestamp_us // 1000
@@ -94,8 +112,8 @@ def show_record(
         time=time(timestamp_ms, exact=True),
         age=f"{duration((now_ms - timestamp_ms) // 1000)} ago" if timestamp_ms <= now_ms else "in the future",
         time_kind="time of the append" if record.timestamp_type else "time of the record",
-        key=describe_bytes(record.key, record.key_size, form, characters, indent),
-        value=_value(record, form, characters, indent),
+        key=describe_bytes(record.key, record.key_size, form, characters, indent, avro and avro.key),
+        value=_value(record, form, characters, indent, avro and avro.value),
         headers=[
             Header(shown(name, 200), describe_bytes(value, len(value or b""), form, 200))
             for name, value in record.headers
@@ -104,24 +122,32 @@ def show_record(
     )
 
 
-def _value(record: FoundRecord, form: str, characters: int, indent: int) -> Content:
+def _value(record: FoundRecord, form: str, characters: int, indent: int, avro: AvroPart | None) -> Content:
     if record.value is None and record.key is not None:
         return Content("tombstone", "tombstone: a null value, which deletes its key from a compacted topic", "")
-    return describe_bytes(record.value, record.value_size, form, characters, indent)
+    return describe_bytes(record.value, record.value_size, form, characters, indent, avro)
 
 
 def describe_bytes(
-    data: bytes | None, whole: int, form: str, characters: int = LIST_CHARACTERS, indent: int = 0
+    data: bytes | None,
+    whole: int,
+    form: str,
+    characters: int = LIST_CHARACTERS,
+    indent: int = 0,
+    avro: AvroPart | None = None,
 ) -> Content:
-    """Return the beginning of a key or value of ``whole`` bytes as text, JSON or hex; ``auto`` chooses.
+    """Return the beginning of a key or value of ``whole`` bytes in one of ``FORMATS``, of which ``auto`` chooses.
 
-    JSON is on one line if ``indent`` is 0.
+    ``auto`` is Avro for what has an Avro schema (``avro``); what does not fit it is hex, with the reason. JSON is on
+    one line if ``indent`` is 0.
     """
     if data is None:
         return Content("null", "null", "")
     if not data:
         return Content("empty", "empty: 0 bytes", "0 B")
-    total = size(whole)
+    if avro is not None and (form == "avro" or (form == "auto" and not avro.problem)):
+        return _describe_avro(data, whole, characters, indent, avro)
+    total, form = size(whole), "auto" if form == "avro" else form
     if form in ("auto", "json"):
         pretty = _pretty(data, indent) if len(data) == whole else None
         if pretty is not None:
@@ -134,10 +160,26 @@ def describe_bytes(
     return _cut("hex", "\n".join(rows), total, 16 * characters, was_cut=min(_HEX_BYTES, characters) < whole)
 
 
+def _describe_avro(data: bytes, whole: int, characters: int, indent: int, avro: AvroPart) -> Content:
+    try:
+        return _cut("Avro", avro.text(data, whole, characters, indent), size(whole), characters)
+    except UnreadableError as error:
+        other = describe_bytes(data, whole, "auto" if avro.problem else "hex", characters, indent)
+        return other._replace(problem=f"not shown as Avro: {shown(error)}")
+
+
 def _cut(kind: str, text: str, total: str, characters: int, was_cut: bool = False) -> Content:
     if len(text) > characters:
         text, was_cut = text[:characters], True
-    return Content(kind, block(text), total, f"the beginning of {total}" if was_cut else "")
+    escaped = block(text) if kind in ("text", "hex") else _escape_json(text)
+    return Content(kind, escaped, total, f"the beginning of {total}" if was_cut else "")
+
+
+def _escape_json(text: str) -> str:
+    """Return JSON with what does not print, which is only in its strings, escaped as JSON does."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _pretty(data: bytes, indent: int) -> str | None:
@@ -172,71 +214,3 @@ def _hex_rows(data: bytes) -> Iterator[str]:
         row = data[start : start + 16]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         yield f"{start:08x}  {row.hex(' '):<47}  {letters}"
-
-
-# -- downloads
-
-
-def to_json_lines(topic: str, records: Iterable[FoundRecord]) -> Iterator[bytes]:
-    """Yield each record as a line of JSON; bytes that are no UTF-8 are ``{"base64": …}``."""
-    for record in records:
-        yield msgspec.json.encode(_document(topic, record)) + b"\n"
-
-
-def _document(topic: str, record: FoundRecord) -> dict[str, Any]:
-    return {
-        "topic": topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_us // 1000,
-        "key": _as_json(record.key),
-        "value": _as_json(record.value),
-        "value_bytes": record.value_size,
-        "headers": [[name, _as_json(value)] for name, value in record.headers],
-    }
-
-
-def _as_json(data: bytes | None) -> object:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
-
-
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "value_bytes", "headers")
-
-
-def to_csv(topic: str, records: Iterable[FoundRecord]) -> Iterator[bytes]:
-    """Yield the records as lines of CSV. A text that a spreadsheet would take for a formula gets a ``'`` in front."""
-    yield _csv_line(COLUMNS)
-    for record in records:
-        stamp = time(record.timestamp_us // 1000, exact=True)
-        headers = msgspec.json.encode([[name, _as_json(value)] for name, value in record.headers]).decode()
-        texts = [_as_csv(record.key), _as_csv(record.value)]
-        yield _csv_line([topic, record.partition, record.offset, stamp, *texts, record.value_size, headers])
-
-
-def _as_csv(data: bytes | None) -> str:
-    if data is None:
-        return ""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return f"base64:{base64.b64encode(data).decode()}"
-    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _csv_line(cells: Sequence[object]) -> bytes:
-    line = io.StringIO()
-    csv.writer(line).writerow(cells)
-    return line.getvalue().encode()

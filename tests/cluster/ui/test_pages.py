@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -12,6 +13,8 @@ from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sparklog
@@ -29,6 +32,7 @@ from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.records import Record, append_records
 from sparklog.ui.app import PAGES
 from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.views.records import FORMATS
 from tests.shown_cluster import CONTROL, HOSTILE_GROUP, OVERRIDE, SCRIPT
 from tests.web import Web, serving
 
@@ -340,6 +344,38 @@ def test_records_are_filtered_by_a_field_of_their_json(web: Web) -> None:
     assert len(records_of(text)) == 3
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("from=start&field=cents+%3E+50", [0, 1]),
+        ("from=start&field=payer+%3D+berta", [1]),
+        ("from=start&field=paid+%3D+2026-11-01&key=p0", [0]),
+        ("from=time&at=2000-01-01T00:00:00Z&header=trace", []),
+        ("from=offset&at=1&key=p&field=cents+%3C+100", [1, 2]),
+        ("from=end&key=p6", [6]),
+    ],
+)
+def test_records_in_avro_are_filtered_by_their_fields(web: Web, query: str, expected: list[int]) -> None:
+    assert [offset for _, offset in records_of(web.get(f"/log/topics/payments/records?{query}").text)] == expected
+
+
+def test_records_are_found_by_time_key_and_header_together(web: Web, shown: Coordinator) -> None:
+    path = "/log/topics/orders/records?from=time&at=30m&key=customer-3&header=trace=3b&field=amount+%3E+10"
+    assert records_of(web.get(path).text)
+    assert not records_of(web.get(path.replace("trace=3b", "trace=zz")).text)
+
+
+def test_values_in_avro_are_shown_by_the_schema_of_their_topic(web: Web) -> None:
+    text = html.unescape(web.get("/log/topics/payments/records?from=start").text)
+    assert '{"payer": "anna", "cents": 1250, "notes": [], "paid": "2026-11-01"}' in text
+    assert text.count("not shown as Avro: it does not fit the schema: ") == 2
+    assert "not shown as Avro: it has 293 KiB, and here at most 16 KiB are read as Avro" in text
+    assert "absent tombstone" in text
+    assert "absent empty" in text
+    assert '"cents": 99,\n' in html.unescape(web.get("/log/topics/payments/records/0/1").text)
+    assert "no Avro schema for its keys" in web.get("/log/topics/payments/records/0/1?format=avro").text
+
+
 def test_null_empty_and_tombstone_are_told_apart(web: Web) -> None:
     text = web.get("/log/topics/audit/records?from=start").text
     for kind in ("absent empty", "absent tombstone", "absent null"):
@@ -348,7 +384,7 @@ def test_null_empty_and_tombstone_are_told_apart(web: Web) -> None:
 
 def test_hostile_bytes_are_escaped_and_bounded(web: Web) -> None:
     for path in ("/log/topics/audit/records?from=start", *(f"/log/topics/audit/records/0/{n}" for n in range(10))):
-        for form in ("auto", "text", "json", "hex"):
+        for form in FORMATS:
             text = web.get(f"{path}{'&' if '?' in path else '?'}format={form}").text
             assert SCRIPT not in text
             assert "<img" not in text
@@ -366,7 +402,11 @@ def test_a_value_of_64_mib_makes_small_pages() -> None:
         cluster.create_topic("large", configs={"max.message.bytes": str(2 * large)})
         append_records(cluster.coordinator, "large", [Record(b"k", b"<" * large), Record(b"k", b"small")])
         with serving(cluster.coordinator) as web:
-            for path in ("records?from=start", "records?from=start&value=small", "records/0/0"):
+            download = web.get("/log/topics/large/records/download?from=start&as=parquet")
+            rows = pq.read_table(pa.BufferReader(download.content)).to_pylist()
+            assert [(len(row["value"]), row["value_bytes"]) for row in rows] == [(1024 * 1024, large)]
+            assert download.headers["x-sparklog-stopped"] == "64 MiB were read"
+            for path in ("records?from=start&format=avro", "records?from=start&value=small", "records/0/0"):
                 answer = web.get(f"/log/topics/large/{path}")
                 assert answer.status == 200
                 assert len(answer.text) < 1_500_000
@@ -389,6 +429,18 @@ def test_records_are_downloaded_as_json_and_csv(web: Web) -> None:
     assert answer.headers["content-type"].startswith("text/csv")
     rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
     assert rows[9]["value"].startswith("'=cmd")
+
+
+def test_records_are_downloaded_as_parquet_with_their_bytes_as_they_are(web: Web) -> None:
+    answer = web.get("/log/topics/audit/records/download?from=start&as=parquet")
+    assert answer.headers["content-type"] == "application/vnd.apache.parquet"
+    assert answer.headers["content-disposition"] == 'attachment; filename="audit.parquet"'
+    rows = pq.read_table(pa.BufferReader(answer.content)).to_pylist()
+    assert [row["offset"] for row in rows] == list(range(10))
+    assert [row["value"] for row in rows[:4]] == [b"hello", b"", None, None]
+    assert rows[6]["key"] == b"\xff\xfe\x00\x01"
+    assert rows[5]["headers"] == [{"key": "none", "value": None}, {"key": "empty", "value": b""}]
+    assert rows[8]["value_bytes"] == 300_000
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 import sparklog.testing
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster
+from sparklog.store.memory import MemoryStore
 from sparklog.testing.records import Record, append_records
 from sparklog.ui import record_search
 from sparklog.ui.record_search import Search, search
-from sparklog.ui.views.record_filter import RecordFilter
+from sparklog.ui.views.record_filter import RecordFilter, parse_record_filter
 
 RECORDS = 600
 
@@ -37,3 +42,27 @@ def test_a_search_ends_at_its_bound_and_goes_on_where_it_ended(
             starts = found.next
     offsets = range(RECORDS - 1, -1, -1) if backwards else range(RECORDS)
     assert seen == [(partition, offset) for partition in (0, 1) for offset in offsets]
+
+
+@pytest.mark.parametrize("backwards", [True, False])
+def test_a_search_with_a_filter_that_takes_long_ends_in_time_and_goes_on(backwards: bool) -> None:
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex, clock), clock=clock)
+    cluster.create_topic("orders")
+    append_records(cluster, "orders", [Record(b"k", b"%d" % number) for number in range(RECORDS)])
+    state = cluster.refresh()
+
+    def take_long(value: bytes) -> object:
+        clock.advance(record_search.MAX_SECONDS / 100)
+        return {"n": int(value)}
+
+    admits = parse_record_filter("", "", "", "n >= 0", take_long)
+    starts, seen, searches = {0: RECORDS if backwards else 0}, list[int](), 0
+    while len(seen) < RECORDS:
+        found = search(cluster, state, Search("orders", starts, backwards, 10_000), admits)
+        assert found.read_bytes  # it reads on where it ended
+        seen += [record.offset for record in found.records]
+        starts, searches = found.next, searches + 1
+        assert searches <= RECORDS // 50
+    assert seen == [*(range(RECORDS - 1, -1, -1) if backwards else range(RECORDS))]
+    assert searches > 4

@@ -6,13 +6,16 @@ import csv
 import io
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidConfigurationError
+from sparklog.ui.views.downloads import PARQUET, to_csv, to_json_lines, to_parquet
 from sparklog.ui.views.record_filter import parse_record_filter
-from sparklog.ui.views.records import FORMATS, FoundRecord, describe_bytes, show_record, to_csv, to_json_lines
+from sparklog.ui.views.records import FORMATS, FoundRecord, describe_bytes, show_record
 
 
 def record(key: bytes | None, value: bytes | None) -> FoundRecord:
@@ -71,6 +74,24 @@ def test_downloads_hold_what_the_records_hold() -> None:
     rows = list(csv.DictReader(io.StringIO(b"".join(to_csv("orders", records)).decode(), newline="")))
     assert [row["value"] for row in rows] == ["'=1+2", "", "-5", 'a "b"\r\n,c']
     assert rows[1]["key"] == "base64:/w=="
+
+
+def test_downloads_tell_null_and_empty_apart() -> None:
+    records = [record(None, b""), record(b"", None)]
+    table = pq.read_table(pa.BufferReader(b"".join(to_parquet("orders", records))))
+    assert table.schema.equals(PARQUET)
+    rows = table.to_pylist()
+    assert [(row["key"], row["value"]) for row in rows] == [(None, b""), (b"", None)]
+    assert [(row["key_bytes"], row["value_bytes"]) for row in rows] == [(None, 0), (0, None)]
+    assert rows[0]["headers"] == [{"key": "trace", "value": b"\xff"}, {"key": "none", "value": None}]
+    lines = list(csv.DictReader(io.StringIO(b"".join(to_csv("orders", records)).decode(), newline="")))
+    assert [(line["key_bytes"], line["value_bytes"]) for line in lines] == [("", "0"), ("0", "")]
+
+
+def test_a_parquet_file_of_no_records_has_its_columns() -> None:
+    table = pq.read_table(pa.BufferReader(b"".join(to_parquet("orders", []))))
+    assert table.schema.equals(PARQUET)
+    assert len(table) == 0
 
 
 def admits(value: bytes | None, field: str = "", text: str = "") -> bool:
