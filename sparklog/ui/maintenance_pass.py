@@ -15,21 +15,24 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRequestError
 from sparklog.maintenance.loop import Loop, Report, Stop, describe_error, problems
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
+from sparklog.maintenance.step_names import STEP_NAMES
 from sparklog.monitoring import maintenance_due
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.ui.follower import ClusterFollower
 
+if TYPE_CHECKING:
+    from sparklog.maintenance.steps import MaintenanceContext
+
 logger = logging.getLogger(__name__)
 
-PASS_STEPS = tuple(name for name in STEPS if name != "mirror")
+PASS_STEPS = tuple(name for name in STEP_NAMES if name != "mirror")
 """The steps that a pass may have; a mirror is for ``sparklog maintain --mirror``."""
 MAX_PARTITIONS = 1000
 """Partitions of which the lists of segments are looked at, to tell what is due."""
@@ -99,6 +102,8 @@ class Passes:
             thread.join(STOP_SECONDS)
 
     def _run(self, cluster: ClusterFollower, names: Sequence[str]) -> None:
+        from sparklog.maintenance.steps import steps  # slow to import, and most pages never start a pass
+
         error = ""
         try:
             with closing(_context(cluster.coordinator, self._stop.check)) as context:
@@ -120,6 +125,8 @@ class Passes:
 
 
 def _context(coordinator: Coordinator, check: Callable[[], None]) -> MaintenanceContext:
+    from sparklog.maintenance.steps import MaintenanceContext
+
     return MaintenanceContext(coordinator, lambda _: InProcess(check), check=check, once=True)
 
 

@@ -16,18 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparklog.clock import SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.ids import RandomIds
-from sparklog.monitoring.alerts.alert_file import state_path
-from sparklog.monitoring.alerts.rule_file import read_rule_file
 from sparklog.monitoring.listen_address import is_loopback, url_of
-from sparklog.ui.alert_watch import AlertWatch
 from sparklog.ui.follower import WATCHED_SECONDS, WATCHED_SECONDS_WITH_ALERTS, ClusterFollower
 from sparklog.ui.guard import MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
 from sparklog.ui.site import Site
+
+if TYPE_CHECKING:
+    from sparklog.ui.alert_watch import AlertWatch
 
 _NAME = re.compile(r"[^a-z0-9]+")
 _RESERVED = ("static", "login")
@@ -97,6 +98,10 @@ def make_alerts(settings: Settings) -> AlertWatch | None:
     """Return what evaluates the alert rules, None without any. Raises InvalidConfigurationError, StorageError."""
     if not settings.rules:
         return None
+    from sparklog.monitoring.alerts.alert_file import state_path
+    from sparklog.monitoring.alerts.rule_file import read_rule_file
+    from sparklog.ui.alert_watch import AlertWatch
+
     return AlertWatch(read_rule_file(settings.rules), state_path(settings.rules, settings.state))
 
 

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.state import State
-from sparklog.ui.alert_watch import AlertWatch
 from sparklog.ui.follower import ClusterFollower
 from sparklog.ui.maintenance_pass import Passes
 from sparklog.ui.views.alerts import concerns_of
 from sparklog.ui.views.overview import Concern, cluster_concerns
 from sparklog.ui.views.query import Query, TimeRange
 from sparklog.ui.views.topics import TopicRow, TopicRows
+
+if TYPE_CHECKING:
+    from sparklog.ui.alert_watch import AlertWatch
 
 
 class Page(NamedTuple):

@@ -10,15 +10,19 @@ Not for: the report of a command (``report``).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.layout import FSCK_KEY
 from sparklog.log.stored_json import read_json
-from sparklog.maintenance.fsck.check import Check
 from sparklog.maintenance.fsck.kinds import NEWER_VERSION, Checked, Finding, counts, in_order
 from sparklog.store.base import Store
 from sparklog.types import printable
+
+if TYPE_CHECKING:
+    from sparklog.maintenance.fsck.check import Check
 
 FORMAT = 1
 MAX_FINDINGS = 200

@@ -6,8 +6,8 @@ Not for: evaluating rules (``monitoring.alerts``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from sparklog.monitoring.alerts.evaluation import Alert
 from sparklog.monitoring.alerts.notifications import describe_subject
 from sparklog.monitoring.alerts.quantities import Unit, show
 from sparklog.monitoring.alerts.rules import KINDS, SEVERITIES, Patterns, Rule
@@ -17,6 +17,9 @@ from sparklog.ui.views.overview import Concern
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
 from sparklog.ui.views.text import shown, time
+
+if TYPE_CHECKING:
+    from sparklog.monitoring.alerts.evaluation import Alert
 
 _STATES = {FIRING: "bad", PENDING: "warn"}
 
