@@ -13,13 +13,16 @@ from sparklog.cli.main import main
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.monitoring.alerts.alert_file import AlertFile
 from sparklog.monitoring.alerts.evaluation import Alerts
 from sparklog.monitoring.alerts.rule_file import read_rule_file
+from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.ui.alert_watch import AlertWatch
 from sparklog.ui.follower import IDLE_SECONDS, WATCHED_SECONDS_WITH_ALERTS, ClusterFollower
+from sparklog.ui.views.cells import ms_of
 from tests.shown_cluster import commit_group, make_shown_cluster
 from tests.web import serving
 
@@ -166,3 +169,15 @@ def test_rules_that_cannot_be_used_end_the_command(
     given = [str(rules) if option == "RULES" else option for option in options]
     assert main(["ui", "/nonexistent/cluster", "--listen", "127.0.0.1:0", *given]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_an_earlier_version_is_the_same_looked_up_in_memory_or_in_the_storage() -> None:
+    cluster = make_shown_cluster("earlier-versions")
+    tables, state = SystemTables(cluster), cluster.state
+    times = [row["timestamp"] for row in tables.read("commits", Selection(), state).to_pylist()[::9]]
+    for at in times:
+        for time_ms in (ms_of(at), (ms_of(at) or 0) + 1):
+            assert time_ms is not None
+            expected = newest_version_before(cluster.store, state.version, time_ms)
+            assert tables.version_before(state, time_ms) == expected
+            assert SystemTables(cluster).version_before(state, time_ms) == expected
