@@ -62,7 +62,6 @@ class SystemTables:
         self._coordinator = coordinator
         self._commits = CommitHistory(coordinator)
         self._rolled = RolledHistory(coordinator.store)
-        self._times: tuple[int, int, CommitTimes] | None = None
 
     def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
         """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or in this.
@@ -151,13 +150,11 @@ class SystemTables:
         """
         first = self._commits.first_read()
         if first is not None and first <= state.version:
-            times = self._times
-            if times is None or times[:2] != (first, state.version):
-                commits = CommitTimes(self._commits.table("commits", state, first))
-                times = self._times = first, state.version, commits
-            older = times[2].between(None, time_ms)
-            if older:
-                return older[-1]
+            commits = self._commits.table("commits", state, first)
+            times = commits.column("timestamp").cast(pa.int64())
+            older = commits.column("version").filter(pc.less(times, plain_scalar(time_ms, pa.int64())))
+            if len(older):
+                return int(pc.max(older).as_py())
         return newest_version_before(self._coordinator.store, state.version, time_ms)
 
     def _replicas(self, state: State, selection: Selection) -> pa.Table:
