@@ -148,9 +148,10 @@ class SystemTables:
 
         It is looked up in the commits that were read, and sends requests if these are all newer. Raises StorageError.
         """
-        first = self._commits.first_read()
-        if first is not None and first <= state.version:
-            commits = self._commits.table("commits", state, first)
+        first, start, count = self._commits.first_read(), state.version, CHUNK_COMMITS
+        while first is not None and start > first:
+            start, count = max(state.version - count, first), 4 * count
+            commits = self._commits.table("commits", state, start)
             times = commits.column("timestamp").cast(pa.int64())
             older = commits.column("version").filter(pc.less(times, plain_scalar(time_ms, pa.int64())))
             if len(older):
