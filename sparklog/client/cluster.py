@@ -12,14 +12,15 @@ administration beyond topics (``client.admin``), decisions and commits (``coordi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.config import cluster_of, root_of
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
-from sparklog.client.representation import Facts, Shown, join_names, table
+from sparklog.client.representation import Facts, Shown, join_names, shorten, table
 from sparklog.client.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
@@ -27,6 +28,8 @@ from sparklog.coordinator import create_cluster as create
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import ClusterAlreadyExistsError, TopicAlreadyExistsError
 from sparklog.protocol.names import is_internal_topic
+from sparklog.protocol.state import State
+from sparklog.types import printable
 
 Root = str | os.PathLike[str]
 """A folder, or a URL such as ``s3://bucket/log``."""
@@ -186,17 +189,39 @@ class Cluster(Shown):
     def _repr_html_(self) -> str:
         try:
             state = self.coordinator.state
-            rows = [
-                (
-                    name,
-                    len(topic.partitions),
-                    f"{sum(p.high_watermark - p.log_start_offset for p in topic.partitions):,}",
-                    f"{sum(p.size_bytes for p in topic.partitions):,}",
-                )
-                for name, topic in sorted(state.topics.items())
-                if not is_internal_topic(name)
-            ]
-            title = f"Cluster {self.root} ({state.cluster_id}), version {state.version}"
+            title = f"Cluster {printable(self.root)} ({state.cluster_id}), version {state.version}"
+            topics = [name for name in sorted(state.topics) if not is_internal_topic(name)]
+            shown = table(title, _TOPIC_COLUMNS, _first_rows(topics, partial(_topic_row, state)))
+            if not state.groups:
+                return shown
+            return shown + table(
+                "consumer groups", _GROUP_COLUMNS, _first_rows(state.groups, partial(_group_row, state))
+            )
         except Exception:
             return super()._repr_html_()
-        return table(title, ["topic", "partitions", "offsets", "bytes"], rows)
+
+
+ROWS_SHOWN = 50
+"""Topics, and groups, that a notebook shows of a cluster; the others are counted."""
+
+_TOPIC_COLUMNS = ("topic", "partitions", "offsets", "bytes")
+_GROUP_COLUMNS = ("group", "state", "members", "partitions", "lag")
+
+
+def _first_rows(names: Iterable[str], row: Callable[[str], tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+    ordered = sorted(names)
+    yield from map(row, ordered[:ROWS_SHOWN])
+    if len(ordered) > ROWS_SHOWN:
+        yield (f"… and {len(ordered) - ROWS_SHOWN:,} more",)
+
+
+def _topic_row(state: State, name: str) -> tuple[object, ...]:
+    partitions = state.topics[name].partitions
+    offsets = sum(each.high_watermark - each.log_start_offset for each in partitions)
+    return name, len(partitions), f"{offsets:,}", f"{sum(each.size_bytes for each in partitions):,}"
+
+
+def _group_row(state: State, name: str) -> tuple[object, ...]:
+    group, committed = state.groups[name], state.committed_offsets(name)
+    lag = sum(state.partition(*each).high_watermark - offset.offset for each, offset in committed.items())
+    return shorten(name), group.name_of_state, len(group.members), len(committed), f"{lag:,}"

@@ -90,13 +90,15 @@ class System(Shown):
         partition: int | None = None,
         group: str | None = None,
         step: str | int | None = None,
+        orphans: bool = False,
     ) -> pa.Table:
         """Return a system table, or its rows of a ``topic``, ``partition`` or ``group``.
 
         ``since`` and ``until`` select commits by their time: a datetime with a time zone, or its text, ms since the
         epoch, or how long ago, such as ``"90m"`` or ``"7d"``. Commits are kept for ``metadata.max.retention.ms``; what
         is older is missing, and a warning says so. ``lag`` is that of now, or at ``until``; with ``since`` it is stated
-        at each ``step`` from then on: ms or a duration such as ``"10s"``, by default a minute.
+        at each ``step`` from then on: ms or a duration such as ``"10s"``, by default a minute. ``orphans`` lets
+        ``storage`` count orphans, for which it lists all files of all locations, as ``sparklog vacuum`` does.
 
             >>> sparklog.system(root).read("topics").column("partitions").to_pylist()
             [1]
@@ -104,7 +106,7 @@ class System(Shown):
         Raises:
             InvalidConfigurationError: an unknown table, or an argument that is invalid or does not apply to it.
             InvalidRequestError: the lag at too many times.
-            UnknownTopicOrPartitionError: ``segments`` of a topic that does not exist.
+            UnknownTopicOrPartitionError: ``segments`` or ``publications`` of a topic that does not exist.
             StorageError, CorruptMetadataError: as ``Consumer``.
         """
         selection = parse_selection(
@@ -116,6 +118,7 @@ class System(Shown):
             partition=partition,
             group=group,
             step=step,
+            orphans=orphans,
         )
         rows = self._tables.read(table, selection)
         self._warn_of_missing_commits(table, selection)

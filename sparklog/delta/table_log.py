@@ -12,8 +12,9 @@ never used twice: no commit is ever deleted, not even with its topic, so a suspe
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -70,6 +71,18 @@ class TableLog:
             self._snapshot = actions.apply(self._snapshot, version, lines)
         self._newest, self._own = commits.get(self._snapshot.version), b""
         return self._snapshot
+
+    def commits(self, since_ms: int | None, until_ms: int | None) -> Iterator[tuple[int, int, list[Line]]]:
+        """Yield version, time in ms and actions of the commits that were stored at or after ``since_ms`` and before
+        ``until_ms``, in order. Raises CorruptMetadataError, StorageError."""
+        first, end = (-math.inf if since_ms is None else since_ms), (math.inf if until_ms is None else until_ms)
+        stored = {
+            version: info.modified_ms
+            for version, info in sorted(self._list()[0].items())
+            if first <= info.modified_ms < end
+        }
+        read = map_parallel(self._read_commit, stored, self._store.parallel_requests)
+        yield from ((version, stored[version], lines) for version, lines in zip(stored, read, strict=True))
 
     def _find_commits(self) -> tuple[dict[int, ObjectInfo], int | None]:
         """List the folder, and begin with its newest checkpoint if that is newer than the last snapshot. Return the

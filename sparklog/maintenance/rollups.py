@@ -5,17 +5,19 @@
 Commits are rolled up in thousands, and, however few they are, when half of the time has passed for which they are
 kept.
 
-Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm.
+Rules: a rollup is derived, and nothing refers to it. Two processes that write the same one do no harm. A damaged commit
+is left out and reported; those before and after it are rolled up.
 Not for: what a rollup holds (``monitoring.rollups``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
+from sparklog.errors import CorruptMetadataError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import read_commit, read_commits
 from sparklog.log.layout import read_certain_boundary
@@ -32,35 +34,39 @@ ROLLUP_ACTIONS = 1_000_000
 """Actions of commits that a rollup holds at most, about."""
 
 
-class RollupCounts(NamedTuple):
-    """How many commits were rolled up, into how many files of how many bytes, and how many old files were deleted."""
+@dataclass
+class RollupResult:
+    """How many commits were rolled up, into how many files of how many bytes, and how many old files were deleted.
+
+    ``damaged`` are the errors of the commits that could not be read.
+    """
 
     commits: int = 0
     files: int = 0
     size_bytes: int = 0
     deleted: int = 0
+    damaged: list[CorruptMetadataError] = field(default_factory=list)
 
 
-def keep_rollups(coordinator: Coordinator) -> RollupCounts:
-    """Write the rollups that are due, and delete those that are too old. Raises StorageError, CorruptMetadataError."""
+def keep_rollups(coordinator: Coordinator) -> RollupResult:
+    """Write the rollups that are due, and delete those that are too old.
+
+    Raises StorageError; CorruptMetadataError if a damaged commit hides which rollups are due, or of this history.
+    """
     store = coordinator.store
     boundary = read_certain_boundary(store)  # first: what another process removes after this, it has rolled up before
     rolled = {info.key: commits for info in store.list(ROLLUPS) if (commits := commits_of(info.key)) is not None}
     state = coordinator.refresh()  # last: so it has all commits that other processes have rolled up
     unwanted = _find_foreign(store, state, boundary, rolled)
-    counts = RollupCounts()
+    result = RollupResult()
     first = max([boundary, *(commits.last for key, commits in rolled.items() if key not in unwanted)]) + 1
     last = _find_last_due(coordinator, state, first)
     while first <= last:
-        done = _roll_up(coordinator, first, last)
-        counts, first = _add(counts, done), first + done.commits
+        first = _roll_up(coordinator, first, last, result) + 1
     unwanted.update(_find_too_old(coordinator, state, rolled))
     map_parallel(store.delete, unwanted, store.parallel_requests)
-    return counts._replace(deleted=len(unwanted))
-
-
-def _add(counts: RollupCounts, more: RollupCounts) -> RollupCounts:
-    return RollupCounts(*map(sum, zip(counts, more, strict=True)))
+    result.deleted = len(unwanted)
+    return result
 
 
 def _find_last_due(coordinator: Coordinator, state: State, first: int) -> int:
@@ -77,21 +83,36 @@ def _find_last_due(coordinator: Coordinator, state: State, first: int) -> int:
     return newest_version_before(coordinator.store, state.version, now_ms - kept_ms // 2)
 
 
-def _roll_up(coordinator: Coordinator, first: int, last: int) -> RollupCounts:
-    """Roll up commits from ``first`` on, up to ``last`` or as many as one rollup may hold."""
+def _roll_up(coordinator: Coordinator, first: int, last: int, result: RollupResult) -> int:
+    """Roll up commits from ``first`` on: up to ``last``, as many as one rollup may hold, or up to a damaged one.
+
+    Returns the last version that was rolled up, or that of the damaged commit.
+    """
     rows = CommitRows()
-    version = last_ms = actions = 0
-    digest = ""
-    for stored in read_commits(coordinator.store, first, min(last, first + ROLLUP_COMMITS - 1)):
-        rows.add(stored.commit, stored.size)
-        version, last_ms, digest = stored.commit.version, stored.commit.timestamp, stored.digest
-        actions += len(stored.commit.actions)
-        if actions >= ROLLUP_ACTIONS:
-            break
+    version, last_ms, actions, digest = first - 1, 0, 0, ""
+    damaged: list[CorruptMetadataError] = []
+    try:
+        for stored in read_commits(coordinator.store, first, min(last, first + ROLLUP_COMMITS - 1)):
+            rows.add(stored.commit, stored.size)
+            version, last_ms, digest = stored.commit.version, stored.commit.timestamp, stored.digest
+            actions += len(stored.commit.actions)
+            if actions >= ROLLUP_ACTIONS:
+                break
+    except CorruptMetadataError as error:
+        damaged.append(error)
+    if version >= first:
+        _write(coordinator, rows, RolledCommits(first, version, last_ms, digest[:16]), result)
+    result.damaged += damaged
+    return version + len(damaged)
+
+
+def _write(coordinator: Coordinator, rows: CommitRows, commits: RolledCommits, result: RollupResult) -> None:
     data = encode_rollup({name: rows.table(name) for name in ROLLED_TABLES})
-    with coordinator.store.open_output(rollup_key(RolledCommits(first, version, last_ms, digest[:16]), data)) as output:
+    with coordinator.store.open_output(rollup_key(commits, data)) as output:
         output.write(data)
-    return RollupCounts(version + 1 - first, 1, len(data))
+    result.commits += commits.last + 1 - commits.first
+    result.files += 1
+    result.size_bytes += len(data)
 
 
 def _find_foreign(store: Store, state: State, boundary: int, rolled: Mapping[str, RolledCommits]) -> set[str]:

@@ -206,6 +206,10 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     try:
         rolled_up = keep_rollups(coordinator)  # first: of commits that are removed
         report.count(commits_rolled_up=rolled_up.commits, rollups_removed=rolled_up.deleted)
+        report.problems += [
+            f"when this commit is removed, lag and throughput of before it are no longer known: {describe_error(error)}"
+            for error in rolled_up.damaged
+        ]
     except StoragePermissionError as error:  # a role of before there were rollups: its commits are removed all the same
         report.notes.append(f"no rollups are kept, so lag and throughput reach less far back: {describe_error(error)}")
     except Exception as error:  # a full disk needs the removal of commits, and a damaged commit is removed by it
@@ -213,6 +217,8 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     configs = coordinator.refresh().configs
     done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs, coordinator.log.settings)
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
+    if done.kept_by:
+        report.notes.append(done.kept_by)
     report.count(dead_group_members_taken_out=_expire_members(context))
     report.count(old_leases_removed=remove_old_leases(coordinator))
     expired = coordinator.submit(partial(expire_offsets, now_ms=coordinator.log.expiry_clock.now_ms()))

@@ -38,6 +38,7 @@ def parse_selection(
     partition: int | None = None,
     group: str | None = None,
     step: str | int | None = None,
+    orphans: bool = False,
 ) -> Selection:
     """Return what these arguments select of a table. Raises InvalidConfigurationError, which names the argument."""
     schema = TABLES[check_table(table)].schema
@@ -49,6 +50,8 @@ def parse_selection(
             raise _invalid(name, time, f"table {table} shows what there is now")
     if step is not None and table != "lag":
         raise _invalid("step", step, f"table {table} has no steps, only lag has")
+    if orphans and table != "storage":
+        raise _invalid("orphans", orphans, f"table {table} has no orphans, only storage has")
     if step is not None and since is None:
         raise _invalid("step", step, "it divides the time since a moment: give since as well")
     if partition is not None and (isinstance(partition, bool) or not 0 <= partition < 2**31):
@@ -58,7 +61,7 @@ def parse_selection(
     if since_ms is not None and since_ms >= (now_ms if until_ms is None else until_ms):
         raise _invalid("since", since, "it is not before until" if until_ms is not None else "it is not in the past")
     step_ms = MINUTE_MS if step is None else parse_step(step)
-    return Selection(topic, partition, group, since_ms, until_ms, step_ms)
+    return Selection(topic, partition, group, since_ms, until_ms, step_ms, orphans=orphans)
 
 
 def check_table(name: str) -> str:

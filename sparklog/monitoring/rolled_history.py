@@ -3,8 +3,9 @@
     rolled = RolledHistory(store).before(first_kept, state.version)
     appends = rolled.table("appends")
 
-Rules: it only reads. A rollup that is damaged or cannot be read ends what is known: the commits before it are left out,
-so that what is stated is complete from some commit on.
+Rules: it only reads. In place of a rollup that is damaged or cannot be read those count that have its commits, too. If
+none has, it ends what is known: the commits before it are left out, so that what is stated is complete from some commit
+on.
 Not for: making rollups (``maintenance.rollups``), and their bytes (``rollups``).
 """
 
@@ -14,7 +15,7 @@ import logging
 import sys
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from sparklog.monitoring.rollups import (
     MAX_ROLLUP_BYTES,
     ROLLED_TABLES,
     ROLLUPS,
+    RolledCommits,
     choose_rollups,
     commits_of,
     decode_rollup,
@@ -110,21 +112,31 @@ class RolledHistory:
         StorageError.
         """
         with self._lock:
-            keys = (info.key for info in self._store.list(ROLLUPS))
-            chosen = choose_rollups(key for key in keys if (commits := commits_of(key)) and commits.last <= version)
-            self._known = {key: tables for key, tables in self._known.items() if key in chosen}
-            rolled: RolledRows | None = None
-            for key, commits in reversed(chosen.items()):
-                if commits.first >= first_kept:
-                    continue  # its commits are kept, or do not exist
-                if commits.last + 1 < (first_kept if rolled is None else rolled.first):
-                    break
-                tables = self._read(key)
-                if tables is None:
-                    break
-                later = [] if rolled is None else rolled.tables
-                rolled = RolledRows(commits.first, commits.last if rolled is None else rolled.last, [tables, *later])
-            return rolled
+            listed = {info.key for info in self._store.list(ROLLUPS)}
+            usable = {key for key in listed if (commits := commits_of(key)) and commits.last <= version}
+            self._known = {key: tables for key, tables in self._known.items() if key in usable}
+            while True:
+                chosen = choose_rollups(usable)
+                rolled, unusable = self._join(chosen, first_kept)
+                if unusable is None:
+                    return rolled
+                usable.remove(unusable)
+
+    def _join(self, chosen: Mapping[str, RolledCommits], first_kept: int) -> tuple[RolledRows | None, str | None]:
+        """Return what these rollups, oldest first, say of the commits before ``first_kept``, and the newest one that
+        is damaged or gone."""
+        rolled: RolledRows | None = None
+        for key, commits in reversed(list(chosen.items())):
+            if commits.first >= first_kept:
+                continue  # its commits are kept, or do not exist
+            if commits.last + 1 < (first_kept if rolled is None else rolled.first):
+                break
+            tables = self._read(key)
+            if tables is None:
+                return rolled, key
+            later = [] if rolled is None else rolled.tables
+            rolled = RolledRows(commits.first, commits.last if rolled is None else rolled.last, [tables, *later])
+        return rolled, None
 
     def _read(self, key: str) -> dict[str, pa.Table] | None:
         """Return the rows of a rollup, None if it is damaged or gone."""

@@ -31,7 +31,7 @@ class SystemTable(NamedTuple):
     @property
     def is_of_commits(self) -> bool:
         """Whether its rows state what commits changed, and not what there is now."""
-        return self.name in COMMIT_TABLES or self.name in ("throughput", "lag")
+        return self.name in COMMIT_TABLES or self.name in ("throughput", "lag", "publications")
 
 
 def _table(name: str, rows: str, columns: Mapping[str, pa.DataType]) -> SystemTable:
@@ -78,8 +78,8 @@ TABLES = {
         ),
         _table(
             "lag",
-            "how far a group was behind the end of a partition at a time, in records, and in seconds since the first "
-            "record that it had not read was committed (null where that commit is no longer kept)",
+            "how far a group was behind the end of a partition at a time: the number of unread records, and the age in "
+            "seconds of the oldest of them, counted from its commit (null if that commit is no longer kept)",
             {
                 "timestamp": TIME,
                 "group": _TEXT,
@@ -140,6 +140,22 @@ TABLES = {
                 "segments_added": _COUNT,
                 "bytes_added": _COUNT,
                 "files": _COUNT,
+            },
+        ),
+        _table(
+            "publications",
+            "each commit of the Delta table of an existing topic, with the version of the log that the table then "
+            "shows (null if something else wrote it); the timestamp is when it was stored",
+            {
+                "timestamp": TIME,
+                "topic": _TEXT,
+                "table_version": _COUNT,
+                "version": _COUNT,
+                "operation": _TEXT,
+                "files_added": _COUNT,
+                "bytes_added": _COUNT,
+                "files_removed": _COUNT,
+                "bytes_removed": _COUNT,
             },
         ),
         _table(
@@ -253,9 +269,17 @@ TABLES = {
         ),
         _table(
             "storage",
-            "the bytes of a topic's segments at all its replicas in sync, and of files that maintenance has replaced "
-            "and not deleted yet (topic is null for files of deleted topics)",
-            {"topic": _TEXT, "live": _COUNT, "retired": _COUNT, "retired_files": _COUNT},
+            "the bytes of a topic's segments at all its in-sync replicas (live), of replaced files that are not yet "
+            "deleted (retired), and of files that never became part of the log (orphaned; null unless asked for); the "
+            "topic is null for files of deleted topics",
+            {
+                "topic": _TEXT,
+                "live": _COUNT,
+                "retired": _COUNT,
+                "retired_files": _COUNT,
+                "orphaned": _COUNT,
+                "orphaned_files": _COUNT,
+            },
         ),
     )
 }

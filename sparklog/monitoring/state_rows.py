@@ -5,10 +5,9 @@ Rules: pure; a row says what the state says, at its version. Not for: what commi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from sparklog.log.commits.retired_files import RemovedFile
 from sparklog.protocol.file_names import topic_in
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import NO_TIMESTAMP_US, Partitions, PartitionState, State
@@ -142,21 +141,34 @@ def brokers(state: State) -> Iterator[Row]:
         )
 
 
-def storage(state: State, retired: Iterable[RemovedFile]) -> Iterator[Row]:
-    """Yield the rows of the system table ``storage``."""
+def storage(
+    state: State, retired: Iterable[tuple[str, int]] | None, orphaned: Iterable[tuple[str, int]] | None
+) -> Iterator[Row]:
+    """Yield the rows of the system table ``storage``. Of files the path and bytes are given, None if not known."""
     live = dict.fromkeys(sorted(state.topics), 0)
     for topic, _, partition in _partitions(state):
         live[topic] += partition.size_bytes * max(len(partition.isr), 1)
-    files: dict[str | None, list[int]] = {}
-    for file in retired:
-        name = topic_in(file.path)
-        files.setdefault(name if name in live else None, []).append(file.size_bytes)
-    yield from ((name, size, *_totals(files, name)) for name, size in live.items())
-    if None in files:
-        yield None, 0, *_totals(files, None)
+    found = [_by_topic(files, live) for files in (retired, orphaned)]
+    for name, size in live.items():
+        yield name, size, *(total for files in found for total in _totals(files, name))
+    if any(files is not None and None in files for files in found):
+        yield None, 0, *(total for files in found for total in _totals(files, None))
 
 
-def _totals(files: Mapping[str | None, list[int]], topic: str | None) -> tuple[int, int]:
+def _by_topic(files: Iterable[tuple[str, int]] | None, topics: Container[str]) -> dict[str | None, list[int]] | None:
+    """Return the bytes of files by topic, under None those of topics that do not exist; None if they are not known."""
+    if files is None:
+        return None
+    sizes: dict[str | None, list[int]] = {}
+    for path, size in files:
+        name = topic_in(path)
+        sizes.setdefault(name if name in topics else None, []).append(size)
+    return sizes
+
+
+def _totals(files: Mapping[str | None, list[int]] | None, topic: str | None) -> tuple[int | None, int | None]:
+    if files is None:
+        return None, None
     sizes = files.get(topic, [])
     return sum(sizes), len(sizes)
 

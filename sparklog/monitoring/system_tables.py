@@ -9,6 +9,7 @@ Not for: the rows (``commit_rows``, ``state_rows``, ``lag``), and arguments of u
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -17,20 +18,31 @@ import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRequestError, ObjectNotFoundError
+from sparklog.errors import (
+    BrokerNotAvailableError,
+    CorruptMetadataError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    SparklogError,
+)
 from sparklog.format.plain_arrays import plain_scalar
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import read_commits
-from sparklog.log.commits.retired_files import RemovedFile, read_removed
+from sparklog.log.commits.retired_files import read_removed
 from sparklog.monitoring import state_rows
 from sparklog.monitoring.commit_history import CHUNK_COMMITS, CommitHistory, select_rows
 from sparklog.monitoring.commit_rows import to_table
 from sparklog.monitoring.commit_times import CommitTimes
 from sparklog.monitoring.lag import LagHistory
+from sparklog.monitoring.orphans import DEFAULT_AGE_MS, NEVER_COMMITTED, NeededFiles, find_orphans, newest_before
+from sparklog.monitoring.publications import publications
 from sparklog.monitoring.replica_rows import ReplicaHistory
 from sparklog.monitoring.rolled_history import RolledHistory, RolledRows
 from sparklog.monitoring.schemas import COMMIT_TABLES, TABLES
 from sparklog.protocol.state import State
+from sparklog.types import printable
+
+logger = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 
@@ -43,7 +55,8 @@ class Selection(NamedTuple):
     Times are ms since the epoch: ``since_ms`` belongs to them, ``until_ms`` does not. None stands for all. Tables of
     what there is now have no times. The lag is stated at each multiple of ``step_ms`` since ``since_ms``, and at
     ``until_ms``; at ``until_ms`` alone if ``since_ms`` is None. Without ``until_ms`` that is now.
-    ``first_version`` leaves out the commits before it, of all tables but ``lag`` and ``replicas``.
+    ``first_version`` leaves out the commits before it, of all tables but ``lag`` and ``replicas``. With ``orphans``
+    all files of all locations are listed, to count the orphans in ``storage``.
     """
 
     topic: str | None = None
@@ -53,6 +66,7 @@ class Selection(NamedTuple):
     until_ms: int | None = None
     step_ms: int = MINUTE_MS
     first_version: int = 0
+    orphans: bool = False
 
 
 class SystemTables:
@@ -69,8 +83,8 @@ class SystemTables:
         Of commits, it states those that are known (``first_ms``). It reads all that were made since
         ``selection.since_ms``, which it has not read before; ``lag`` and ``replicas`` may need earlier ones.
 
-        Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments`` of
-        a topic that does not exist, StorageError, CorruptMetadataError.
+        Raises InvalidRequestError for steps or rows beyond ``limits``, UnknownTopicOrPartitionError for ``segments``
+        and ``publications`` of a topic that does not exist, StorageError, CorruptMetadataError.
         """
         if state is None:
             state = self._coordinator.refresh()
@@ -80,6 +94,8 @@ class SystemTables:
             return self._throughput(state, selection)
         if name == "replicas":
             return self._replicas(state, selection)
+        if name == "publications":
+            return self._publications(state, selection)
         if name in COMMIT_TABLES:
             return self._of_commits(name, state, selection)
         return _select(to_table(name, list(self._rows(name, state, selection))), selection)
@@ -90,6 +106,8 @@ class SystemTables:
 
         Raises StorageError, CorruptMetadataError.
         """
+        if name == "publications":
+            return None  # commits of tables are never removed
         rolled = self._rolled_rows() if name in ("lag", "throughput") else None
         if rolled is not None:
             return rolled.first_ms if rolled.first else None
@@ -104,7 +122,8 @@ class SystemTables:
         if name == "segments":
             return self._segments(state, selection.topic)
         if name == "storage":
-            return state_rows.storage(state, self._retired(state))
+            orphaned = self._find_orphans(state) if selection.orphans else None
+            return state_rows.storage(state, self._read_retired(state), orphaned)
         return _OF_STATE[name](state)
 
     def _segments(self, state: State, topic: str | None) -> Iterator[state_rows.Row]:
@@ -113,9 +132,41 @@ class SystemTables:
             for number in range(len(each.partitions)):
                 yield from state_rows.segments(each.name, live.partition(number))
 
-    def _retired(self, state: State) -> Iterator[RemovedFile]:
+    def _read_retired(self, state: State) -> list[tuple[str, int]] | None:
+        """Return path and bytes of the retired files, None if a list of them is damaged or lost: its files might be of
+        any topic."""
+        files: list[tuple[str, int]] = []
         for listing in state.removed_files:
-            yield from read_removed(self._coordinator.store, listing)
+            try:
+                files += ((file.path, file.size_bytes) for file in read_removed(self._coordinator.store, listing))
+            except (ObjectNotFoundError, CorruptMetadataError) as error:
+                if listing in self._coordinator.refresh().removed_files:  # else its files have been deleted since
+                    _warn_of_unknown("retired", error)
+                    return None
+        return files
+
+    def _find_orphans(self, state: State) -> list[tuple[str, int]] | None:
+        """Return path and bytes of the files that a vacuum would delete, None if a location does not answer."""
+        coordinator = self._coordinator
+        before_ms = coordinator.log.clock.now_ms() - DEFAULT_AGE_MS
+        files: list[tuple[str, int]] = []
+        try:
+            fence = max(newest_before(coordinator, state, before_ms), state.writer_fence)
+            needed = NeededFiles(coordinator, state)
+            for broker, known in sorted(state.brokers.items()):
+                if not known.online:
+                    raise BrokerNotAvailableError(f"broker {broker} is offline")
+                found = find_orphans(coordinator.store_of(broker), needed, fence)
+                files += ((file.key, file.size) for file in found if file.why == NEVER_COMMITTED)
+        except SparklogError as error:
+            _warn_of_unknown("orphaned", error)
+            return None
+        return files
+
+    def _publications(self, state: State, selection: Selection) -> pa.Table:
+        topics = sorted(state.topics) if selection.topic is None else [state.topic(selection.topic).name]
+        store, since_ms, until_ms = self._coordinator.store, selection.since_ms, selection.until_ms
+        return to_table("publications", publications(store, topics, since_ms, until_ms))
 
     def _of_commits(self, name: str, state: State, selection: Selection) -> pa.Table:
         first = self._first(state, selection)
@@ -242,6 +293,10 @@ class SystemTables:
             if first <= self._commits.first_known() or is_certain(history):
                 return history
             first, count = max(first - count, 0), 4 * count
+
+
+def _warn_of_unknown(what: str, error: SparklogError) -> None:
+    logger.warning("%s and %s_files are not known, so they are null: %s", what, what, printable(error))
 
 
 def _topics_of(state: State, offsets: pa.Table, selection: Selection) -> dict[str, Collection[str]]:

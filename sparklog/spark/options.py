@@ -83,7 +83,7 @@ TIME_TRAVEL = ("versionAsOf", "timestampAsOf")
 """Options of a batch query alone, as are ``ENDINGS``."""
 TABLE_OPTIONS = ("columns",)
 SYSTEM = "system"
-SYSTEM_OPTIONS = ("topic", "partition", "group", "since", "until", "step")
+SYSTEM_OPTIONS = ("topic", "partition", "group", "since", "until", "step", "orphans")
 """Options of a read of a system table; but for ``topic``, no other read or write has them."""
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS, *TABLE_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")

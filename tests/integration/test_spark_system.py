@@ -32,6 +32,8 @@ def test_every_table_has_the_rows_that_python_reads(spark: SparkSession, log: Co
     reader = spark.read.format("sparklog")
     counts = {name: reader.option("system", name).load(log.store.root).count() for name in ("members", "storage")}
     assert counts == {"members": 0, "storage": 1}
+    storage = spark.read.format("sparklog").options(system="storage", orphans=True).load(log.store.root)
+    assert [(row.topic, row.orphaned_files) for row in storage.collect()] == [("orders", 0)]
     for name in ("appends", "configs", "topics", "partitions", "commits"):
         frame = reader.option("system", name).load(log.store.root)
         expected = system.read(name).to_pylist()

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.live_files import LiveFiles
 from sparklog.coordinator.record_reader import RecordReader
 from sparklog.delta.actions import TableSnapshot
 from sparklog.errors import SparklogError
@@ -19,11 +20,11 @@ from sparklog.log.checkpoints.lists import TopicList
 from sparklog.log.commits.retired_files import RemovedFile, write_removed
 from sparklog.maintenance.gc import sweep as deletion
 from sparklog.maintenance.gc import vacuum
-from sparklog.maintenance.live_files import LiveFiles
 from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
 from sparklog.maintenance.segments.latest_records import LatestRecords
 from sparklog.maintenance.tables import Tables
+from sparklog.monitoring.orphans import NeededFiles
 from sparklog.protocol import partition_fold
 from sparklog.protocol.commits import DeleteSegments
 from sparklog.protocol.decide import append as decide
@@ -74,7 +75,7 @@ def jobs_are_not_fenced(patch: Patch) -> None:
 def a_vacuum_lists_live_files_before_it_fences(patch: Patch) -> None:
     """It also treats every file as old; otherwise few seeds would show the bug."""
     real = vacuum._fence
-    patch.setattr(vacuum, "_newest_before", lambda coordinator, state, before_ms: state.version)
+    patch.setattr(vacuum, "newest_before", lambda coordinator, state, before_ms: state.version)
 
     def fence(coordinator: Coordinator, version: int) -> State:
         before = coordinator.state
@@ -85,7 +86,7 @@ def a_vacuum_lists_live_files_before_it_fences(patch: Patch) -> None:
 
 
 def a_vacuum_ignores_live_files(patch: Patch) -> None:
-    patch.setattr(vacuum._NeededFiles, "has", lambda self, key: False)
+    patch.setattr(NeededFiles, "has", lambda self, key: False)
 
 
 def a_vacuum_keeps_index_files(patch: Patch) -> None:

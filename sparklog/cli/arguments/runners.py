@@ -18,15 +18,12 @@ from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
     parse_pairs,
-    plural_s,
     refuse_together,
 )
-from sparklog.clock import SystemClock
+from sparklog.progress import Progress
 
 if TYPE_CHECKING:
     from sparklog.maintenance.runner import TaskRunner
-
-PROGRESS_SECONDS = 5.0
 
 
 def add_runner_options(options: CommandParser) -> None:
@@ -52,7 +49,7 @@ def task_runners(
 ) -> Iterator[Callable[[str], TaskRunner]]:
     """Yield a function that creates runners, valid within the ``with`` block; Spark's UI shows their descriptions.
 
-    ``check`` may end their work (see ``maintenance.runner``). With ``progress`` they report it on standard error.
+    ``check`` may end their work (see ``maintenance.runner``). With ``progress`` they show it (``sparklog.progress``).
     Raises UsageError if Spark is requested and not installed.
     """
 
@@ -94,12 +91,8 @@ class _ProgressRunner:
         return self._inner.workers
 
     def run(self, function: Callable[[Any], Any], items: Any) -> Iterator[Any]:
-        clock = SystemClock()
         total = length_hint(items, 0)
-        last_report = clock.monotonic()
-        for done, result in enumerate(self._inner.run(function, items), 1):
-            if clock.monotonic() - last_report >= PROGRESS_SECONDS:
-                last_report = clock.monotonic()
-                tasks = f"{done:,} of {total:,} tasks" if total else f"{done:,} task{plural_s(done)}"
-                print(f"{self._title}: {tasks} done", file=sys.stderr)
-            yield result
+        with Progress(self._title) as progress:
+            for done, result in enumerate(self._inner.run(function, items), 1):
+                progress.show("tasks", done, total)
+                yield result

@@ -801,9 +801,9 @@ class GroupRates(Document, frozen=True, kw_only=True):
     group: Annotated[str, says("its id")]
     state: Annotated[str, says("its state, as `consumer-groups --describe --state` prints it")]
     members: Annotated[int, says("number of members")]
-    lag: Annotated[int, says("records that it has not read, in all partitions")]
+    lag: Annotated[int, says("number of unread records in all partitions")]
     lag_seconds: Annotated[
-        float | None, says("time since the oldest of them was committed; null: that commit is no longer kept")
+        float | None, says("age of the oldest of them, counted from its commit; null: that commit is no longer kept")
     ]
     commits_per_second: Annotated[float, says("commits of offsets per second")]
 

@@ -61,11 +61,15 @@ from sparklog.store.base import ObjectInfo, Store
 
 
 class CleanUp(NamedTuple):
-    """The result of a clean-up: the new boundary, and how many commits and checkpoint files it removed."""
+    """The result of a clean-up: the new boundary, and how many commits and checkpoint files it removed.
+
+    ``kept_by`` says what keeps commits that would be due otherwise, empty if nothing does.
+    """
 
     boundary: int
     commits: int
     checkpoint_files: int
+    kept_by: str = ""
 
 
 class Times(Protocol):
@@ -83,8 +87,11 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
     newest = checkpoint.read_newest_listed(store)
     current = read_boundary_file(store)
     stored = _list_commits(store)
-    if newest is None or not stored or not checkpoint.is_whole(store, newest):
+    if newest is None or not stored:
         return CleanUp(current.boundary, 0, 0)
+    if not checkpoint.is_whole(store, newest):
+        why = f"no commits are removed: the checkpoint {newest.version} lacks files; `sparklog fsck` names them"
+        return CleanUp(current.boundary, 0, 0, why)
     oldest = min(
         (commit.version for commit in stored if commit.version > current.boundary), default=current.boundary + 1
     )
@@ -116,7 +123,21 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
     removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
     map_parallel(store.delete, map(commit_key, removed), store.parallel_requests)
     _delete_actions(store, boundary.boundary)
-    return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings))
+    kept_by = _describe_rewritten(kept, len(due), last_due, stored_before_ms)
+    return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings), kept_by)
+
+
+def _describe_rewritten(kept: Sequence[_StoredCommit], due: int, last_due: int, stored_before_ms: float) -> str:
+    """Return which commit keeps itself and later ones since it was stored again, after them; empty if none does."""
+    if due >= len(kept) or kept[due].version > last_due:
+        return ""
+    later = [each for each in kept[due + 1 :] if each.version <= last_due and each.modified_ms < stored_before_ms]
+    if not later:
+        return ""
+    return (
+        f"commit {kept[due].version} and those after it are kept for now: {commit_key(kept[due].version)} was stored "
+        f"again after commit {later[-1].version}, by a restore or by mistake"
+    )
 
 
 def remove_some_commits(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 
+from sparklog.coordinator.live_files import LiveFiles, live_partitions
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.broker_files import CHECK_KEY, LOCATIONS_KEY
 from sparklog.log.commits.retired_files import REMOVED, read_removed
@@ -29,7 +30,6 @@ from sparklog.log.layout import (
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
-from sparklog.maintenance.live_files import LiveFiles, live_partitions
 from sparklog.monitoring.rollups import commits_of
 from sparklog.protocol.file_names import NO_VERSION, begun_at, is_data_file, is_table_log, log_path_of
 from sparklog.protocol.state import State

@@ -13,11 +13,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from msgspec.structs import replace
 
+from sparklog.coordinator.live_files import live_partitions
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding
-from sparklog.maintenance.live_files import live_partitions
 from sparklog.protocol.state import State
 
 _RESTORE = "run `sparklog fsck --repair`, which copies it from broker {broker}"

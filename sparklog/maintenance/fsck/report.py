@@ -13,6 +13,7 @@ from itertools import groupby
 import msgspec
 
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding, Repair, Report, counts, in_order
+from sparklog.progress import size
 
 SHOWN = 5
 """Findings of one kind and one partition that are printed one by one."""
@@ -66,15 +67,6 @@ def _checked(report: Report) -> str:
 
 def _count(number: int, singular: str, plural: str = "") -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
-
-
-def size(number: float) -> str:
-    """Format a number of bytes: three digits and a unit."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if number < 1000 or unit == "TB":
-            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.3g} {unit}"
-        number /= 1000
-    return ""
 
 
 def summary(report: Report) -> str:

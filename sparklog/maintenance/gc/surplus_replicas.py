@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from sparklog.coordinator.brokers import cordon_broker
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.sweep import why_listed
-from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.decide.brokers import find_broker
 from sparklog.protocol.file_names import log_path_of

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import islice
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
     CorruptMetadataError,
@@ -32,7 +33,6 @@ from sparklog.errors import (
 )
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.log.parallel import map_parallel
-from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision

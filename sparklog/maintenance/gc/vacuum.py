@@ -24,30 +24,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, lease_key
-from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
-from sparklog.log.commits.cleanup import newest_version_before
-from sparklog.log.commits.retired_files import REMOVED, read_removed
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.sweep import SweepResult, due_files, remove_expired_reader_leases, sweep, why_listed
-from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
 from sparklog.maintenance.tables import Tables, tables_of
+from sparklog.monitoring.orphans import (
+    DEFAULT_AGE_MS,
+    NEVER_COMMITTED,
+    NO_VERSION_IN_NAME,
+    NeededFiles,
+    find_orphans,
+    newest_before,
+)
+from sparklog.progress import Show
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.file_names import NO_VERSION, begun_at, is_in_data_folder, log_path_of
+from sparklog.protocol.file_names import log_path_of
 from sparklog.protocol.state import State
-from sparklog.retry import retry_read
 from sparklog.store.base import Store
-
-DEFAULT_AGE_MS = 7 * 86_400_000
-"""Time in ms that a writer may take from its first byte to its commit, and that an unused lease is kept."""
 
 MIN_AGE_MS = 86_400_000
 """Age limit in ms below which ``force`` is required, since active writers would have to write again."""
@@ -55,11 +56,9 @@ MIN_AGE_MS = 86_400_000
 _LISTING = re.compile(re.escape(REMOVED) + r"(\d{20})-[A-Za-z0-9_-]{1,64}\.arrow\Z")
 
 RETIRED = "rolled, compacted or deleted"
-NEVER_COMMITTED = "its writer ended before its commit"
 NO_REPLICA = "the replica was moved to another broker"
 UNUSED_LISTING = "no commit names this listing"
 OLD_LEASE = "its member left the group long ago"
-NO_VERSION_IN_NAME = "its name has no version, so a writer may still need it"
 
 
 class GarbageFile(NamedTuple):
@@ -102,9 +101,10 @@ def vacuum(
     dry_run: bool = True,
     force: bool = False,
     check: Callable[[], None] = lambda: None,
+    progress: Show = lambda unit, done, total: None,
 ) -> OrphanReport:
     """Find garbage, and delete it unless it is a ``dry_run``. ``check`` is called between brokers and may raise to
-    stop.
+    stop. ``progress`` is told how many files of a broker were looked at, and how many brokers are done.
 
     Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, StorageError if the root does
     not answer, CorruptMetadataError if a listing cannot be read. Errors of other brokers are added to the problems.
@@ -121,25 +121,19 @@ def vacuum(
     superseded = [GarbageFile(file.broker, file.path, file.size_bytes, RETIRED) for file in retired]
     swept = SweepResult() if dry_run else sweep(coordinator, check)
     state = coordinator.refresh()
-    fence = max(_newest_before(coordinator, state, before_ms), state.writer_fence)
+    fence = max(newest_before(coordinator, state, before_ms), state.writer_fence)
     if not dry_run:
         state = _fence(coordinator, fence)
     result = OrphanReport(
         dry_run, fence, superseded=superseded, problems=swept.problems, reader_leases=swept.reader_leases
     )
-    needed, tables = _NeededFiles(coordinator, state), Tables(coordinator)
-    for broker in sorted(state.brokers):
+    needed, tables = NeededFiles(coordinator, state), Tables(coordinator)
+    for done, broker in enumerate(sorted(state.brokers)):
         check()
-        _vacuum_broker(coordinator, state, broker, needed, tables, before_ms, result)
+        progress("brokers", done, len(state.brokers))
+        _vacuum_broker(coordinator, state, broker, needed, tables, before_ms, result, progress)
     _vacuum_root(coordinator, state, now_ms, older_than_ms, result)
     return result
-
-
-def _newest_before(coordinator: Coordinator, state: State, before_ms: int) -> int:
-    """Return the newest version that is older than a time, also of an idle cluster whose old commits were removed."""
-    if state.timestamp_ms < before_ms:
-        return state.version
-    return newest_version_before(coordinator.store, state.version, before_ms)
 
 
 def _fence(coordinator: Coordinator, version: int) -> State:
@@ -153,41 +147,26 @@ def _fence(coordinator: Coordinator, version: int) -> State:
     return coordinator.refresh()
 
 
-class _NeededFiles:
-    """The files of live segments, and retired files that are left to the sweep."""
-
-    def __init__(self, coordinator: Coordinator, state: State) -> None:
-        self._live = LiveFiles(read_live_partitions(coordinator, state))
-        self._retired: set[str] = set()
-        for key in sorted(state.removed_files):
-            with suppress(ObjectNotFoundError):  # the files of a lost listing are found and deleted by this vacuum
-                read = partial(_read_paths, coordinator.store, key)
-                self._retired.update(retry_read(read, coordinator.log.clock))
-
-    def has(self, key: str) -> bool:
-        path = log_path_of(key)
-        return path in self._live or path in self._retired
-
-
-def _read_paths(store: Store, key: str) -> list[str]:
-    return [file.path for file in read_removed(store, key)]
-
-
 def _vacuum_broker(
     coordinator: Coordinator,
     state: State,
     broker: int,
-    needed: _NeededFiles,
+    needed: NeededFiles,
     tables: Tables,
     before_ms: int,
     result: OrphanReport,
+    progress: Show,
 ) -> None:
     if not state.brokers[broker].online:
         result.problems.append(f"broker {broker} is offline and was skipped")
         return
+
+    def scanned(files: int) -> None:
+        progress(f"files at broker {broker}", files, 0)
+
     try:
         store = coordinator.store_of(broker)
-        orphans = list(_find_orphans(store, broker, needed, result))
+        orphans = list(_find_orphans(store, broker, needed, result, scanned))
         if not result.dry_run:
             orphans = _find_unlisted(tables, state, orphans, result)
             map_parallel(store.delete, [orphan.path for orphan in orphans], store.parallel_requests)
@@ -213,17 +192,17 @@ def _find_unlisted(tables: Tables, state: State, orphans: list[GarbageFile], res
     return [orphan for orphan in orphans if not kept.intersection(tables_of([log_path_of(orphan.path)]))]
 
 
-def _find_orphans(store: Store, broker: int, needed: _NeededFiles, result: OrphanReport) -> Iterator[GarbageFile]:
+def _find_orphans(
+    store: Store, broker: int, needed: NeededFiles, result: OrphanReport, scanned: Callable[[int], None]
+) -> Iterator[GarbageFile]:
     """Return the orphans at a broker; count files begun after the fence, and add those without a version to the
     files left alone."""
-    for info in store.list():
-        if not is_in_data_folder(info.key) or needed.has(info.key):
-            continue
-        version = begun_at(info.key)
-        if version == NO_VERSION:
-            result.left_alone.append(GarbageFile(broker, info.key, info.size, NO_VERSION_IN_NAME))
-        elif version <= result.fence:
-            yield GarbageFile(broker, info.key, info.size, NEVER_COMMITTED)
+    for found in find_orphans(store, needed, result.fence, scanned):
+        file = GarbageFile(broker, found.key, found.size, found.why)
+        if found.why == NEVER_COMMITTED:
+            yield file
+        elif found.why == NO_VERSION_IN_NAME:
+            result.left_alone.append(file)
         else:
             result.younger += 1
 

@@ -4,9 +4,9 @@
         earlier = file.alerts(cluster_id)
 
 Tables: ``evaluations`` (the last one of each cluster), ``alerts`` (pending and firing), ``changes`` (the newest
-``CHANGES_KEPT``), ``notifications`` (to send). A change and its notifications are stored by one transaction, and a
-notification is removed when it was sent: a crash repeats it, and loses none. A process claims what it sends for
-``CLAIM_MS``, so two on one file do not send the same.
+``CHANGES_KEPT``), ``notifications`` (to send), ``rule_sets`` (which rules were used, and when). A change and its
+notifications are stored by one transaction, and a notification is removed when it was sent: a crash repeats it, and
+loses none. A process claims what it sends for ``CLAIM_MS``, so two on one file do not send the same.
 
 Rules: nothing is decided here. Not thread-safe.
 """
@@ -50,6 +50,11 @@ CREATE TABLE notifications (
     id INTEGER PRIMARY KEY AUTOINCREMENT, cluster TEXT, channel TEXT, alert TEXT, attempts INTEGER DEFAULT 0,
     next_ms INTEGER DEFAULT 0, claimed_ms INTEGER);
 """
+_LATER_TABLES = """
+CREATE TABLE IF NOT EXISTS rule_sets (cluster TEXT, digest TEXT, used_ms INTEGER, PRIMARY KEY (cluster, digest));
+"""
+"""Added to a file that lacks them; versions before them ignore them."""
+RULE_SETS_KEPT = 100
 
 
 def state_path(rules: str, given: str | None = None) -> str:
@@ -128,6 +133,7 @@ class AlertFile:
             raise sqlite3.DatabaseError("it is the database of another program")
         elif form > FORMAT:
             raise sqlite3.DatabaseError("a newer version of sparklog wrote it: upgrade sparklog")
+        self._database.execute(_LATER_TABLES)
 
     def _one(self, statement: str, *values: object) -> tuple[Any, ...]:
         with closing(self._database.execute(statement, values)) as rows:
@@ -160,6 +166,15 @@ class AlertFile:
         names = "rule, subject, status, time_ms, since_ms, value, detail"
         rows = self._all(f"SELECT {names} FROM changes WHERE cluster = ? ORDER BY id DESC LIMIT ?", cluster, limit)
         return [Change(rule, _subject(subject), *rest) for rule, subject, *rest in rows]
+
+    def rule_sets(self, cluster: str) -> dict[str, int]:
+        """Return when each set of rules was last used for a cluster, in ms, the one that was used last at the end."""
+        return dict(self._all("SELECT digest, used_ms FROM rule_sets WHERE cluster = ? ORDER BY rowid", cluster))
+
+    def note_rule_set(self, cluster: str, digest: str, time_ms: int) -> None:
+        """Note that a set of rules is used. Within a transaction."""
+        self._many("INSERT OR REPLACE INTO rule_sets VALUES (?, ?, ?)", [(cluster, digest, time_ms)])
+        self._many("DELETE FROM rule_sets WHERE rowid <= (SELECT max(rowid) FROM rule_sets) - ?", [(RULE_SETS_KEPT,)])
 
     def save(
         self,

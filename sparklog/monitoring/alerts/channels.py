@@ -2,8 +2,9 @@
 
     for name, problem in send_all({"ops": (webhook, message)}): ...
 
-Rules: each channel has a thread of its own, so a slow one holds up no other. A webhook's redirects are not followed, a
-command is started without a shell, and both get names of strangers in JSON only.
+Rules: each channel has a thread of its own, so a slow one holds up no other. Its connection is cut off at its timeout,
+also if something arrives all the time. A webhook's redirects are not followed, a command is started without a shell,
+and both get names of strangers in JSON only.
 Not for: who is told what, and retries (``evaluation``, ``alert_file``).
 """
 
@@ -14,6 +15,7 @@ import os
 import queue
 import signal
 import smtplib
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -21,10 +23,10 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple
 
 from sparklog.clock import Clock
@@ -82,17 +84,87 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Deadline:
+    """Cuts off connections when a time has passed: a socket's own timeout begins anew with each byte that arrives."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self.has_passed = False
+
+    def watch(self, connected: socket.socket) -> None:
+        """Cut off this connection, too; also if it is wrapped by TLS afterwards."""
+        with self._lock:
+            self._sockets.append(socket.socket(fileno=os.dup(connected.fileno())))
+        if self.has_passed:
+            self.pass_()
+
+    def pass_(self) -> None:
+        with self._lock:
+            self.has_passed = True
+            for each in self._sockets:
+                with suppress(OSError):  # it has ended
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with self._lock:
+            for each in self._sockets:
+                each.close()
+            self._sockets.clear()
+
+
+@contextmanager
+def _within(seconds: float, whom: str) -> Iterator[_Deadline]:
+    """Yield a deadline for the connections of the block. Raises TimeoutError if it has passed when the block fails."""
+    deadline = _Deadline()
+    timer = threading.Timer(seconds, deadline.pass_)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield deadline
+    except Exception:
+        if deadline.has_passed:
+            raise TimeoutError(f"{whom} has not answered within {seconds:.0f} s") from None
+        raise
+    finally:
+        timer.cancel()
+        deadline.close()
+
+
+def _opener(deadline: _Deadline) -> urllib.request.OpenerDirector:
+    """Return what opens URLs without following redirects, and lets a deadline watch the connections."""
+
+    class Watched(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class WatchedSecure(HTTPSConnection, Watched):
+        pass
+
+    class Handler(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> Any:
+            return self.do_open(Watched, req)
+
+    class SecureHandler(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> Any:
+            return self.do_open(WatchedSecure, req, context=ssl.create_default_context())
+
+    return urllib.request.build_opener(_NoRedirects, Handler, SecureHandler)
+
+
 def _post(webhook: Webhook, message: Message) -> None:
     headers = {"Content-Type": "application/json", "User-Agent": "sparklog", **webhook.headers}
     data = json.dumps(message.document).encode()
     request = urllib.request.Request(webhook.url, data, headers, method="POST")
-    try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=webhook.timeout_seconds):
-            return
-    except urllib.error.HTTPError as error:
-        with error:
-            answer = error.read(SHOWN_BYTES).decode("utf-8", "replace")
-        raise HTTPException(f"the webhook answered {error.code} {error.reason}: {answer}".rstrip(": ")) from None
+    with _within(webhook.timeout_seconds, "the webhook") as deadline:
+        try:
+            with _opener(deadline).open(request, timeout=webhook.timeout_seconds):
+                return
+        except urllib.error.HTTPError as error:
+            with error:
+                answer = error.read(SHOWN_BYTES).decode("utf-8", "replace")
+            raise HTTPException(f"the webhook answered {error.code} {error.reason}: {answer}".rstrip(": ")) from None
 
 
 def _run(command: Command, message: Message) -> None:
@@ -125,18 +197,28 @@ def _mail(mail: Mail, message: Message) -> None:
     letter["Date"], letter["Message-ID"] = formatdate(), make_msgid(domain="sparklog.invalid")
     letter["Auto-Submitted"] = "auto-generated"
     letter.set_content(message.text)
-    context = ssl.create_default_context()
-    server: smtplib.SMTP
-    if mail.security == "tls":
-        server = smtplib.SMTP_SSL(mail.host, mail.port, timeout=mail.timeout_seconds, context=context)
-    else:
-        server = smtplib.SMTP(mail.host, mail.port, timeout=mail.timeout_seconds)
-    with server:
+    with _within(mail.timeout_seconds, "the mail server") as deadline, _connect(mail, deadline) as server:
         if mail.security == "starttls":
-            server.starttls(context=context)
+            server.starttls(context=ssl.create_default_context())
         if mail.user:
             server.login(mail.user, mail.password)
         server.send_message(letter)
+
+
+def _connect(mail: Mail, deadline: _Deadline) -> smtplib.SMTP:
+    class Watched(smtplib.SMTP):
+        def _get_socket(self, host: Any, port: Any, timeout: Any) -> Any:
+            connected = super()._get_socket(host, port, timeout)  # type: ignore[misc]
+            deadline.watch(connected)
+            return connected
+
+    class WatchedSecure(smtplib.SMTP_SSL, Watched):
+        pass
+
+    if mail.security == "tls":
+        context = ssl.create_default_context()
+        return WatchedSecure(mail.host, mail.port, timeout=mail.timeout_seconds, context=context)
+    return Watched(mail.host, mail.port, timeout=mail.timeout_seconds)
 
 
 _SENDERS: dict[type, Callable[[Any, Message], None]] = {Webhook: _post, Command: _run, Mail: _mail}

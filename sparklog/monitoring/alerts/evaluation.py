@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.monitoring.alerts.alert_file import AlertFile
 from sparklog.monitoring.alerts.channels import send_all
 from sparklog.monitoring.alerts.measures import View, measure
 from sparklog.monitoring.alerts.notifications import alert_of, message_of, summarize
+from sparklog.monitoring.alerts.rule_sets import IN_USE_MS, digest_of, is_replaced
 from sparklog.monitoring.alerts.rules import Rule, RuleBook
 from sparklog.monitoring.alerts.ticks import Reading, Tick, is_outdated, next_tick
 from sparklog.monitoring.alerts.transitions import (
@@ -81,15 +82,18 @@ class Alerts:
         self._tables = tables or SystemTables(coordinator)
         self._read_state = read_state or coordinator.refresh
         self._boot = _boot_id()
+        self._digest = digest_of(book)
 
     def evaluate(self) -> Evaluation:
         """Evaluate all rules once, and send what there is to send.
 
         Raises StorageError, CorruptMetadataError if the cluster or the file cannot be read; no alert has changed then,
-        and what waited to be sent was sent.
+        and what waited to be sent was sent. Raises InvalidRequestError if the file belongs to other rules, which
+        replaced these and are in use.
         """
         problems: list[str] = []
         cluster = self._coordinator.state.cluster_id
+        self._claim_file(cluster)
         try:
             begun = self._read_clocks()
             time_ms = next_tick(self._file.last_tick(cluster), begun).time_ms
@@ -100,6 +104,18 @@ class Alerts:
         outcome = self._decide(cluster, begun, measured)
         problems += self._send(cluster, time_ms)
         return Evaluation(cluster, time_ms, self._describe(outcome), outcome.changes, problems)
+
+    def _claim_file(self, cluster: str) -> None:
+        """Take over the file from other rules, unless they have taken it over from these."""
+        time_ms = self._coordinator.log.clock.now_ms()
+        with self._file.transaction():
+            if is_replaced(self._file.rule_sets(cluster), self._digest, time_ms):
+                raise InvalidRequestError(
+                    f"another process evaluates other rules with {self._file.path}, newer than these: end it, or name "
+                    f"a file of its own for each set of rules with --state. Without it these rules are evaluated again "
+                    f"after {IN_USE_MS // 60_000} minutes"
+                )
+            self._file.note_rule_set(cluster, self._digest, time_ms)
 
     def _read_clocks(self) -> Reading:
         log = self._coordinator.log

@@ -27,7 +27,7 @@ from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.checkpoints.checkpoint import read_newest
 from sparklog.log.commits.recent_commits import RecentCommits
 from sparklog.log.commits.retired_files import read_removed
-from sparklog.log.layout import read_boundary_file
+from sparklog.log.layout import read_boundary_file, read_certain_boundary
 from sparklog.monitoring.exporter import families
 from sparklog.monitoring.exporter.append_times import AppendTimes
 from sparklog.monitoring.exporter.commit_counters import DELAY_BOUNDS, CommitCounters
@@ -137,16 +137,24 @@ class ClusterMetrics:
         before = self._followed
         first = state.version + 1 - self._selection.lookback_commits if before is None else before.version + 1
         if first <= state.version:
-            newest = max(first, state.version + 1 - MAX_NEW_COMMITS, 0)
-            try:
-                commits = list(self._recent.take(self._coordinator.store, newest, state.version))
-            except ObjectNotFoundError:  # removed since: this process was away for longer than they are kept
-                commits, newest = [], state.version + 1
+            commits = self._read_commits(max(first, state.version + 1 - MAX_NEW_COMMITS, 0), state.version)
             if before is not None:
-                self.unread_commits += newest - first
+                self.unread_commits += state.version + 1 - first - len(commits)
             self._count(before, commits)
         self._times.keep({topic.topic_id for topic in state.topics.values()})
         self._followed = state
+
+    def _read_commits(self, first: int, last: int) -> list[Commit]:
+        """Return the commits ``first`` to ``last``, without those that were removed before they could be read."""
+        store = self._coordinator.store
+        while True:
+            try:
+                return list(self._recent.take(store, first, last))
+            except ObjectNotFoundError:
+                boundary = read_certain_boundary(store)
+                if boundary < first:
+                    return []  # it is lost
+                first = boundary + 1
 
     def _count(self, before: State | None, commits: Sequence[Commit]) -> None:
         """Take commits; those before the first read are not counted, since a counter has to begin with 0."""

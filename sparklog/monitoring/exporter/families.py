@@ -61,7 +61,7 @@ GROUP_PARTITION_FAMILIES = (
         "sparklog_consumergroup_lag_seconds",
         GAUGE,
         _GROUP + _PARTITION,
-        "Seconds since the first record that the group has not read was committed; absent if that is not known",
+        "Age in seconds of the oldest unread record, counted from its commit; absent if that is not known",
     ),
 )
 GROUP_TOPIC_FAMILIES = (

@@ -22,6 +22,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from sparklog import progress
 from sparklog.clock import Clock, SystemClock
 from sparklog.config.environment import default_root
 from sparklog.coordinator import shared_cluster
@@ -30,8 +31,8 @@ from sparklog.spark.api import register
 from sparklog.spark.jobs.attempts import Settings, shared_application
 from sparklog.spark.session import sparklog_session
 
-PROGRESS_SECONDS = 5.0
-"""Seconds between two progress lines of a running job."""
+PROGRESS_SECONDS = 1.0
+"""Seconds between two updates of the progress of a running job."""
 MAX_REASON_CHARACTERS = 2000
 SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 """Environment variable that only spark-submit sets for the program it starts."""
@@ -177,27 +178,31 @@ def count_rows(df: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
 
 def say(program: str, text: str) -> None:
     """Print one line to stderr."""
+    progress.clear()
     print(f"{program}: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:
-    """Prints the progress of Spark's running stages every ``PROGRESS_SECONDS`` while the ``with`` block runs."""
+    """Shows the progress of Spark's running stages while the ``with`` block runs, on a terminal or in a notebook."""
 
     def __init__(self, program: str, spark: SparkSession, clock: Clock | None = None) -> None:
-        self._program = program
         self._tracker = spark.sparkContext.statusTracker()
         self._clock = clock or SystemClock()
+        self._shown = progress.Progress(program)
         self._started = self._clock.monotonic()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._report, name=f"{program} progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self._thread.start()
+        if self._shown.is_shown:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._shown.close()
 
     @property
     def seconds(self) -> float:
@@ -206,15 +211,14 @@ class Progress:
 
     def _report(self) -> None:
         while not self._done.wait(PROGRESS_SECONDS):
+            stages = []
             for stage in self._tracker.getActiveStageIds():
                 info = self._tracker.getStageInfo(stage)
                 if info is not None:
                     failed = f", {info.numFailedTasks} failed and retried" if info.numFailedTasks else ""
-                    say(
-                        self._program,
-                        f"{self.seconds:.0f} s: stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks done, "
-                        f"{info.numActiveTasks} running{failed}",
-                    )
+                    done = f"{info.numCompletedTasks} of {info.numTasks} tasks done, {info.numActiveTasks} running"
+                    stages.append(f"stage {stage}: {done}{failed}")
+            self._shown.say(f"{self.seconds:.0f} s{'; ' if stages else ''}{'; '.join(stages)}")
 
 
 def run(program: str, work: Callable[[], str]) -> int:

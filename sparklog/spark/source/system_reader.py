@@ -39,9 +39,10 @@ class SystemOptions:
     table: str
     arguments: dict[str, str]
     partition: int | None
+    orphans: bool = False
 
     def selection(self, now_ms: int) -> Selection:
-        return parse_selection(self.table, now_ms, partition=self.partition, **self.arguments)
+        return parse_selection(self.table, now_ms, partition=self.partition, orphans=self.orphans, **self.arguments)
 
 
 def system_options(options: Options) -> SystemOptions:
@@ -59,10 +60,12 @@ def system_options(options: Options) -> SystemOptions:
                 f"{', '.join(allowed)} and {STORAGE_PREFIX}NAME",
                 option=name,
             )
-    arguments = {name: options.text(name) for name in SYSTEM_OPTIONS if name != "partition" and name in options}
+    texts = (name for name in SYSTEM_OPTIONS if name not in ("partition", "orphans"))
+    arguments = {name: options.text(name) for name in texts if name in options}
     try:
         table = check_table(options.text(SYSTEM))
-        checked = SystemOptions(address(options), table, arguments, options.integer("partition", 0, 2**31 - 1))
+        partition = options.integer("partition", 0, 2**31 - 1)
+        checked = SystemOptions(address(options), table, arguments, partition, options.boolean("orphans", False))
         checked.selection(SystemClock().now_ms())
     except InvalidConfigurationError as error:
         raise InvalidOptionError(error.message, option=SYSTEM if error.config == "table" else error.config) from None

@@ -15,7 +15,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog.cli.arguments.listen import parse_listen
+from sparklog.cli.commands.monitoring.metrics import MAX_LOOKBACK
 from sparklog.coordinator import Coordinator
+from sparklog.monitoring.exporter.cluster_metrics import MAX_NEW_COMMITS
 from sparklog.monitoring.listen_address import is_loopback, url_of
 from sparklog.protocol.commits import CommitOffsets, CommittedOffset
 
@@ -95,6 +97,7 @@ def test_a_file_is_replaced_as_a_whole_and_kept_if_the_cluster_cannot_be_read(
         (["--once", "--label", "__name__=c"], "invalid --label '__name__': "),
         (["--once", "--label", "cluster=\udcff"], "invalid --label cluster='\\udcff': the value must be"),
         (["--once", "--lookback", "-1"], "invalid --lookback -1: must be at least 0"),
+        (["--once", "--lookback", "5001"], "invalid --lookback 5001: must be at least 0, and at most 5000"),
     ],
 )  # fmt: skip
 def test_what_is_invalid_is_refused(run: Run, root: str, arguments: list[str], message: str) -> None:
@@ -143,3 +146,7 @@ def test_prometheus_parses_the_metrics_the_rules_and_the_expressions_of_the_dash
     checked = subprocess.run(command, cwd=folder, input=lines, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert int(checked.stdout.split()[0]) > 30
+
+
+def test_as_many_commits_can_be_looked_back_at_as_are_read_at_once() -> None:
+    assert MAX_LOOKBACK == MAX_NEW_COMMITS

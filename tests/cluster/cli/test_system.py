@@ -11,6 +11,7 @@ import pytest
 from sparklog.cli.commands.monitoring.system import NAMES
 from sparklog.clock import utc_text
 from sparklog.coordinator import Coordinator
+from sparklog.log.commits.retired_files import RemovedFile, write_removed
 from sparklog.log.layout import Boundary, write_boundary
 from sparklog.monitoring.schemas import TABLES
 from sparklog.protocol.commits import CommitOffsets, CommittedOffset, commit_key
@@ -75,6 +76,7 @@ def test_tables_and_their_columns_are_listed(run: Run, root: str) -> None:
         ("--list --group g", "--group can't be used with --list or --describe"),
         ("lag --json --csv", 'Option "[csv]" can\'t be used with option "[json]"'),
         ("topics --since 1h", "table topics shows what there is now"),
+        ("topics --orphans", "table topics has no orphans, only storage has"),
         ("lag --since soon", "invalid since 'soon'"),
         ("lag --since 7d --step 1ms", "choose a longer step"),
         ("segments --topic nope", "topic 'nope' does not exist"),
@@ -96,3 +98,17 @@ def test_a_time_before_the_first_kept_commit_is_said(run: Run, with_lag: Coordin
     result = run("system", "commits", "--since", "1h")
     assert f"before {utc_text(first_ms)} were removed" in result.err
     assert result.lines[1].split()[0] == "2"
+
+
+def test_a_damaged_list_of_retired_files_is_named_and_what_it_hides_is_empty(run: Run, with_lag: Coordinator) -> None:
+    retired = RemovedFile("orders-0/00000000000000000000-0-x.log", 0, 70)
+    action = write_removed(with_lag.store, with_lag.log.ids, 0, [retired], 10**12)
+    commit(with_lag, action)
+    listing = action.listing
+    with_lag.store.put(listing, b"damaged")
+    result = run("system", "storage", "--json", "--orphans")
+    assert result.code == 0
+    assert f"{with_lag.store.root}/{listing}" in result.err
+    (row,) = json.loads(result.out)["rows"]
+    assert row["live"] > 0
+    assert (row["topic"], row["retired"], row["retired_files"], row["orphaned"]) == ("orders", None, None, None)

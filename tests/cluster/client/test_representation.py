@@ -20,6 +20,8 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.representation import Shown, join_names, shorten
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import KafkaTimeoutError
+from sparklog.protocol.commits import Action, CommitOffsets, CommittedOffset
+from sparklog.protocol.decide.decision import Decision
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
 from sparklog.types import TopicPartition
@@ -182,6 +184,23 @@ def test_a_cluster_in_a_notebook_lists_its_topics(cluster: Cluster) -> None:
     html = cluster._repr_html_()
     assert '<td style="text-align:left">orders</td>' in html
     assert cluster.root in html
+
+
+def test_a_cluster_in_a_notebook_lists_its_first_topics_and_groups_escaped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = f"{EVIL}\x1b[2J\u202e"
+    topic_id = cluster.coordinator.state.topic("orders").topic_id
+    committed = CommittedOffset(topic="orders", topic_id=topic_id, partition=0, offset=0)
+    groups: list[Action] = [CommitOffsets(group=group, offsets=[committed]) for group in (hostile, "z")]
+    cluster.coordinator.submit(lambda _: Decision(groups, None))
+    html = cluster._repr_html_()
+    assert "<caption>consumer groups</caption>" in html
+    assert "&lt;img" in html
+    assert not any(part in html for part in ("<img", "\x1b", "\u202e"))
+    assert '>z</td><td style="text-align:left">Empty<' in html
+    monkeypatch.setattr("sparklog.client.cluster.ROWS_SHOWN", 1)
+    assert "… and 1 more" in cluster._repr_html_()
 
 
 def test_long_values_and_lists_are_shortened() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.maintenance.live_files import LiveFiles, read_live_partitions
+from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
 from tests.cluster.maintenance.reassignment import reassign

@@ -23,10 +23,7 @@ from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWrite
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import (
-    DEFAULT_AGE_MS,
     MIN_AGE_MS,
-    NEVER_COMMITTED,
-    NO_VERSION_IN_NAME,
     OLD_LEASE,
     RETIRED,
     UNUSED_LISTING,
@@ -34,7 +31,10 @@ from sparklog.maintenance.gc.vacuum import (
     vacuum,
 )
 from sparklog.maintenance.segments.retention import retain
-from sparklog.protocol.commits import ChangeBroker, RegisterBroker
+from sparklog.monitoring import orphans
+from sparklog.monitoring.orphans import DEFAULT_AGE_MS, NEVER_COMMITTED, NO_VERSION_IN_NAME
+from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.protocol.commits import ChangeBroker, ForgetRemovedFiles, RegisterBroker
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import JoinRequest, join_group
@@ -111,6 +111,47 @@ def test_a_dry_run_reports_the_orphans_and_changes_nothing() -> None:
     done = vacuum(coordinator, dry_run=False)
     assert (planned.files, planned.fence) == (done.files, done.fence)
     assert planned.dry_run
+
+
+@pytest.mark.parametrize("damage", ["none", "damaged", "lost", "deleted by a sweep"])
+def test_the_storage_table_counts_what_a_vacuum_would_delete_and_states_what_it_cannot_tell_as_null(
+    damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator, clock = cluster()
+    written(coordinator)
+    retired = RemovedFile("gone-0/00000000000000000000-0-x.log", 0, 70)
+    listing = write_removed(coordinator.store, coordinator.log.ids, 0, [retired], 10**12)
+    coordinator.submit(lambda _: Decision([listing], None))
+    later(coordinator, clock)
+    state = coordinator.refresh()
+    if damage == "damaged":
+        coordinator.store.put(listing.listing, b"damaged")
+    elif damage != "none":
+        coordinator.store.delete(listing.listing)
+    if damage == "deleted by a sweep":
+        coordinator.submit(lambda _: Decision([ForgetRemovedFiles(listings=[listing.listing])], None))
+    rows = SystemTables(coordinator).read("storage", Selection(orphans=True), state).to_pylist()
+    found = {row["topic"]: tuple(row.values())[2:] for row in rows}
+    expected = vacuum(coordinator).files if damage in ("none", "deleted by a sweep") else []
+    if damage == "none":
+        assert found == {"orders": (0, 0, sum(file.size for file in expected), 2), None: (70, 1, 0, 0)}
+    elif damage == "lost":
+        assert found["orders"][:2] == (None, None)
+        assert found["orders"][3] == 2
+    elif damage == "damaged":
+        assert found == {"orders": (None, None, None, None)}
+    else:
+        assert found["orders"] == (0, 0, sum(file.size for file in expected), 2)
+    assert (listing.listing in caplog.text) == (damage in ("damaged", "lost"))
+    assert SystemTables(coordinator).read("storage", Selection())["orphaned"].null_count == len(rows), "not asked for"
+
+
+def test_a_vacuum_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator, _ = cluster()
+    monkeypatch.setattr(orphans, "SCANNED_EVERY", 2)
+    told: list[tuple[str, int, int]] = []
+    vacuum(coordinator, progress=lambda *each: told.append(each))
+    assert told[:2] == [("brokers", 0, 1), ("files at broker 0", 2, 0)]
 
 
 def test_files_younger_than_the_age_limit_are_kept() -> None:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from sparklog.coordinator import open_cluster
-from sparklog.errors import StorageError
+from sparklog.errors import InvalidRequestError, StorageError
 from sparklog.monitoring.alerts.alert_file import CLAIM_MS, AlertFile
 from sparklog.monitoring.alerts.evaluation import Alerts, Evaluation
 from sparklog.monitoring.alerts.measures import View, measure
+from sparklog.monitoring.alerts.rule_sets import IN_USE_MS
 from sparklog.monitoring.alerts.rules import Rule, RuleBook, read_rules
 from sparklog.monitoring.alerts.transitions import Observation, Subject
 from sparklog.testing.faulty_store import FaultyStore
@@ -208,3 +209,28 @@ def test_a_rule_that_was_removed_resolves(quiet: QuietCluster, file: AlertFile, 
     evaluate(quiet, file, book(sent, {**LAG, "name": "another", "above": 100}), 1)
     assert told(sent) == ["behind firing", "behind resolved"]
     assert [change.status for change in file.changes(quiet.coordinator.state.cluster_id)] == ["resolved", "firing"]
+
+
+def test_a_process_with_older_rules_does_not_let_the_alerts_of_newer_ones_resolve(
+    quiet: QuietCluster, file: AlertFile, sent: Path
+) -> None:
+    older, newer = book(sent, {**LAG, "for": "0s"}), book(sent, {**LAG, "for": "0s", "name": "another"})
+    evaluate(quiet, file, older)
+    for _ in range(3):
+        evaluate(quiet, file, newer, 60)
+        with pytest.raises(InvalidRequestError, match=r"other rules with .*alerts\.state"):
+            evaluate(quiet, file, older)
+    assert told(sent) == ["behind firing", "behind resolved", "another firing"]
+
+
+def test_older_rules_are_evaluated_again_once_the_newer_ones_are_not_in_use(
+    quiet: QuietCluster, file: AlertFile, sent: Path
+) -> None:
+    rule = {**LAG, "for": "0s", "keep_firing_for": "0s"}
+    older, newer = book(sent, rule), book(sent, {**rule, "above": 100})
+    for rules in (older, newer):
+        evaluate(quiet, file, rules)
+    evaluate(quiet, file, older, IN_USE_MS / 1000)
+    with pytest.raises(InvalidRequestError):
+        evaluate(quiet, file, newer)
+    assert told(sent) == ["behind firing", "behind resolved", "behind firing"]

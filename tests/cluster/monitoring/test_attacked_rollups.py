@@ -10,8 +10,10 @@ import pytest
 from sparklog import limits
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import StorageError
+from sparklog.log.checkpoints.checkpoint import read_newest
 from sparklog.log.commits.cleanup import clean_up
-from sparklog.log.layout import BOUNDARY_KEY
+from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS
+from sparklog.maintenance import rollups
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.rollups import keep_rollups
 from sparklog.maintenance.runner import InProcess
@@ -25,6 +27,7 @@ from sparklog.monitoring.rollups import (
     ROLLUPS,
     RolledCommits,
     choose_rollups,
+    commits_of,
     rollup_key,
 )
 from sparklog.monitoring.system_tables import Selection, SystemTables
@@ -71,6 +74,61 @@ def test_commits_before_a_damaged_one_are_removed_although_it_cannot_be_rolled_u
     report = clean_up_once(history, history.coordinator)
     assert commit_key(5) in report.problems[0]
     assert report.counts["commits_removed"] == 5
+
+
+def test_commits_after_a_damaged_one_are_rolled_up_and_it_is_reported() -> None:
+    history = new_history(27)
+    history.run(60)
+    history.clock.advance(2 * KEPT_MS / 1000)
+    store = history.coordinator.store
+    store.put(commit_key(5), b"{damaged")
+    done = keep_rollups(history.coordinator)
+    assert [commit_key(5) in str(error) for error in done.damaged] == [True]
+    rolled = sorted(commits_of(info.key) or (0, 0) for info in store.list(ROLLUPS))
+    assert [each[:2] for each in rolled] == [(0, 4), (6, history.coordinator.state.version)]
+
+
+def test_a_commit_that_was_stored_again_keeps_later_ones_and_that_is_said() -> None:
+    history = new_history(28)
+    history.run(60)
+    history.clock.advance(2 * KEPT_MS / 1000)
+    history.coordinator.log.write_checkpoint()
+    store = history.coordinator.store
+    store.put(commit_key(5), store.get(commit_key(5), 1 << 20))
+    (note,) = clean_up_once(history, history.coordinator).notes
+    assert note.startswith("commit 5 and those after it are kept for now")
+    history.clock.advance(1)
+    assert clean_up_once(history, history.coordinator).notes == []
+
+
+def test_a_checkpoint_that_lacks_files_keeps_all_commits_and_that_is_said() -> None:
+    history = new_history(29)
+    history.run(60)
+    history.clock.advance(2 * KEPT_MS / 1000)
+    history.coordinator.log.write_checkpoint()
+    store = history.coordinator.store
+    newest = read_newest(store)
+    assert newest is not None
+    for info in list(store.list(CHECKPOINTS)):
+        if info.key.endswith(".heads"):
+            store.delete(info.key)
+    report = clean_up_once(history, history.coordinator)
+    assert report.counts["commits_removed"] == 0
+    assert f"no commits are removed: the checkpoint {newest.version} lacks files" in report.notes[0]
+
+
+def test_a_damaged_rollup_does_not_hide_others_of_the_same_commits(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollups, "ROLLUP_COMMITS", 10)
+    history = new_history(30)
+    good = [commits for key in rolled_up(history) if (commits := commits_of(key))]
+    assert len(good) > 1
+    whole = throughput(history.coordinator)
+    wide = rollup_key(RolledCommits(min(good).first, max(good).last, max(good).last_ms, "0" * 16), b"x")
+    history.coordinator.store.put(wide, b"damaged")
+    assert throughput(history.coordinator) == whole
+    assert wide in caplog.text
 
 
 def test_a_file_that_claims_commits_of_the_future_does_not_end_rollups() -> None:

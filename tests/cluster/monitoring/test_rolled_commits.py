@@ -17,7 +17,7 @@ from sparklog.maintenance import rollups
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import UNKNOWN_OBJECT
 from sparklog.maintenance.loop import Loop
-from sparklog.maintenance.rollups import keep_rollups
+from sparklog.maintenance.rollups import RollupResult, keep_rollups
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.monitoring.rollups import MINUTE_MS, ROLLUPS, commits_of
@@ -125,11 +125,11 @@ def test_rollups_are_deleted_after_their_retention_and_written_once() -> None:
     history = new_history(10)
     keys = rolled_up(history)
     assert keys
-    assert keep_rollups(history.coordinator) == (0, 0, 0, 0)
+    assert keep_rollups(history.coordinator) == RollupResult()
     set_configs(history.coordinator, {"system.retention.ms": "1000"})
     assert keep_rollups(history.coordinator).deleted == len(keys)
     assert not list(history.coordinator.store.list(ROLLUPS))
-    assert keep_rollups(history.coordinator) == (0, 0, 0, 0)
+    assert keep_rollups(history.coordinator) == RollupResult()
 
 
 def test_two_processes_that_roll_up_the_same_commits_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:

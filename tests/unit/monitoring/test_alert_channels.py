@@ -8,7 +8,7 @@ import socketserver
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from sparklog.clock import SystemClock
+from sparklog.monitoring.alerts import channels
 from sparklog.monitoring.alerts.channels import send_all
 from sparklog.monitoring.alerts.channels_of_file import Channel, Command, Mail, Webhook
 from sparklog.monitoring.alerts.notifications import Message, alert_of, message_of
@@ -28,8 +29,8 @@ FIRING = Change("behind", (("group", HOSTILE), ("topic", "orders")), "firing", 2
 MESSAGE = message_of("id", "/data/log", [{"id": "id:1", **alert_of(RULE, FIRING)}])
 
 
-def send(**channels: Channel) -> dict[str, str]:
-    return dict(send_all({name: (channel, MESSAGE) for name, channel in channels.items()}, SystemClock()))
+def send(**named: Channel) -> dict[str, str]:
+    return dict(send_all({name: (channel, MESSAGE) for name, channel in named.items()}, SystemClock()))
 
 
 class Server:
@@ -103,13 +104,63 @@ def test_another_answer_than_success_is_a_problem_and_redirects_are_not_followed
 
 
 def test_a_channel_that_does_not_answer_holds_up_no_other(web: Server) -> None:
-    channels = {"slow": Webhook(f"{web.url}/slow", {}, 0.2), "ops": Webhook(f"{web.url}/hook", {}, 30.0)}
-    outcomes = send_all({name: (channel, MESSAGE) for name, channel in channels.items()}, SystemClock())
+    both = {"slow": Webhook(f"{web.url}/slow", {}, 0.2), "ops": Webhook(f"{web.url}/hook", {}, 30.0)}
+    outcomes = send_all({name: (channel, MESSAGE) for name, channel in both.items()}, SystemClock())
     first = next(outcomes)
     assert first == ("ops", "")
     (second,) = outcomes
     assert second.channel == "slow"
-    assert "timed out" in second.problem or "no answer" in second.problem
+    assert any(said in second.problem for said in ("timed out", "no answer", "not answered"))
+
+
+@contextmanager
+def dripping_server(first: bytes) -> Iterator[int]:
+    """Yield the port of a server that sends a line, and then a byte every now and then, for as long as it is read."""
+    ended = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.request.sendall(first)
+                while not ended.wait(0.02):
+                    self.request.sendall(b"x")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_address[1]
+        ended.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 ", b"HTTP/1.1 500 No\r\nContent-Length: 400\r\n\r\n"])
+def test_a_webhook_that_answers_byte_by_byte_is_cut_off_at_its_timeout(first: bytes) -> None:
+    with dripping_server(first) as port, pytest.raises(TimeoutError, match="the webhook has not answered within 1 s"):
+        channels.send(Webhook(f"http://127.0.0.1:{port}", {}, 0.6), MESSAGE)
+
+
+def test_a_webhook_that_has_accepted_and_goes_on_byte_by_byte_is_told_and_cut_off() -> None:
+    with dripping_server(b"HTTP/1.1 200 OK\r\nX-Slow: ") as port:
+        channels.send(Webhook(f"http://127.0.0.1:{port}", {}, 0.6), MESSAGE)
+
+
+@pytest.mark.parametrize("url", ["https", "tls"])
+def test_a_handshake_that_never_ends_is_cut_off_at_the_timeout(url: str) -> None:
+    hello = bytes.fromhex("1603030fff")  # a TLS record of 4095 bytes
+    with dripping_server(hello) as port:
+        webhook = Webhook(f"https://127.0.0.1:{port}", {}, 0.6)
+        mail = Mail(("ops@example.org",), "log@example.org", "127.0.0.1", port, "tls", timeout_seconds=0.6)
+        with pytest.raises(TimeoutError):
+            channels.send(webhook if url == "https" else mail, MESSAGE)
+
+
+def test_a_mail_server_that_answers_byte_by_byte_is_cut_off_at_its_timeout() -> None:
+    with dripping_server(b"220 ") as port:
+        mail = Mail(("ops@example.org",), "log@example.org", "127.0.0.1", port, "none", timeout_seconds=0.6)
+        with pytest.raises(TimeoutError, match="the mail server has not answered"):
+            channels.send(mail, MESSAGE)
 
 
 def test_an_address_where_nobody_listens_is_a_problem() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,15 @@ def test_a_file_of_a_newer_version_is_refused(path: str) -> None:
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"no/alerts.state cannot be used: unable to open"):
         AlertFile(str(tmp_path / "no" / "alerts.state"))
+
+
+def test_a_file_of_before_rules_were_noted_is_used_on(path: str) -> None:
+    AlertFile(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE rule_sets")
+    with AlertFile(path) as file:
+        for time_ms, digest in enumerate(("a", "b", "a")):
+            with file.transaction():
+                file.note_rule_set("c", digest, time_ms)
+        assert list(file.rule_sets("c").items()) == [("b", 1), ("a", 2)]
+        assert file.rule_sets("another") == {}

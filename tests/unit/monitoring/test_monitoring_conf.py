@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sparklog.cli.commands.monitoring.metrics import DEFAULT_LISTEN
 from sparklog.monitoring.exporter.families import FAMILIES, HISTOGRAM
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
@@ -45,6 +46,17 @@ def labels_in(expression: str) -> set[str]:
         names |= {part.partition("=")[0].strip(" ~!") for part in re.sub(r'"[^"]*"', "", selector).split(",")}
         names |= {part.strip() for part in grouping.split(",")}
     return names - {""}
+
+
+def test_the_configuration_of_the_opentelemetry_collector_scrapes_the_default_address_and_names_what_it_defines() -> (
+    None
+):
+    (text,) = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.S)
+    config = yaml.safe_load(text)
+    (scraped,) = config["receivers"]["prometheus"]["config"]["scrape_configs"]
+    assert scraped["static_configs"] == [{"targets": [DEFAULT_LISTEN]}]
+    for part, names in config["service"]["pipelines"]["metrics"].items():
+        assert set(names) == set(config[part])
 
 
 def known_labels(expression: str) -> set[str]:

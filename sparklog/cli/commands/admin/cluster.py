@@ -8,6 +8,7 @@ time after a machine with a wrong clock has written.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
@@ -25,6 +26,7 @@ from sparklog.cli.arguments.parser import (
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.clock import SystemClock, utc_text
 from sparklog.errors import ClusterAlreadyExistsError
+from sparklog.progress import Progress
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -34,8 +36,6 @@ LISTINGS = ("describe", "cluster-id", "list-endpoints")
 
 FLAGS = {"if-not-exists": ("create",), "to": ("mirror", "promote"), "force": ("promote",), "json": LISTINGS,
          "include-fenced-brokers": ("list-endpoints",)}  # fmt: skip
-
-PROGRESS_SECONDS = 5.0
 
 
 def parser() -> CommandParser:
@@ -101,17 +101,9 @@ def _mirror(options: argparse.Namespace) -> None:
     from sparklog.maintenance.mirror import mirror
     from sparklog.store.open import open_store
 
-    clock = SystemClock()
-    last_report = clock.monotonic()
-
-    def report_progress(version: int, newest: int) -> None:
-        nonlocal last_report
-        if clock.monotonic() - last_report >= PROGRESS_SECONDS:
-            last_report = clock.monotonic()
-            complain(f"mirror: version {version:,} of {newest:,}")
-
     target = open_store(options.to, storage_options)
-    result = mirror(open_store(root, storage_options), target, clock, report_progress)
+    with Progress("mirror") as progress:
+        result = mirror(open_store(root, storage_options), target, SystemClock(), partial(progress.show, "versions"))
     copied = f"{result.commits:,} commits, {result.size_bytes:,} bytes copied"
     say(f"{target.root} mirrors version {result.version}: {copied}.")
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = "127.0.0.1:9308"
 DEFAULT_LOOKBACK = 1000
+MAX_LOOKBACK = 5000
+"""``MAX_NEW_COMMITS`` of the exporter, which the help does not import."""
 """That of ``cluster_metrics``, which would be too slow to import for ``--help``."""
 
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
@@ -62,7 +64,8 @@ def parser() -> CommandParser:
     group.add_number(
         "--lookback",
         "COMMITS",
-        f"commits before the start that are read for the lag in seconds (default {DEFAULT_LOOKBACK})",
+        f"commits before the start that are read for the lag in seconds, up to {MAX_LOOKBACK} (default "
+        f"{DEFAULT_LOOKBACK})",
     )
     return options
 
@@ -117,8 +120,8 @@ def _selection(options: argparse.Namespace) -> Selection:
         if not value.isprintable():
             raise UsageError(f"invalid --label {name}={value!r}: the value must be text on one line, in UTF-8")
     lookback = DEFAULT_LOOKBACK if options.lookback is None else options.lookback
-    if lookback < 0:
-        raise UsageError(f"invalid --lookback {lookback}: must be at least 0")
+    if not 0 <= lookback <= MAX_LOOKBACK:
+        raise UsageError(f"invalid --lookback {lookback}: must be at least 0, and at most {MAX_LOOKBACK}")
     topics, groups = (
         NameFilter(
             _regex(getattr(options, f"{what}_filter"), f"--{what}.filter", ""),

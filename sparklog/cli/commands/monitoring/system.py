@@ -13,10 +13,11 @@ from sparklog.cli.output.tables import table
 
 NAMES = (
     "commits", "appends", "throughput", "offsets", "lag", "transactions", "topic_changes", "replicas", "configs",
-    "maintenance", "topics", "partitions", "segments", "groups", "members", "producers", "brokers", "storage",
+    "maintenance", "publications", "topics", "partitions", "segments", "groups", "members", "producers", "brokers",
+    "storage",
 )  # fmt: skip
 """The tables, for the help and for completion, which import no schemas."""
-SELECTION = ("topic", "partition", "group", "since", "until", "step")
+SELECTION = ("topic", "partition", "group", "since", "until", "step", "orphans")
 
 
 def parser() -> CommandParser:
@@ -35,6 +36,7 @@ def parser() -> CommandParser:
     options.add_value("--since", "TIME", "only commits since a time, or for so long: 2026-11-01T09:30:00Z, ms, or 90m")
     options.add_value("--until", "TIME", "only commits before this time; of lag: as it was then")
     options.add_value("--step", "DURATION", "lag with --since: how often it is stated, such as 10s (default: 1m)")
+    options.add_switch("--orphans", "storage: count orphans, too; lists all files, as sparklog vacuum does")
     options.add_switch("--csv", "print CSV, the names of the columns first; control characters are escaped")
     add_json(options)
     return options
@@ -62,10 +64,11 @@ def _print_rows(options: argparse.Namespace) -> int:
     from sparklog.cli.output.system_rows import csv_lines, json_rows, text_lines
     from sparklog.client.system import System, logger
     from sparklog.monitoring.arguments import check_table
+    from sparklog.monitoring.system_tables import logger as tables_logger
 
     name = check_table(options.action)
     selection = {argument: getattr(options, argument) for argument in SELECTION}
-    with print_notes(logger):
+    with print_notes(logger), print_notes(tables_logger):
         rows = System(connect(options)).read(name, **selection)
     if options.json:
         print_document(SystemTableRows(table=name, rows=json_rows(rows)), True, ())

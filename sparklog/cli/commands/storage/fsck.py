@@ -6,7 +6,6 @@ Exit codes: 0 no findings, 1 findings (with ``--repair``: that remain), 2 the ch
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
@@ -20,6 +19,7 @@ from sparklog.cli.arguments.parser import (
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.clock import SystemClock
 from sparklog.errors import SparklogError
+from sparklog.progress import Progress
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 OUTPUT_IS_OPTIONAL = True
 FAILURE_EXIT_CODE = 2
 """Tells a check that could not run from one with findings."""
-
-PROGRESS_SECONDS = 0.5
-"""Seconds between two updates of the progress line on a terminal."""
 
 
 def parser() -> CommandParser:
@@ -73,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
     with (
         task_runners(options, "fsck", progress=False) as runners,
-        _Progress(options.progress or sys.stderr.isatty()) as progress,
+        Progress("fsck", options.progress) as progress,
     ):
         runner, show = runners("check of data files"), progress.show
         clock = SystemClock()
@@ -129,42 +126,3 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         return
     for line in to_text(report):
         print(printable(line))
-
-
-class _Progress:
-    """Reports progress on stderr: one line that is overwritten on a terminal, else a new line at intervals."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._enabled = enabled
-        self._clock = SystemClock()
-        self._terminal = sys.stderr.isatty()
-        self._unit = ""
-        self._started = self._last_report = 0.0
-        self._has_line = False
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._has_line and self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def show(self, unit: str, done: int, total: int) -> None:
-        """Report that ``done`` of ``total`` commits, bytes or files are checked."""
-        now = self._clock.monotonic()
-        if unit != self._unit:
-            self._unit, self._started, self._last_report = unit, now, 0.0
-        interval = PROGRESS_SECONDS if self._terminal else 10 * PROGRESS_SECONDS
-        if not self._enabled or (now - self._last_report < interval and done < total):
-            return
-        self._last_report, self._has_line = now, True
-        end = "" if self._terminal else "\n"
-        print(self._line(done, total, now - self._started), file=sys.stderr, flush=True, end=end)
-
-    def _line(self, done: int, total: int, seconds: float) -> str:
-        from sparklog.maintenance.fsck.report import size
-
-        percent = 100 * done / total if total else 100.0
-        amount = f"{size(done)} of {size(total)}" if self._unit == "bytes" else f"{done:,} of {total:,} {self._unit}"
-        left = f", {seconds * (total - done) / done:.0f} s left" if 0 < done < total and seconds > 1 else ""
-        return f"{chr(13) + chr(27) + '[K' if self._terminal else ''}fsck: {amount} ({percent:.0f} %){left}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from sparklog import progress
 from sparklog.cli.arguments.parser import CommandError, CommandParser, UsageError, complain, connect
 from sparklog.cli.arguments.patterns import topic_pattern
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
@@ -122,5 +123,6 @@ def _print_pass(reports: Sequence[Report], complete: bool) -> None:
 
 
 def _say(line: str) -> None:
+    progress.clear()
     sys.stdout.write(f"{printable(line)}\n")  # in one write, since several threads print
     sys.stdout.flush()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect, plural_s, refuse_together
 from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.progress import Progress
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -51,16 +51,10 @@ def run(options: argparse.Namespace) -> int:
     coordinator = connect(options)
     from sparklog.maintenance.gc.vacuum import vacuum
 
-    brokers = len(coordinator.state.brokers)
-    scanned = 0
-
-    def report_progress() -> None:
-        nonlocal scanned
-        scanned += 1
-        if sys.stderr.isatty():
-            print(f"vacuum: scanning broker {scanned} of {brokers}", file=sys.stderr)
-
-    result = vacuum(coordinator, older_than_ms, dry_run=not options.execute, force=options.force, check=report_progress)
+    with Progress("vacuum") as progress:
+        result = vacuum(
+            coordinator, older_than_ms, dry_run=not options.execute, force=options.force, progress=progress.show
+        )
     document = _document(result)
     if options.json:
         print_json(document)
