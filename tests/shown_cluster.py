@@ -16,6 +16,8 @@ from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.ids import SeededIds
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.kept_report import keep_report
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
@@ -73,6 +75,7 @@ def make_shown_cluster(name: str = "") -> Coordinator:
     _write_transaction(cluster)
     join(cluster, HOSTILE_GROUP, "audit", 1)
     commit_group(cluster, HOSTILE_GROUP, "audit", 3)
+    keep_report(check_cluster(cluster.store, clock=clock), clock.now_ms(), 1.5)
     clock.advance(45)
     cluster.refresh()
     return cluster

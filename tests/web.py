@@ -18,7 +18,9 @@ import uvicorn
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator
 from sparklog.ids import RandomIds
+from sparklog.ui.alert_watch import AlertWatch
 from sparklog.ui.app import create_app
+from sparklog.ui.connections import PATIENCE_SECONDS, server_config
 from sparklog.ui.follower import ClusterFollower
 from sparklog.ui.guard import Access, Sessions
 from sparklog.ui.site import Site
@@ -35,9 +37,13 @@ class Answer(NamedTuple):
 class Web:
     """A server on a port of this machine. ``followers`` are not started: tests refresh them themselves."""
 
-    def __init__(self, port: int, followers: Mapping[str, ClusterFollower]) -> None:
+    def __init__(self, port: int, site: Site | None = None) -> None:
         self.port = port
-        self.followers = followers
+        self.site = site or Site({})
+
+    @property
+    def followers(self) -> Mapping[str, ClusterFollower]:
+        return self.site.clusters
 
     @property
     def url(self) -> str:
@@ -77,18 +83,20 @@ def serving(
     names: tuple[str, ...] = ("log",),
     allow_changes: bool = False,
     patience: float = 60,
+    alerts: AlertWatch | None = None,
+    connection_patience: float = PATIENCE_SECONDS,
 ) -> Iterator[Web]:
     """Serve the page of these clusters, named ``names``, until the block ends."""
     followers = [ClusterFollower(name, each, patience) for name, each in zip(names, coordinators, strict=True)]
     sessions = Sessions(access or Access(), clock or SystemClock(), RandomIds())
-    app = create_app(Site.of(followers, allow_changes), sessions)
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", proxy_headers=False, server_header=False)
-    server = uvicorn.Server(config)
+    site = Site.of(followers, allow_changes, alerts)
+    app = create_app(site, sessions)
+    server = uvicorn.Server(server_config(app, connection_patience))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
-            yield Web(listener.getsockname()[1], {each.name: each for each in followers})
+            yield Web(listener.getsockname()[1], site)
         finally:
             server.should_exit = True
             thread.join(timeout=10)

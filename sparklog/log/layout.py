@@ -8,6 +8,7 @@
     meta/checkpoints/<20 digits>-boundary.mark        the boundary was set to this number once
     meta/rollups/...                                  what old commits said, by the minute (``monitoring.rollups``)
     meta/clock                                        written to learn the storage's time; without content
+    meta/fsck.json                                    the last report that was kept (``maintenance.fsck.kept_report``)
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
     tables/<topic>/_segments/partition=<n>/...        history segments (.parquet), each with its .parquet.index
@@ -39,6 +40,7 @@ CLUSTER_KEY = "cluster.json"
 MIRROR_KEY = "mirror.json"
 BOUNDARY_KEY = "meta/boundary.json"
 CLOCK_KEY = "meta/clock"
+FSCK_KEY = "meta/fsck.json"
 META = "meta/"
 CHECKPOINTS = "meta/checkpoints/"
 COMMITS = "meta/commits/"

@@ -84,6 +84,11 @@ class CommitHistory:
         with self._lock:
             return self._first_known()
 
+    def first_read(self) -> int | None:
+        """Return the oldest version whose commit is known here, None if none is. Reads nothing."""
+        with self._lock:
+            return self._chunks[0].first if self._chunks else None
+
     def table(
         self, name: str, state: State, first: int = 0, where: Mapping[str, Collection[str]] = NO_ROWS
     ) -> pa.Table:

@@ -192,8 +192,22 @@ class SystemTables:
             return selection.first_version
         if selection.since_ms > state.timestamp_ms:
             return max(state.version, selection.first_version)
-        known = newest_version_before(self._coordinator.store, state.version, selection.since_ms)
-        return max(known, selection.first_version)
+        return max(self.version_before(state, selection.since_ms), selection.first_version)
+
+    def version_before(self, state: State, time_ms: int) -> int:
+        """Return the newest version up to that of a state that is known to be older than a time, -1 if none is.
+
+        It is looked up in the commits that were read, and sends requests if these are all newer. Raises StorageError.
+        """
+        first, start, count = self._commits.first_read(), state.version, CHUNK_COMMITS
+        while first is not None and start > first:
+            start, count = max(state.version - count, first), 4 * count
+            commits = self._commits.table("commits", state, start)
+            times = commits.column("timestamp").cast(pa.int64())
+            older = commits.column("version").filter(pc.less(times, plain_scalar(time_ms, pa.int64())))
+            if len(older):
+                return int(pc.max(older).as_py())
+        return newest_version_before(self._coordinator.store, state.version, time_ms)
 
     def _replicas(self, state: State, selection: Selection) -> pa.Table:
         topics = {"topic": [selection.topic]} if selection.topic is not None else {}

@@ -8,6 +8,7 @@ as HTML by default and by ``finalize`` for what HTML does not know: control char
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -49,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
 MAX_PARAMETERS = 40
+FORM_SECONDS = 30.0
+"""Seconds within which a form has to arrive."""
 RETRY_SECONDS = 2
 """Seconds after which a browser asks again for a page whose commits were still being read."""
 _NOT_FOUND = (UnknownTopicOrPartitionError, GroupIdNotFoundError)
@@ -72,6 +75,7 @@ PAGES: Mapping[str, Callable[[Visit], Page | Response]] = {
     "/commits": pages.show_commits,
     "/commits/{version:int}": pages.show_commit,
     "/maintenance": pages.show_maintenance,
+    "/alerts": pages.show_alerts,
     "/configs": pages.show_configs,
 }
 """The pages of a cluster, by their addresses below its name."""
@@ -84,6 +88,7 @@ NAVIGATION = (
     ("transactions", "Transactions"),
     ("commits", "Commits"),
     ("maintenance", "Maintenance"),
+    ("alerts", "Alerts"),
     ("configs", "Configs"),
 )
 
@@ -226,19 +231,27 @@ class _Web:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form. Raises HTTPException if it is too large, or no form."""
+    """Return the fields of a form. Raises HTTPException if it is too large or too slow, or no form."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
         raise HTTPException(415, "Expected a form.")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, "The form is too large.")
+    try:
+        body = await asyncio.wait_for(_read_body(request), FORM_SECONDS)
+    except asyncio.TimeoutError:
+        raise HTTPException(408, "The form took too long to arrive.") from None
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS)
     except ValueError:
         raise HTTPException(400, "Invalid form.") from None
     return dict(pairs)
+
+
+async def _read_body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_FORM_BYTES:
+            raise HTTPException(413, "The form is too large.")
+    return body
 
 
 def _query(request: Request) -> Query:

@@ -6,8 +6,8 @@
 What is confirmed is what happens: the confirmation carries a digest of the plan, and if that would say something else
 by then, it is shown again.
 
-Rules: only through AdminClient and Producer, which decide. Nothing happens before the confirmation. Not for: who may
-change something (``guard``, ``app``).
+Rules: only through AdminClient, Producer and maintenance, which decide. Nothing happens before the confirmation.
+Not for: who may change something (``guard``, ``app``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from sparklog.errors import GroupIdNotFoundError, InvalidConfigurationError, Non
 from sparklog.monitoring.arguments import parse_time
 from sparklog.protocol.state import PartitionState
 from sparklog.types import TopicPartition
+from sparklog.ui.maintenance_pass import PASS_STEPS, list_due
 from sparklog.ui.site import Visit
+from sparklog.ui.views.maintenance import due_sentences
 from sparklog.ui.views.query import address
 from sparklog.ui.views.text import number, plural, shown, size
 
@@ -48,11 +50,15 @@ class Field(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a change will do, in sentences, and where its result shows. ``is_final``: it cannot be undone."""
+    """What a change will do, in sentences, and where its result shows. ``is_final``: it cannot be undone.
+
+    ``estimates`` say more, but may change all the time: they are not what is confirmed.
+    """
 
     effects: list[str]
     href: str
     is_final: bool = False
+    estimates: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -326,6 +332,35 @@ def _produce(visit: Visit, admin: AdminClient, form: Form) -> str:
     return f"The record has offset {sent.offset:,} of partition {sent.partition}."
 
 
+# -- maintenance
+
+
+def _steps(form: Form) -> list[str]:
+    """Return the steps that a form names, none for all."""
+    names = form.get("steps", "").replace(",", " ").split()
+    for name in names:
+        if name not in PASS_STEPS:
+            raise _invalid("steps", f"{name[:40]!r} is none of {', '.join(PASS_STEPS)}")
+    return names
+
+
+def _plan_pass(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+    names = _steps(form) or PASS_STEPS
+    visit.site.passes.check_idle(visit.name)
+    effects = [
+        f"One pass of maintenance runs in the background: {', '.join(name for name in PASS_STEPS if name in names)}.",
+        "It merges small files, removes what the configs of topics let expire, and deletes files that left the log, as "
+        "`sparklog maintain --once` does.",
+    ]
+    due = list_due(visit.cluster.coordinator, visit.state, visit.now_ms)
+    return Plan(effects, address(visit.name, "maintenance"), True, tuple(due_sentences(due, names)))
+
+
+def _start_pass(visit: Visit, admin: AdminClient, form: Form) -> str:
+    visit.site.passes.start(visit.cluster, _steps(form))
+    return "A pass of maintenance has begun; the page of maintenance shows how far it is."
+
+
 _TOPIC, _GROUP = Field("topic", "Topic", "hidden"), Field("group", "Group", "hidden")
 _PARTITION = Field("partition", "Partition", hint="all, if empty")
 
@@ -396,6 +431,13 @@ CHANGES: Mapping[str, Change] = {
         ),
         _plan_record,
         _produce,
+    ),
+    "maintain": Change(
+        "Run maintenance once",
+        "Start the pass",
+        (Field("steps", "Steps", hint="all, if empty"),),
+        _plan_pass,
+        _start_pass,
     ),
 }
 """The changes by their part of the address."""

@@ -12,17 +12,22 @@ Rules: reads only. A storage that fails is asked again, and ``status`` says so. 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.log.commits.cleanup import newest_version_before
+from sparklog.log.past_states import Around, PastStates
+from sparklog.maintenance.fsck.kept_report import KeptReport, read_kept_report
 from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
@@ -30,6 +35,8 @@ from sparklog.ui.shared_searches import SharedSearches
 
 WATCHED_SECONDS = 1.0
 """Pause between two refreshes while pages are asked for."""
+WATCHED_SECONDS_WITH_ALERTS = 1.5
+"""The same where alert rules are evaluated as well: their requests and those of the follower are 2/s at most."""
 IDLE_SECONDS = 10.0
 """Pause between two refreshes while no page has been asked for within as long."""
 TABLES_KEPT = 48
@@ -42,6 +49,7 @@ MAX_READS = 8
 """Reads of tables at the same time."""
 
 _Key = tuple[str, int, Selection]
+_Result = TypeVar("_Result")
 
 
 class StillReading(Exception):
@@ -56,17 +64,29 @@ class Status(NamedTuple):
 
 
 class ClusterFollower:
-    """The newest state of a cluster, its system tables and searches. Thread-safe. ``name`` is its part of addresses."""
+    """The newest state of a cluster, its system ``tables`` and its searches. Thread-safe.
 
-    def __init__(self, name: str, coordinator: Coordinator, patience: float = PATIENCE_SECONDS) -> None:
+    ``name`` is its part of addresses.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        coordinator: Coordinator,
+        patience: float = PATIENCE_SECONDS,
+        watched_seconds: float = WATCHED_SECONDS,
+    ) -> None:
         self.name = name
+        self._watched_seconds = watched_seconds
         self._patience = patience
         self.coordinator = coordinator
         self.status = Status(coordinator.log.clock.now_ms())
         self.searches = SharedSearches(coordinator)
-        self._tables = SystemTables(coordinator)
+        self.tables = SystemTables(coordinator)
         self._kept: OrderedDict[_Key, pa.Table] = OrderedDict()
-        self._reading: dict[_Key, Future[pa.Table]] = {}
+        self._past = PastStates(coordinator.log)
+        self._recent: dict[str, tuple[float, Future[Any]]] = {}
+        self._reading: dict[Hashable, Future[Any]] = {}
         self._versions: OrderedDict[int, int] = OrderedDict()
         self._lock = threading.Lock()
         self._watched, self._stopped = threading.Event(), threading.Event()
@@ -96,6 +116,14 @@ class ClusterFollower:
     def state(self) -> State:
         """Return the newest state that was read, and read the cluster each second from now on for a while."""
         self._watched.set()
+        return self.coordinator.state
+
+    def fresh_state(self) -> State:
+        """Return a state that was read a moment ago. Raises StorageUnavailableError if the cluster cannot be read."""
+        if self.now_ms - self.status.read_ms > 2000 * IDLE_SECONDS:
+            self.refresh()
+        if self.status.problem:
+            raise StorageUnavailableError(self.status.problem)
         return self.coordinator.state
 
     def refresh(self) -> None:
@@ -135,11 +163,46 @@ class ClusterFollower:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         if not TABLES[table].is_of_commits:
-            return self._keep(key, self._tables.read(table, selection, state))
+            return self._keep(key, self.tables.read(table, selection, state))
+        return self._wait(key, lambda: self._keep(key, self.tables.read(table, selection, state)))
+
+    def around(self, version: int) -> Around:
+        """Return the states before and after a commit. Raises StillReading as ``read``, or as ``PastStates``."""
+        return self._wait(("around", version), partial(self._past.around, version))
+
+    def fsck_report(self) -> KeptReport | None:
+        """Return the report of the last check that was kept, None without one.
+
+        Raises as ``recent``, and CorruptMetadataError, UnsupportedVersionError, StorageError.
+        """
+        report = self.recent("fsck", lambda: read_kept_report(self.coordinator.store))
+        is_of_cluster = report is not None and report.cluster_id == self.coordinator.state.cluster_id
+        return report if is_of_cluster else None  # another came with a copy of its root
+
+    def recent(self, name: str, work: Callable[[], _Result]) -> _Result:
+        """Return the outcome of some work on the cluster, done at most ``IDLE_SECONDS`` ago, for all viewers.
+
+        Raises StillReading if it takes longer than ``PATIENCE_SECONDS``, and what it raises.
+        """
+        monotonic = self.coordinator.log.clock.monotonic()
+        with self._lock:
+            began, outcome = self._recent.get(name, (-math.inf, None))
+        if outcome is None or (outcome.done() and monotonic - began >= IDLE_SECONDS):
+            outcome = self._begin(("recent", name), work)
+            with self._lock:
+                self._recent[name] = monotonic, outcome
         try:
-            return self._begin_reading(key, state).result(timeout=self._patience)
+            result: _Result = outcome.result(timeout=self._patience)
         except FutureTimeoutError:
             raise StillReading from None
+        return result
+
+    def _wait(self, key: Hashable, work: Callable[[], _Result]) -> _Result:
+        try:
+            result: _Result = self._begin(key, work).result(timeout=self._patience)
+        except FutureTimeoutError:
+            raise StillReading from None
+        return result
 
     def _keep(self, key: _Key, rows: pa.Table) -> pa.Table:
         with self._lock:
@@ -148,8 +211,8 @@ class ClusterFollower:
                 self._kept.popitem(last=False)
         return rows
 
-    def _begin_reading(self, key: _Key, state: State) -> Future[pa.Table]:
-        """Return the read of a table, which goes on however long the caller waits, and is shared by all callers."""
+    def _begin(self, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
+        """Return the result of some reading, which goes on however long the caller waits, and is shared by all."""
         with self._lock:
             reading = self._reading.get(key)
             if reading is not None:
@@ -157,12 +220,12 @@ class ClusterFollower:
             if len(self._reading) >= MAX_READS:
                 raise StillReading
             reading = self._reading[key] = Future()
-        threading.Thread(target=self._finish_reading, args=(key, state, reading), daemon=True).start()
+        threading.Thread(target=self._finish, args=(key, work, reading), daemon=True).start()
         return reading
 
-    def _finish_reading(self, key: _Key, state: State, reading: Future[pa.Table]) -> None:
+    def _finish(self, key: Hashable, work: Callable[[], Any], reading: Future[Any]) -> None:
         try:
-            reading.set_result(self._keep(key, self._tables.read(key[0], key[2], state)))
+            reading.set_result(work())
         except BaseException as error:
             reading.set_exception(error)
         finally:
@@ -173,5 +236,5 @@ class ClusterFollower:
         while not self._stopped.is_set():
             self.refresh()
             self._watched.clear()
-            self._stopped.wait(WATCHED_SECONDS)
-            self._watched.wait(IDLE_SECONDS - WATCHED_SECONDS)
+            self._stopped.wait(self._watched_seconds)
+            self._watched.wait(IDLE_SECONDS - self._watched_seconds)

@@ -5,6 +5,7 @@ Rules: they read, and decide nothing; what a page shows comes from one state. No
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -12,13 +13,33 @@ import pyarrow.compute as pc
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.errors import GroupIdNotFoundError, InvalidRequestError, ObjectNotFoundError
+from sparklog.errors import (
+    CorruptMetadataError,
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    UnsupportedVersionError,
+)
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.monitoring.commit_rows import ADDED, CREATED
 from sparklog.monitoring.system_tables import Selection
+from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading
+from sparklog.ui.maintenance_pass import list_due
 from sparklog.ui.site import Page, Site, Visit
-from sparklog.ui.views import brokers, commits, groups, maintenance, overview, plots, producers, topics
+from sparklog.ui.views import (
+    alerts,
+    brokers,
+    commits,
+    fsck,
+    groups,
+    maintenance,
+    overview,
+    plots,
+    producers,
+    state_changes,
+    topics,
+)
 from sparklog.ui.views.query import Query, TimeRange
 from sparklog.ui.views.text import duration, number, size
 
@@ -30,7 +51,7 @@ def show_overview(site: Site, query: Query) -> Page:
         state = cluster.state()
         now_ms = max(cluster.now_ms, state.timestamp_ms)
         rows = site.rows(cluster, state)
-        concerns = overview.cluster_concerns(state, rows, cluster.name, now_ms)
+        concerns = site.concerns(cluster, state, now_ms)
         stale = overview.freshness(*cluster.status, now_ms)
         cards.append(
             overview.ClusterCard(
@@ -54,7 +75,7 @@ def show_cluster(visit: Visit) -> Page:
     values = {
         "title": visit.name,
         "facts": overview.cluster_facts(visit.state, rows, visit.name, visit.now_ms),
-        "concerns": overview.cluster_concerns(visit.state, rows, visit.name, visit.now_ms),
+        "concerns": visit.site.concerns(visit.cluster, visit.state, visit.now_ms),
         "plots": plotted,
         "span": span,
         "groups": groups.groups_table(largest, visit.name, Query(visit.query.path, {}), visit.now_ms),
@@ -241,7 +262,7 @@ def show_producers(visit: Visit) -> Page:
 
 
 def show_maintenance(visit: Visit) -> Page:
-    """Return what maintenance did, what waits, and what storage each topic takes."""
+    """Return the last check, what maintenance did, what waits, and what storage each topic takes."""
     span = visit.query.time_range(visit.now_ms, "24h")
     changes = visit.commits("maintenance", span).to_pylist()
     tables = [
@@ -250,7 +271,48 @@ def show_maintenance(visit: Visit) -> Page:
         maintenance.storage_table(visit.rows("storage"), visit.name, visit.query),
         maintenance.changes_table(changes, visit.name, visit.query),
     ]
-    return Page("tables.html", {"title": "Maintenance", "tables": tables, "span": span})
+    values: dict[str, Any] = {"title": "Maintenance", "tables": tables, "span": span, "due": _due(visit)}
+    values |= {"fsck": None, "fsck_problem": "", "run": None}
+    try:
+        report = visit.cluster.fsck_report()
+    except (CorruptMetadataError, UnsupportedVersionError) as error:
+        values["fsck_problem"] = error.message
+    else:
+        if report is not None:
+            values["fsck"] = fsck.show_report(report, visit.name, visit.query, visit.now_ms)
+    status = visit.site.passes.status(visit.name)
+    if status is not None:
+        values["run"] = maintenance.show_pass(status, visit.query, visit.now_ms)
+    is_running = status is not None and status.ended_ms is None
+    return Page("maintenance.html", values, is_incomplete=is_running)
+
+
+def _due(visit: Visit) -> list[str] | None:
+    """Return what maintenance would do now, None while it is worked out."""
+    cluster, state, now_ms = visit.cluster, visit.state, visit.now_ms
+    try:
+        return maintenance.due_sentences(cluster.recent("due", lambda: list_due(cluster.coordinator, state, now_ms)))
+    except StillReading:
+        return None
+
+
+def show_alerts(visit: Visit) -> Page:
+    """Return the alerts of the last evaluation, what changed, and the rules."""
+    watch = visit.site.alerts
+    if watch is None:
+        return Page("alerts.html", {"title": "Alerts", "board": None})
+    board = watch.board(visit.name)
+    rules = {rule.name: rule for rule in watch.book.rules}
+    values = {
+        "title": "Alerts",
+        "board": board,
+        "interval": watch.interval_seconds,
+        "state_file": PurePath(watch.path).name,
+        "alerts": alerts.alerts_table(board.alerts, visit.name, visit.query, visit.now_ms),
+        "changes": alerts.changes_table(board.changes, rules, visit.name, visit.query),
+        "rules": alerts.rules_table(watch.book.rules, visit.query),
+    }
+    return Page("alerts.html", values, is_incomplete=board.time_ms is None and not board.problems)
 
 
 def show_configs(visit: Visit) -> Page:
@@ -279,18 +341,43 @@ def show_commits(visit: Visit) -> Page:
 
 
 def show_commit(visit: Visit) -> Page:
-    """Return one commit. Its bytes are checked against its digest, and that against the commit before it."""
+    """Return one commit: its digest checked, and what it changed, before and after."""
     version = int(visit.path["version"])
     if not 0 <= version <= visit.state.version:
         raise InvalidRequestError(f"there is no commit {version}: the newest is {visit.state.version}")
     store = visit.cluster.coordinator.store
+    values: dict[str, Any] = {
+        "title": f"Commit {version:,}", "number": version, "newest": visit.state.version, "problem": ""
+    }  # fmt: skip
     try:
         stored = read_commit(store, version)
     except ObjectNotFoundError:
         raise InvalidRequestError(f"commit {version} was removed behind a checkpoint; it is no longer kept") from None
+    except CorruptMetadataError as error:
+        return Page("commit_damaged.html", {**values, "problem": error.message})
+    digests = commits.Neighbours(
+        _digest(visit, version - 1) if version else GENESIS_DIGEST,
+        _digest(visit, version + 1, previous=True) if version < visit.state.version else visit.state.digest,
+    )
+    values["commit"] = commits.show_commit(stored.commit, stored.digest, stored.size, digests, visit.name)
+    table, problem = None, ""
     try:
-        before = read_commit(store, version - 1).digest if version else stored.commit.previous
+        changed = state_changes.list_changes(visit.cluster.around(version), visit.name)
+        table = state_changes.changes_table(changed, visit.query)
+    except StillReading:
+        pass
+    except (InvalidRequestError, CorruptMetadataError) as error:
+        problem = error.message
+    return Page("commit.html", {**values, "table": table, "problem": problem}, is_incomplete=not (table or problem))
+
+
+def _digest(visit: Visit, version: int, previous: bool = False) -> str | None:
+    """Return the digest of a commit, or that which it names of the one before; None if it was removed, empty if its
+    bytes are damaged."""
+    try:
+        stored = read_commit(visit.cluster.coordinator.store, version)
     except ObjectNotFoundError:
-        before = None
-    shown = commits.show_commit(stored.commit, stored.digest, stored.size, before, visit.name)
-    return Page("commit.html", {"title": f"Commit {version:,}", "commit": shown, "newest": visit.state.version})
+        return None
+    except CorruptMetadataError:
+        return ""
+    return stored.commit.previous if previous else stored.digest

@@ -8,7 +8,6 @@ Rules: an address that others can reach needs a token, or a proxy that signs in 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
@@ -17,14 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparklog.clock import SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.ids import RandomIds
-from sparklog.ui.follower import ClusterFollower
-from sparklog.ui.guard import LOOPBACK, MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
+from sparklog.monitoring.listen_address import is_loopback, url_of
+from sparklog.ui.follower import WATCHED_SECONDS, WATCHED_SECONDS_WITH_ALERTS, ClusterFollower
+from sparklog.ui.guard import MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
 from sparklog.ui.site import Site
+
+if TYPE_CHECKING:
+    from sparklog.ui.alert_watch import AlertWatch
 
 _NAME = re.compile(r"[^a-z0-9]+")
 _RESERVED = ("static", "login")
@@ -32,7 +36,7 @@ _RESERVED = ("static", "login")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is served, where, and to whom."""
+    """What is served, where, and to whom. ``rules`` and ``state`` are the paths of alert rules and of their states."""
 
     roots: Sequence[str]
     host: str = "127.0.0.1"
@@ -44,6 +48,8 @@ class Settings:
     proxies: Sequence[str] = ()
     secure_cookies: bool = False
     allow_changes: bool = False
+    rules: str = ""
+    state: str = ""
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -54,32 +60,27 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     import uvicorn
 
     from sparklog.ui.app import create_app
+    from sparklog.ui.connections import server_config
 
-    access = make_access(settings)
+    access, alerts = make_access(settings), make_alerts(settings)
+    pause = WATCHED_SECONDS if alerts is None else WATCHED_SECONDS_WITH_ALERTS
     with ExitStack() as stack:
         clusters = [
-            ClusterFollower(name, open_cluster(root, settings.storage_options))
+            ClusterFollower(name, open_cluster(root, settings.storage_options), watched_seconds=pause)
             for name, root in zip(names_of(settings.roots), settings.roots, strict=True)
         ]
         for cluster in clusters:
             cluster.start()
             stack.callback(cluster.stop)
+        if alerts is not None:
+            alerts.start(clusters)
+            stack.callback(alerts.stop)
         listener = stack.enter_context(_listen(settings.host, settings.port))
-        app = create_app(Site.of(clusters, settings.allow_changes), Sessions(access, SystemClock(), RandomIds()))
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            lifespan="off",
-            limit_concurrency=200,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=3,
-        )
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        announce(f"http://{host}:{listener.getsockname()[1]}/")
-        uvicorn.Server(config).run(sockets=[listener])
+        site = Site.of(clusters, settings.allow_changes, alerts)
+        stack.callback(site.passes.stop)
+        app = create_app(site, Sessions(access, SystemClock(), RandomIds()))
+        announce(url_of(settings.host, listener.getsockname()[1]))
+        uvicorn.Server(server_config(app)).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -91,6 +92,17 @@ def _listen(host: str, port: int) -> socket.socket:
         raise InvalidConfigurationError(
             f"--listen {host}:{port}: {error.strerror or error}", config="listen"
         ) from error
+
+
+def make_alerts(settings: Settings) -> AlertWatch | None:
+    """Return what evaluates the alert rules, None without any. Raises InvalidConfigurationError, StorageError."""
+    if not settings.rules:
+        return None
+    from sparklog.monitoring.alerts.alert_file import state_path
+    from sparklog.monitoring.alerts.rule_file import read_rule_file
+    from sparklog.ui.alert_watch import AlertWatch
+
+    return AlertWatch(read_rule_file(settings.rules), state_path(settings.rules, settings.state))
 
 
 def make_access(settings: Settings) -> Access:
@@ -113,14 +125,6 @@ def make_access(settings: Settings) -> Access:
         proxies=frozenset(settings.proxies),
         secure_cookies=settings.secure_cookies,
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host in LOOPBACK
 
 
 def read_token(path: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +15,14 @@ import pyarrow.compute as pc
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.state import State
 from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.maintenance_pass import Passes
+from sparklog.ui.views.alerts import concerns_of
+from sparklog.ui.views.overview import Concern, cluster_concerns
 from sparklog.ui.views.query import Query, TimeRange
 from sparklog.ui.views.topics import TopicRow, TopicRows
+
+if TYPE_CHECKING:
+    from sparklog.ui.alert_watch import AlertWatch
 
 
 class Page(NamedTuple):
@@ -30,17 +36,28 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """The clusters by name, and whether pages may change them."""
+    """The clusters by name, whether pages may change them, their alerts, None without rules, and the
+    passes of maintenance that were started here."""
 
     clusters: Mapping[str, ClusterFollower]
     allow_changes: bool = False
     topic_rows: Mapping[str, TopicRows] = field(default_factory=dict)
+    alerts: AlertWatch | None = None
+    passes: Passes = field(default_factory=Passes)
 
     @classmethod
-    def of(cls, clusters: Sequence[ClusterFollower], allow_changes: bool = False) -> Site:
+    def of(
+        cls, clusters: Sequence[ClusterFollower], allow_changes: bool = False, alerts: AlertWatch | None = None
+    ) -> Site:
         """Return the site of these clusters."""
         by_name = {cluster.name: cluster for cluster in clusters}
-        return cls(by_name, allow_changes, {name: TopicRows() for name in by_name})
+        return cls(by_name, allow_changes, {name: TopicRows() for name in by_name}, alerts)
+
+    def concerns(self, cluster: ClusterFollower, state: State, now_ms: int) -> list[Concern]:
+        """Return what needs attention in a cluster: what its state shows, and the alerts that fire."""
+        firing = self.alerts.board(cluster.name).firing if self.alerts is not None else []
+        shown = cluster_concerns(state, self.rows(cluster, state), cluster.name, now_ms)
+        return shown + concerns_of(firing, cluster.name)
 
     def rows(self, cluster: ClusterFollower, state: State) -> list[TopicRow]:
         """Return what the list says about each topic."""

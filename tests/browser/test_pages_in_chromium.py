@@ -15,7 +15,9 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 import pytest
 
+from sparklog.monitoring.alerts.rule_file import read_rule_file
 from sparklog.testing.records import Record, append_records
+from sparklog.ui.alert_watch import AlertWatch
 from tests.shown_cluster import HOSTILE_GROUP, SCRIPT, make_shown_cluster
 from tests.web import Web, serving
 
@@ -48,11 +50,12 @@ PAGES = {
     "commits": "/log/commits",
     "commit": "/log/commits/60",
     "maintenance": "/log/maintenance",
+    "alerts": "/log/alerts",
     "cluster-configs": "/log/configs",
     "error": "/log/topics/missing",
     "login": "/login",
 }
-SHOWN = ("cluster", "topic", "records", "group", "commits", "segments")
+SHOWN = ("cluster", "topic", "records", "group", "commits", "commit", "segments", "alerts")
 """Pages of which the documents have a picture."""
 HOSTILE_VALUE = f"<img src=x onerror=alert(1)>{SCRIPT}"
 WIDTH, HEIGHT = 1280, 860
@@ -76,9 +79,12 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def web() -> Iterator[Web]:
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     cluster = make_shown_cluster("data/log")
-    with serving(cluster, clock=cluster.log.clock) as running:
+    state = tmp_path_factory.mktemp("alerts") / "alerts.state"
+    alerts = AlertWatch(read_rule_file(str(ROOT / "conf" / "alerts.toml")), str(state))
+    with serving(cluster, clock=cluster.log.clock, alerts=alerts) as running:
+        alerts.evaluate(list(running.followers.values()))
         yield running
 
 
@@ -282,6 +288,32 @@ def test_a_topic_is_created_and_filled_with_the_keyboard(browser: Any) -> None:
         tab.context.close()
         assert cluster.coordinator.state.topic("orders").configs == {"retention.ms": "1000", "segment.ms": "500"}
         assert [record.value for record in cluster.records("orders")] == [b"two\nlines"]
+
+
+def test_maintenance_is_run_with_the_keyboard_and_shows_how_far_it_is(browser: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    import sparklog.testing
+
+    with sparklog.testing.cluster(topics={"orders": 1}) as cluster:
+        for number in range(5):
+            append_records(cluster.coordinator, "orders", [Record(b"k", b"%d" % number)])
+        with serving(cluster.coordinator, allow_changes=True) as web:
+            tab = Tab(browser, web)
+            page = tab.open("/log/maintenance")
+            page.get_by_role("link", name="Run once").press("Enter")
+            page.get_by_label("Steps").fill("roll, retention")
+            page.keyboard.press("Enter")
+            page.get_by_text("roll: 5 files").wait_for()
+            assert Axe().run(page).violations_count == 0
+            page.get_by_role("button", name="Start the pass").press("Enter")
+            page.get_by_role("link", name="Show it").press("Enter")
+            page.get_by_text("files rewritten 5").wait_for(timeout=60_000)
+            page.get_by_text(", took ").wait_for(timeout=60_000)
+            assert Axe().run(page).violations_count == 0
+            assert tab.problems == []
+            tab.context.close()
+        assert cluster.coordinator.refresh().partition("orders", 0).segments == 1
 
 
 def test_pages_work_without_scripts(browser: Any, web: Web) -> None:

@@ -1,8 +1,7 @@
-"""Parses the address that a command listens on, and tells whether other machines can reach it."""
+"""Parses the address that a command listens on. Not for: who reaches it (``monitoring.listen_address``)."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 from sparklog.cli.arguments.parser import UsageError
@@ -16,18 +15,3 @@ def parse_listen(text: str, flag: str = "--listen") -> tuple[str, int]:
     if match is None or int(match[3]) > 65535:
         raise UsageError(f"invalid {flag} {text!r}: give HOST:PORT, such as 127.0.0.1:9308 or [::1]:9308")
     return match[1] or match[2] or "0.0.0.0", int(match[3])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach a host."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
-
-
-def url_of(host: str, port: int, path: str = "/") -> str:
-    """Return the URL of a server for people."""
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"

@@ -159,6 +159,23 @@ def read_newest_state(
     return None, None
 
 
+def read_state_up_to(store: Store, version: int) -> State | None:
+    """Return the state of the newest checkpoint at or below a version, None if none of them is complete.
+
+    Raises CorruptMetadataError.
+    """
+    for key in _list_manifests(store):
+        if (manifest_version(key) or 0) <= version:
+            try:
+                return read_heads(store, read_manifest(store, key))
+            except ObjectNotFoundError:  # removed since it was listed
+                continue
+            except CorruptMetadataError as error:
+                if not error.missing:
+                    raise
+    return None
+
+
 def _has_all_commits(store: Store) -> bool:
     """Return whether no commit was ever removed, so that the state needs no checkpoint."""
     return read_certain_boundary(store) < 0 and exists(store, commit_key(0))

@@ -23,6 +23,7 @@ from sparklog.log.layout import (
     CLOCK_KEY,
     CLUSTER_KEY,
     COMMITS,
+    FSCK_KEY,
     REMOVED_COMMITS,
     actions_version,
 )
@@ -36,7 +37,7 @@ from sparklog.store.base import Store
 from sparklog.store.conditional_write_probe import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
-_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY)
+_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY)
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""
 

@@ -14,6 +14,7 @@ Rules: nothing is decided here. Not thread-safe.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -23,6 +24,7 @@ from sparklog.errors import StorageError
 from sparklog.monitoring.alerts.ticks import Reading, Tick
 from sparklog.monitoring.alerts.transitions import AlertKey, AlertState, Change, Subject
 
+STATE_SUFFIX = ".state"
 FORMAT = 1
 """``user_version`` of the file."""
 APPLICATION_ID = 0x53504C41
@@ -53,6 +55,11 @@ CREATE TABLE IF NOT EXISTS rule_sets (cluster TEXT, digest TEXT, used_ms INTEGER
 """
 """Added to a file that lacks them; versions before them ignore them."""
 RULE_SETS_KEPT = 100
+
+
+def state_path(rules: str, given: str | None = None) -> str:
+    """Return the path of the file that keeps the alerts of a file of rules: the one given, or beside the rules."""
+    return given or os.path.splitext(rules)[0] + STATE_SUFFIX
 
 
 class Notification(NamedTuple):

@@ -10,6 +10,7 @@ Not for: decisions (``transitions``, ``ticks``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from sparklog.monitoring.alerts.transitions import (
     decide,
 )
 from sparklog.monitoring.system_tables import SystemTables
+from sparklog.protocol.state import State
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -60,13 +62,25 @@ class Evaluation(NamedTuple):
 
 
 class Alerts:
-    """The alerts of a cluster by the rules of a book. Not thread-safe."""
+    """The alerts of a cluster by the rules of a book. Not thread-safe.
 
-    def __init__(self, coordinator: Coordinator, book: RuleBook, file: AlertFile) -> None:
+    A program that follows the cluster anyway passes its ``tables``, and ``read_state``, which returns the newest state
+    or raises SparklogError; otherwise an evaluation refreshes the coordinator.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        book: RuleBook,
+        file: AlertFile,
+        tables: SystemTables | None = None,
+        read_state: Callable[[], State] | None = None,
+    ) -> None:
         self._coordinator = coordinator
         self._book = book
         self._file = file
-        self._tables = SystemTables(coordinator)
+        self._tables = tables or SystemTables(coordinator)
+        self._read_state = read_state or coordinator.refresh
         self._boot = _boot_id()
         self._digest = digest_of(book)
 
@@ -108,7 +122,7 @@ class Alerts:
         return Reading(log.storage_clock.now_ms(), log.clock.monotonic(), self._boot)
 
     def _measure(self, time_ms: int, problems: list[str]) -> dict[str, dict[Subject, Observation]]:
-        view = View(self._coordinator, self._tables, time_ms)
+        view = View(self._coordinator, self._tables, time_ms, self._read_state())
         measured = {}
         for rule in self._book.rules:
             try:

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError
-from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.layout import read_certain_boundary
 from sparklog.monitoring import maintenance_due
@@ -40,14 +39,14 @@ _Lags = dict[tuple[str, TopicPartition], tuple[int, int, float | None]]
 
 
 class View:
-    """A cluster at a moment, for the measures of one evaluation. Not thread-safe.
+    """A cluster at a moment, in its newest state, for the measures of one evaluation. Not thread-safe.
 
     Raises StorageError, CorruptMetadataError where the log has to be read.
     """
 
-    def __init__(self, coordinator: Coordinator, tables: SystemTables, time_ms: int) -> None:
+    def __init__(self, coordinator: Coordinator, tables: SystemTables, time_ms: int, state: State) -> None:
         self.coordinator = coordinator
-        self.state: State = coordinator.refresh()
+        self.state = state
         self.time_ms = time_ms
         self._tables = tables
         self._lags: dict[int, _Lags] = {}
@@ -62,7 +61,7 @@ class View:
     def version_before(self, time_ms: int) -> int:
         """Return the newest version that is known to be older than a time, -1 if none is."""
         if time_ms not in self._versions:
-            self._versions[time_ms] = newest_version_before(self.coordinator.store, self.state.version, time_ms)
+            self._versions[time_ms] = self._tables.version_before(self.state, time_ms)
         return self._versions[time_ms]
 
     def lags(self, time_ms: int) -> _Lags:
@@ -73,7 +72,7 @@ class View:
         if time_ms not in self._lags:
             until_ms = max(time_ms, self.state.timestamp_ms) if time_ms == self.time_ms else time_ms
             ahead = (until_ms - time_ms) / 1000
-            table = self._tables.read("lag", Selection(until_ms=until_ms))
+            table = self._tables.read("lag", Selection(until_ms=until_ms), self.state)
             names = ("group", "topic", "partition", "offset", "lag", "lag_seconds")
             self._lags[time_ms] = {
                 (group, TopicPartition(topic, number)): (
@@ -94,7 +93,8 @@ class View:
             step_ms = max(round(seconds * 1000 / RISING_STEPS), 1)
             until_ms = max(self.time_ms, self.state.timestamp_ms)
             first_ms = until_ms - RISING_STEPS * step_ms
-            table = self._tables.read("lag", Selection(since_ms=first_ms, until_ms=until_ms, step_ms=step_ms))
+            selection = Selection(since_ms=first_ms, until_ms=until_ms, step_ms=step_ms)
+            table = self._tables.read("lag", selection, self.state)
             sums = table.group_by(["timestamp", "group", "topic"]).aggregate([("lag", "sum")])
             times = sorted(set(sums.column("timestamp").cast(pa.int64()).to_pylist()))
             series: dict[_GroupTopic, list[int | None]] = {}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparklog.protocol.state import PartitionState, State
-from sparklog.ui.views.groups import Mapped, ms_of
-from sparklog.ui.views.query import Query, address
+from sparklog.ui.views.cells import Mapped, commit_columns, size_cell, topic_cell
+from sparklog.ui.views.query import Query
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import number, shown, size, time
+from sparklog.ui.views.text import number, shown
 from sparklog.ui.views.topics import is_unhealthy
 
 
@@ -24,7 +24,7 @@ def brokers_table(rows: Sequence[Mapped], root: str, query: Query) -> Table:
         Column("replicas", "Replicas", lambda row: row["replicas"], lambda row: number(row["replicas"]), True),
         Column("in_sync", "In sync", lambda row: row["in_sync"], _in_sync_cell, True),
         Column("bytes", "Size", lambda row: row["bytes"],
-               lambda row: Cell(size(row["bytes"]), title=number(row["bytes"])), True),
+               lambda row: size_cell(row["bytes"]), True),
     ]  # fmt: skip
     return make_table(rows, columns, query, caption="Brokers", sort="broker", name="b.")
 
@@ -56,7 +56,7 @@ def unhealthy_table(state: State, cluster: str, query: Query) -> Table:
     ]
     columns: list[Column[UnhealthyPartition]] = [
         Column("topic", "Topic", lambda row: (row.topic, row.number),
-               lambda row: Cell(shown(row.topic), address(cluster, "topics", row.topic))),
+               lambda row: topic_cell(row.topic, cluster)),
         Column("partition", "Partition", lambda row: row.number, lambda row: str(row.number), True),
         Column("leader", "Leader", lambda row: row.state.leader,
                lambda row: str(row.state.leader) if row.state.leader >= 0 else Cell("none", kind="bad"), True),
@@ -80,9 +80,7 @@ def _moving(state: PartitionState) -> str:
 def changes_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
     """Return changes of leaders, in-sync replicas and replicas, newest first."""
     columns: list[Column[Mapped]] = [
-        Column("version", "Commit", lambda row: row["version"],
-               lambda row: Cell(number(row["version"]), address(cluster, "commits", row["version"])), True),
-        Column("time", "Time", lambda row: row["timestamp"], lambda row: time(ms_of(row["timestamp"]))),
+        *commit_columns(cluster),
         Column("topic", "Topic", lambda row: row["topic"], lambda row: shown(row["topic"])),
         Column("partition", "Partition", lambda row: row["partition"], lambda row: str(row["partition"]), True),
         Column("cause", "Cause", lambda row: row["cause"], lambda row: shown(row["cause"])),

@@ -9,10 +9,10 @@ import msgspec
 
 from sparklog.protocol import commits as log
 from sparklog.protocol.commits import GENESIS_DIGEST, Action, Commit
-from sparklog.ui.views.groups import Mapped, ms_of
+from sparklog.ui.views.cells import Mapped, commit_columns, size_cell
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import NOTHING, block, number, plural, shown, size, time
+from sparklog.ui.views.text import NOTHING, block, plural, shown, size, time
 
 KINDS = tuple(sorted(str(kind.__struct_config__.tag) for kind in get_args(Action)))
 """The names of all kinds of actions."""
@@ -27,13 +27,11 @@ def commits_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
     """Return commits that change what the ``kind`` of the query names, newest first."""
     kind, writer = query.choice("kind", ("", *KINDS), ""), query.text("writer").lower()
     columns: list[Column[Mapped]] = [
-        Column("version", "Commit", lambda row: row["version"],
-               lambda row: Cell(number(row["version"]), address(cluster, "commits", row["version"])), True),
-        Column("time", "Time", lambda row: row["timestamp"], lambda row: time(ms_of(row["timestamp"]), exact=True)),
+        *commit_columns(cluster, exact=True),
         Column("kinds", "Changes", lambda row: row["actions"], _kinds_cell),
         Column("writer", "Writer", lambda row: row["writer"], lambda row: Cell(shown(row["writer"], 80), kind="dim")),
         Column("bytes", "Size", lambda row: row["bytes"],
-               lambda row: Cell(size(row["bytes"]), title=number(row["bytes"])), True),
+               lambda row: size_cell(row["bytes"]), True),
     ]  # fmt: skip
     found = [
         row for row in rows if (not kind or kind in row["kinds"]) and (not writer or writer in row["writer"].lower())
@@ -67,17 +65,46 @@ class ShownCommit(NamedTuple):
     is_linked: bool
 
 
-def show_commit(commit: Commit, digest: str, stored_bytes: int, before: str | None, cluster: str) -> ShownCommit:
-    """Return a commit as its page shows it; ``before`` is the digest of the one before, None if it was removed."""
-    is_linked = before is None or commit.previous == before
-    if before is None:
-        check = "Its bytes match its digest. The commit before it was removed behind a checkpoint."
-    elif not is_linked:
-        check = f"It names {commit.previous[:16]}… as the digest of the commit before it, which has {before[:16]}…"
-    elif commit.previous == GENESIS_DIGEST:
-        check = "Its bytes match its digest. It is the first commit."
+class Neighbours(NamedTuple):
+    """The digest of the commit before another, and that which the commit after it names as its digest.
+
+    None if such a commit was removed, empty if its bytes are damaged.
+    """
+
+    before: str | None
+    named: str | None
+
+
+def check_digest(commit: Commit, digest: str, digests: Neighbours) -> tuple[str, bool]:
+    """Return sentences on a commit, whose bytes have this digest, in the chain of digests; and whether it fits."""
+    sentences, fits = ["Its bytes match its digest."], True
+    if commit.previous == GENESIS_DIGEST and commit.version == 0:
+        sentences.append("It is the first commit.")
+    elif digests.before is None:
+        sentences.append("The commit before it was removed behind a checkpoint.")
+    elif not digests.before:
+        sentences.append(f"Commit {commit.version - 1:,} is damaged.")
+    elif commit.previous != digests.before:
+        fits = False
+        sentences.append(
+            f"But it names {commit.previous[:16]}… as the digest of the commit before it, which has "
+            f"{digests.before[:16]}…: one of the two was edited or replaced."
+        )
     else:
-        check = f"Its bytes match its digest, and it names the digest of commit {commit.version - 1:,}."
+        sentences.append(f"It names the digest of commit {commit.version - 1:,}.")
+    if digests.named == "":
+        sentences.append(f"Commit {commit.version + 1:,} is damaged.")
+    elif digests.named is not None and digests.named != digest:
+        fits = False
+        sentences.append(f"But {digests.named[:16]}… follows it in the log: one of the two was edited or replaced.")
+    elif digests.named is not None:
+        sentences.append("What follows names this digest.")
+    return " ".join(sentences), fits
+
+
+def show_commit(commit: Commit, digest: str, stored_bytes: int, digests: Neighbours, cluster: str) -> ShownCommit:
+    """Return a commit as its page shows it."""
+    check, is_linked = check_digest(commit, digest, digests)
     rest = len(commit.actions) - MAX_ACTIONS
     return ShownCommit(
         commit.version,

@@ -7,22 +7,15 @@ they were there. Not for: how the lag is known (``monitoring.lag``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from sparklog.ui.views.cells import Mapped, ago_cell, ms_of, topic_cell
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import ago, duration, number, plural, shown, time
+from sparklog.ui.views.text import duration, number, plural, shown, time
 
 STUCK_SECONDS = 300
 """Seconds without progress after which a partition with lag is stuck."""
-
-Mapped = Mapping[str, Any]
-"""A row of a system table."""
-
-
-def ms_of(value: Any) -> int | None:
-    """Return a time of a system table in ms since the epoch."""
-    return None if value is None else round(value.timestamp() * 1000)
 
 
 def groups_table(rows: Sequence[Mapped], cluster: str, query: Query, now_ms: int) -> Table:
@@ -38,7 +31,7 @@ def groups_table(rows: Sequence[Mapped], cluster: str, query: Query, now_ms: int
         Column("lag", "Lag", lambda row: row["lag"], lambda row: number(row["lag"]), True,
                "records between the committed offsets and the ends of the partitions"),
         Column("commit", "Last commit", lambda row: row["last_commit"],
-               lambda row: Cell(ago(ms_of(row["last_commit"]), now_ms), title=time(ms_of(row["last_commit"]))), True),
+               lambda row: ago_cell(ms_of(row["last_commit"]), now_ms), True),
     ]  # fmt: skip
     found = [row for row in rows if wanted in row["group"].lower()]
     empty = f"No group has {shown(wanted, 60)!r} in its name." if wanted else "There are no consumer groups."
@@ -119,7 +112,7 @@ def progress_table(rows: Sequence[Progress], cluster: str, query: Query) -> Tabl
     """Return the partitions of a group, what waits longest first."""
     columns: list[Column[Progress]] = [
         Column("topic", "Topic", lambda row: (row.topic, row.partition),
-               lambda row: Cell(shown(row.topic), address(cluster, "topics", row.topic))),
+               lambda row: topic_cell(row.topic, cluster)),
         Column("partition", "Partition", lambda row: row.partition, lambda row: str(row.partition), True),
         Column("offset", "Committed", lambda row: row.offset,
                lambda row: Cell(number(row.offset), address(cluster, "topics", row.topic, "records",
@@ -129,7 +122,7 @@ def progress_table(rows: Sequence[Progress], cluster: str, query: Query) -> Tabl
         Column("lag", "Lag", lambda row: row.lag, lambda row: number(row.lag), True),
         Column("behind", "Behind", lambda row: row.lag_seconds,
                lambda row: duration(row.lag_seconds) if row.lag else "", True,
-               "time since the first record that was not read was committed"),
+               "age of the oldest unread record, counted from its commit"),
         Column("idle", "No progress for", lambda row: row.idle_seconds, _idle_cell, True,
                f"the offset has not moved although records wait; stuck from {STUCK_SECONDS // 60} min on"),
         Column("member", "Member", lambda row: row.member, lambda row: Cell(shown(row.member, 60), kind="code")),

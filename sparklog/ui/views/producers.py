@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparklog.ui.views.groups import Mapped, ms_of
-from sparklog.ui.views.query import Query, address
+from sparklog.ui.views.cells import Mapped, ago_cell, commit_columns, ms_of
+from sparklog.ui.views.query import Query
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import ago, number, shown, time
+from sparklog.ui.views.text import number, shown
 
 
 def producers_table(rows: Sequence[Mapped], query: Query, now_ms: int) -> Table:
@@ -21,7 +21,7 @@ def producers_table(rows: Sequence[Mapped], query: Query, now_ms: int) -> Table:
         Column("committed", "Last committed epoch", lambda row: row["committed_epoch"],
                lambda row: "" if row["committed_epoch"] is None else str(row["committed_epoch"]), True),
         Column("time", "Last change", lambda row: row["timestamp"],
-               lambda row: Cell(ago(ms_of(row["timestamp"]), now_ms), title=time(ms_of(row["timestamp"]))), True),
+               lambda row: ago_cell(ms_of(row["timestamp"]), now_ms), True),
     ]  # fmt: skip
     found = [row for row in rows if wanted in (row["transactional_id"] or "").lower()]
     return make_table(found, columns, query, caption="Transactional producers", sort="-time", name="p.",
@@ -31,9 +31,7 @@ def producers_table(rows: Sequence[Mapped], query: Query, now_ms: int) -> Table:
 def transactions_table(rows: Sequence[Mapped], cluster: str, query: Query) -> Table:
     """Return committed transactions, newest first."""
     columns: list[Column[Mapped]] = [
-        Column("version", "Commit", lambda row: row["version"],
-               lambda row: Cell(number(row["version"]), address(cluster, "commits", row["version"])), True),
-        Column("time", "Time", lambda row: row["timestamp"], lambda row: time(ms_of(row["timestamp"]))),
+        *commit_columns(cluster),
         Column("transactional", "Transactional id", lambda row: row["transactional_id"],
                lambda row: Cell(shown(row["transactional_id"], 120), kind="code")),
         Column("epoch", "Epoch", lambda row: row["epoch"], lambda row: str(row["epoch"]), True),

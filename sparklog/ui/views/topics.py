@@ -14,9 +14,10 @@ from sparklog.config.typed_configs import TypedConfigs
 from sparklog.protocol.names import is_internal_topic
 from sparklog.protocol.schema_versions import find_current
 from sparklog.protocol.state import NO_TIMESTAMP_US, PartitionState, State, TopicState
+from sparklog.ui.views.cells import ago_cell, size_cell
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import ago, number, shown, size, time
+from sparklog.ui.views.text import number, shown, size, time
 
 MAX_DRAWN_PARTITIONS = 50
 MAX_DRAWN_SEGMENTS = 2000
@@ -85,11 +86,11 @@ def topics_table(rows: Sequence[TopicRow], cluster: str, query: Query, now_ms: i
         Column("replication", "Replicas", lambda row: row.replication, lambda row: number(row.replication), True),
         Column("records", "Offsets", lambda row: row.records, lambda row: number(row.records), True,
                "offsets between the start and the end of the log; compaction may have removed some of the records"),
-        Column("bytes", "Size", lambda row: row.bytes, lambda row: Cell(size(row.bytes), title=number(row.bytes)), True,
+        Column("bytes", "Size", lambda row: row.bytes, lambda row: size_cell(row.bytes), True,
                "bytes of one copy"),
         Column("segments", "Segments", lambda row: row.segments, lambda row: number(row.segments), True),
         Column("newest", "Newest record", lambda row: row.newest_ms,
-               lambda row: Cell(ago(row.newest_ms, now_ms), title=time(row.newest_ms)), True),
+               lambda row: ago_cell(row.newest_ms, now_ms), True),
         Column("health", "Health", lambda row: row.unhealthy, _health_cell),
     ]  # fmt: skip
     empty = f"No topic has {shown(wanted, 60)!r} in its name." if wanted else "There are no topics yet."
@@ -133,10 +134,10 @@ def partitions_table(topic: TopicState, cluster: str, query: Query, now_ms: int)
         Column("end", "End offset", lambda row: row.state.log_end_offset,
                lambda row: number(row.state.log_end_offset), True),
         Column("bytes", "Size", lambda row: row.state.size_bytes,
-               lambda row: Cell(size(row.state.size_bytes), title=number(row.state.size_bytes)), True),
+               lambda row: size_cell(row.state.size_bytes), True),
         Column("segments", "Segments", lambda row: row.state.segments, lambda row: number(row.state.segments), True),
         Column("newest", "Newest record", lambda row: _newest_ms(row.state),
-               lambda row: Cell(ago(_newest_ms(row.state), now_ms), title=time(_newest_ms(row.state))), True),
+               lambda row: ago_cell(_newest_ms(row.state), now_ms), True),
     ]  # fmt: skip
     return make_table(rows, columns, query, caption="Partitions", sort="partition")
 
@@ -275,7 +276,7 @@ def segments_table(rows: Sequence[Mapping[str, Any]], cluster: str, query: Query
                True),
         Column("records", "Records", lambda row: row["records"], lambda row: number(row["records"]), True),
         Column("bytes", "Size", lambda row: row["bytes"],
-               lambda row: Cell(size(row["bytes"]), title=number(row["bytes"])), True),
+               lambda row: size_cell(row["bytes"]), True),
         Column("time", "Newest record", lambda row: row["max_timestamp"],
                lambda row: _moment(row["max_timestamp"]), True),
         Column("kind", "Kind", lambda row: (row["history"], row["closed"]),

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.errors import CorruptMetadataError
+from sparklog.log.layout import FSCK_KEY
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.kept_report import keep_report, read_kept_report
 from sparklog.maintenance.fsck.kinds import Checked, Finding, Repair
 from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
 
@@ -143,3 +147,62 @@ def test_progress_is_printed_in_commits_and_bytes(run: Run, cluster: DamagedClus
 def test_several_processes_report_the_same_findings(run: Run, cluster: DamagedCluster) -> None:
     cluster.flip(cluster.append(), 700)
     assert run("fsck", "--workers", "2").out == run("fsck").out
+
+
+def test_a_report_is_kept_only_when_asked_for_and_is_no_orphan(run: Run, cluster: DamagedCluster) -> None:
+    run("fsck")
+    assert read_kept_report(cluster.store) is None
+    path = cluster.append()
+    cluster.flip(path, 700, broker=1)
+    assert run("fsck", "--keep-report").code == 1
+    kept = read_kept_report(cluster.store)
+    assert kept is not None
+    assert (kept.cluster_id, kept.version) == (cluster.coordinator.state.cluster_id, cluster.coordinator.state.version)
+    assert (kept.clean, kept.counts) == (False, {"error": 0, "warning": 1, "info": 0})
+    assert [finding.kind for finding in kept.findings] == ["damaged-batch"]
+    assert run("fsck", "--repair", "--keep-report").code == 0
+    repaired = read_kept_report(cluster.store)
+    assert repaired is not None
+    assert (repaired.clean, repaired.findings, repaired.repairs) == (True, [], 1)
+    assert run("fsck").lines[-1] == "Clean."
+    assert "fsck" not in run("vacuum", "--dry-run").out
+
+
+def test_a_report_of_a_part_says_which(run: Run, cluster: DamagedCluster) -> None:
+    run("fsck", "--fast", "--topic", "orders", "--partitions", "1", "--keep-report")
+    kept = read_kept_report(cluster.store)
+    assert kept is not None
+    assert (kept.fast, kept.topics, kept.partitions, kept.clean) == (True, ["orders"], [1], True)
+
+
+def test_a_long_report_is_cut_and_its_counts_are_not(run: Run, cluster: DamagedCluster) -> None:
+    findings = [
+        Finding(kind="missing-log", severity="error", message=f"{number}\ud800" + "x" * 5000, path="\x1b")
+        for number in range(500)
+    ]
+    check = check_cluster(cluster.store)
+    check.report.findings = findings
+    keep_report(check, 1, 2.0)
+    kept = read_kept_report(cluster.store)
+    assert kept is not None
+    assert (len(kept.findings), kept.counts["error"]) == (200, 500)
+    assert all(len(each.message) == 1000 and each.path == "\\x1b" for each in kept.findings)
+
+
+def test_a_check_of_a_root_that_cannot_be_written_says_that_its_report_was_not_kept(
+    run: Run, cluster: DamagedCluster
+) -> None:
+    (cluster.root / FSCK_KEY).mkdir()
+    result = run("fsck", "--keep-report")
+    assert result.code == 0
+    assert result.lines[-1] == "Clean."
+    assert "the report was not kept in the cluster: " in result.err
+
+
+def test_a_damaged_report_is_replaced_by_the_next(run: Run, cluster: DamagedCluster) -> None:
+    cluster.store.put(FSCK_KEY, b"[" * 10_000)
+    with pytest.raises(CorruptMetadataError, match="--keep-report` replaces it"):
+        read_kept_report(cluster.store)
+    assert run("fsck", "--keep-report").lines[-1] == "Clean."
+    assert read_kept_report(cluster.store) is not None
+    assert run("fsck", "--repair", "--dry-run", "--keep-report").code == 2

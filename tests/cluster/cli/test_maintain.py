@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cli.commands.storage.maintain import STEPS
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, open_cluster
@@ -21,6 +20,7 @@ from sparklog.coordinator.brokers import add_broker
 from sparklog.maintenance import steps
 from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.roll import roll
+from sparklog.maintenance.step_names import STEP_NAMES as STEPS
 from sparklog.protocol.decide.topics import alter_configs
 
 from .conftest import Run

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sparklog.cli.arguments.listen import is_loopback, parse_listen, url_of
+from sparklog.cli.arguments.listen import parse_listen
 from sparklog.cli.commands.monitoring.metrics import MAX_LOOKBACK
 from sparklog.coordinator import Coordinator
 from sparklog.monitoring.exporter.cluster_metrics import MAX_NEW_COMMITS
+from sparklog.monitoring.listen_address import is_loopback, url_of
 from sparklog.protocol.commits import CommitOffsets, CommittedOffset
 
 from .conftest import SPARKLOG, Run, commit

@@ -74,7 +74,7 @@ class QuietCluster:
 
     def measured(self, **rule: Any) -> dict[str, int]:
         """Return what a rule measures, by the names of its subjects; commits of one moment are some ms apart."""
-        view = View(self.coordinator, self.tables, self.clock.now_ms())
+        view = View(self.coordinator, self.tables, self.clock.now_ms(), self.coordinator.refresh())
         found = measure(make_rule(**rule), view)
         return {" ".join(name for _, name in subject): round(seen.value) for subject, seen in found.items()}
 

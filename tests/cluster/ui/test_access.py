@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -161,6 +162,20 @@ def test_one_server_answers_many_hostile_requests_and_then_a_good_one(web: Web) 
     assert web.get("/log/topics").status == 200
 
 
+def test_connections_whose_clients_do_nothing_are_closed(shown: Coordinator) -> None:
+    with serving(shown, connection_patience=0.1) as web:
+        for begun in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"\x16\x03\x01\x02"):
+            with socket.create_connection(("127.0.0.1", web.port), timeout=60) as client:
+                client.sendall(begun)
+                while True:
+                    try:
+                        if not client.recv(65536):
+                            break
+                    except ConnectionResetError:
+                        break
+        assert web.get("/log").status == 200
+
+
 @pytest.fixture
 def token_file(tmp_path: Path) -> Path:
     path = tmp_path / "token"
@@ -237,7 +252,7 @@ def test_the_command_serves_pages_until_it_is_interrupted(tmp_path: Path) -> Non
         assert server.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:(\d+)/", server.stdout.readline())
         assert address is not None
-        web = Web(int(address[1]), {})
+        web = Web(int(address[1]))
         assert "orders" in web.get("/log/topics").text
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=60) == 130

@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import quote
 
@@ -21,6 +22,11 @@ import sparklog.testing
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.layout import FSCK_KEY
+from sparklog.maintenance.fsck.check import Scope, check_cluster
+from sparklog.maintenance.fsck.kept_report import keep_report
+from sparklog.maintenance.fsck.kinds import Finding
+from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.records import Record, append_records
@@ -48,6 +54,7 @@ PATHS = {
     "/commits": "/log/commits",
     "/commits/{version:int}": "/log/commits/40",
     "/maintenance": "/log/maintenance",
+    "/alerts": "/log/alerts",
     "/configs": "/log/configs",
 }
 HTML = [path for path in PATHS.values() if not path.endswith(("/download", "/value"))]
@@ -183,6 +190,32 @@ def test_maintenance_shows_what_ran_and_what_waits(web: Web, shown: Coordinator)
     assert f"Retired files, to be deleted {len(shown.state.removed_files)}" in text
 
 
+def test_the_last_check_is_shown_with_what_it_found(shown: Coordinator, web: Web) -> None:
+    text = text_of(web, "/log/maintenance")
+    assert "clean Found nothing. Ran" in text
+    assert f"At version {shown.state.version:,} Took 1.5 s Checked everything" in text
+
+
+def test_a_check_that_never_ran_found_something_or_cannot_be_read_is_told_apart() -> None:
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore("checked-page", clock), clock=clock)
+    with serving(cluster, clock=clock) as web:
+        assert "Never: no report was kept." in text_of(web, "/log/maintenance")
+        check = check_cluster(cluster.store, Scope(fast=True), clock=clock)
+        finding = Finding(kind="missing-log", severity="error", message=SCRIPT, topic="orders", partition=3)
+        check.report.findings = [finding] * 2 + [Finding(kind="orphan-file", severity="info", message="n")]
+        keep_report(check, clock.now_ms(), 75)
+        clock.advance(60)
+        text = text_of(web, "/log/maintenance")
+        assert "error Found 1 error, 0 warnings, 1 note. Ran 1 min ago" in text
+        assert "Took 1 min 15 s Checked without the batches" in text
+        assert "missing-log orders-3 &lt;script&gt;" in text
+        cluster.store.put(FSCK_KEY, b"{}")
+        assert "missing-log" in text_of(web, "/log/maintenance"), "it is read every ten seconds"
+        clock.advance(60)
+        assert "meta/fsck.json cannot be read" in text_of(web, "/log/maintenance")
+
+
 def test_the_commit_log_is_filtered_and_read_backwards(web: Web, shown: Coordinator) -> None:
     text = text_of(web, "/log/commits?kind=create_topic")
     assert "Commits" not in text or "create topic" in text
@@ -196,8 +229,59 @@ def test_a_commit_says_what_it_changed_and_that_its_digest_is_right(web: Web, sh
     row = sparklog.system(cluster=shown).read("configs", topic="clicks").to_pylist()[-1]
     text = text_of(web, f"/log/commits/{row['version']}")
     assert "Configs of topic clicks: set retention.ms to 172800000." in text
-    assert f"it names the digest of commit {row['version'] - 1:,}" in text
+    assert f"It names the digest of commit {row['version'] - 1:,}" in text
     assert "first commit" in text_of(web, "/log/commits/0")
+
+
+def rows_of(web: Web, path: str) -> list[list[str]]:
+    """Return the texts of the cells of all tables of a page."""
+    rows = re.findall(r"<tr>(<td.*?)</tr>", web.get(path).text, re.DOTALL)
+    return [
+        [
+            " ".join(unescape(re.sub(r"<[^>]*>", " ", cell)).split())
+            for cell in re.findall(r"<td.*?</td>", row, re.DOTALL)
+        ]
+        for row in rows
+    ]
+
+
+def test_a_commit_shows_each_value_before_and_after(web: Web, shown: Coordinator) -> None:
+    system = sparklog.system(cluster=shown)
+    config = system.read("configs", topic="clicks").to_pylist()[-1]
+    assert ["Topic clicks", "configs retention.ms", "86400000", "172800000"] in rows_of(
+        web, f"/log/commits/{config['version']}"
+    )
+    append = system.read("appends", topic="orders").to_pylist()[-1]
+    end = append["base_offset"] + append["records"]
+    assert [f"orders-{append['partition']}", "log end offset", f"{append['base_offset']:,}", f"{end:,}"] in rows_of(
+        web, f"/log/commits/{append['version']}"
+    )
+    offsets = [row for row in system.read("offsets", group="billing").to_pylist() if row["partition"] == 3]
+    before, after = offsets[-2:]
+    assert ["Group billing, orders-3", "offset", f"{before['offset']:,}", f"{after['offset']:,}"] in rows_of(
+        web, f"/log/commits/{after['version']}"
+    )
+    created = rows_of(web, "/log/commits/1?d.sort=name")
+    assert ["Topic orders", "configs value.format", "–", "json"] in created
+    assert ["orders-5", "in sync", "–", "0"] in created
+
+
+def test_a_commit_whose_past_was_removed_or_that_was_edited_says_so() -> None:
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore("edited-page", clock), clock=clock)
+    for number in range(6):
+        cluster.create_topic(f"t{number}")
+    cluster.store.delete(commit_key(1))
+    data = bytes(cluster.store.get(commit_key(4)))
+    cluster.store.put(commit_key(4), data.replace(b'"t3"', b'"t9"'))
+    with serving(cluster, clock=clock) as web:
+        text = text_of(web, "/log/commits/2")
+        assert "The commit before it was removed behind a checkpoint" in text
+        assert "the state before commit 2 is not known" in text
+        assert "invalid commit" not in text
+        assert "invalid" in text_of(web, "/log/commits/4")
+        for version, word in ((3, "Commit 4 is damaged."), (5, "Commit 4 is damaged.")):
+            assert word in text_of(web, f"/log/commits/{version}")
 
 
 def records_of(text: str) -> list[tuple[int, int]]:

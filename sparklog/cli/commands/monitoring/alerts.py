@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments.parser import (
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 OUTPUT_IS_OPTIONAL = True
 FIRES_EXIT_CODE = 2
-STATE_SUFFIX = ".state"
 SLEEP_SECONDS = 0.5
 """Seconds between two checks for a stop request."""
 
@@ -52,9 +50,7 @@ def parser() -> CommandParser:
     options.add_value("--rules", "FILE", "the rules, in TOML (docs/alerts.md; conf/alerts.toml has defaults)")
     options.add_switch("--once", "evaluate once, print what is pending or fires, and end")
     options.add_switch("--check", "only validate the rules")
-    options.add_value(
-        "--state", "FILE", f"an SQLite file that keeps what fires (default: the rules' name with {STATE_SUFFIX})"
-    )
+    options.add_value("--state", "FILE", "an SQLite file that keeps what fires (default: the rules' name with .state)")
     add_json(options, what="one JSON object, without --once one per evaluation that changes something")
     return options
 
@@ -77,10 +73,10 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("invalid --state: the name of a file must not be empty")
     coordinator = connect(options)
     from sparklog.maintenance.loop import Stop, stopped_by_signals
-    from sparklog.monitoring.alerts.alert_file import AlertFile
+    from sparklog.monitoring.alerts.alert_file import AlertFile, state_path
     from sparklog.monitoring.alerts.evaluation import Alerts
 
-    with AlertFile(options.state or os.path.splitext(options.rules)[0] + STATE_SUFFIX) as file:
+    with AlertFile(state_path(options.rules, options.state)) as file:
         alerts = Alerts(coordinator, book, file)
         if options.once:
             evaluation = alerts.evaluate()

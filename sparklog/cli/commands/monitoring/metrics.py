@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparklog import __version__
-from sparklog.cli.arguments.listen import is_loopback, parse_listen, url_of
+from sparklog.cli.arguments.listen import parse_listen
 from sparklog.cli.arguments.parser import (
     CommandError,
     CommandParser,
@@ -25,6 +25,7 @@ from sparklog.cli.arguments.parser import (
     say,
 )
 from sparklog.clock import Clock
+from sparklog.monitoring.listen_address import is_loopback, url_of
 
 if TYPE_CHECKING:
     from sparklog.monitoring.exporter.cluster_metrics import Selection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import ipaddress
 
+from sparklog.cli.arguments.listen import parse_listen
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -36,6 +36,8 @@ def parser() -> CommandParser:
         f"where to listen ({DEFAULT_ADDRESS}); port 0 takes a free one",
         default=DEFAULT_ADDRESS,
     )
+    options.add_value("--rules", "FILE", "alert rules, in TOML, to evaluate and show (docs/alerts.md)")
+    options.add_value("--state", "FILE", "an SQLite file that keeps what fires (default: the rules' name with .state)")
     access = options.add_group("Who may see it; required unless --listen is an address of this machine alone")
     access.add_value("--token-file", "FILE", "a file with the token that a browser signs in with")
     access.add_value("--proxy-header", "NAME", "the header in which a proxy names the user that it has signed in")
@@ -49,7 +51,9 @@ def parser() -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    host, port = parse_address(options.listen)
+    host, port = parse_listen(options.listen)
+    if given(options, "state") and not options.rules:
+        raise UsageError("--state requires --rules")
     roots, client_options = _roots(options)
     for name in LIBRARIES:
         if importlib.util.find_spec(name) is None:
@@ -67,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
         proxies=options.proxy_from,
         secure_cookies=options.https,
         allow_changes=options.allow_changes,
+        rules=options.rules or "",
+        state=options.state or "",
     )
     serve(settings, lambda url: say(f"Serving {url}; Ctrl-C stops it."))
     return 0
@@ -82,19 +88,3 @@ def _roots(options: argparse.Namespace) -> tuple[list[str], dict[str, object]]:
     for root in options.roots:
         check_root(root)
     return options.roots, storage_options(options, read_command_config(options))
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and port of ``--listen``. Raises UsageError."""
-    host, colon, port = text.rpartition(":")
-    name = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    is_valid = bool(colon and name) and port.isdigit() and port.isascii() and int(port) <= 65_535
-    if is_valid and ":" in name:
-        try:
-            ipaddress.IPv6Address(name)
-        except ValueError:
-            is_valid = False
-        is_valid = is_valid and host.startswith("[")
-    if not is_valid:
-        raise UsageError(f"invalid --listen {text!r}: must be an address and a port, such as {DEFAULT_ADDRESS}")
-    return name, int(port)

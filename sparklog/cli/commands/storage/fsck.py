@@ -8,13 +8,22 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, given, refuse_together
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    bootstrap_server,
+    complain,
+    given,
+    refuse_together,
+)
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.clock import SystemClock
+from sparklog.errors import SparklogError
 from sparklog.progress import Progress
 from sparklog.types import printable
 
 if TYPE_CHECKING:
-    from sparklog.maintenance.fsck.check import Scope
+    from sparklog.maintenance.fsck.check import Check, Scope
     from sparklog.maintenance.fsck.kinds import Report
 
 OUTPUT_IS_OPTIONAL = True
@@ -42,6 +51,7 @@ def parser() -> CommandParser:
         "with --repair: end the log at this version, and move later files out of the way. For a root that was "
         "restored from a copy while clients were running; stop all writers first",
     )
+    options.add_switch("--keep-report", "also keep the report in the cluster, where `sparklog ui` shows it")
     options.add_switch("--json", "print the report as JSON")
     options.add_switch("--progress", "print progress even if stderr is not a terminal")
     add_runner_options(options)
@@ -63,12 +73,26 @@ def run(options: argparse.Namespace) -> int:
         Progress("fsck", options.progress) as progress,
     ):
         runner, show = runners("check of data files"), progress.show
+        clock = SystemClock()
+        time_ms, began = clock.now_ms(), clock.monotonic()
         check = check_cluster(store, scope, storage_options=storage_options, runner=runner, progress=show)
         if options.repair:
             dry_run, end_at = options.dry_run, options.end_at
             repair_cluster(check, mirrors=mirrors, runner=runner, progress=show, dry_run=dry_run, end_at=end_at)
     _print(options, check.report)
+    if options.keep_report:
+        _keep(check, time_ms, clock.monotonic() - began)
     return 0 if check.report.clean else 1
+
+
+def _keep(check: Check, time_ms: int, seconds: float) -> None:
+    """Keep the report in the cluster. Best effort: a root that cannot be written is checked all the same."""
+    from sparklog.maintenance.fsck.kept_report import keep_report
+
+    try:
+        keep_report(check, time_ms, seconds)
+    except SparklogError as error:
+        complain(f"the report was not kept in the cluster: {printable(str(error))}")
 
 
 def _scope(options: argparse.Namespace) -> Scope:
@@ -80,6 +104,7 @@ def _scope(options: argparse.Namespace) -> Scope:
             raise UsageError(f"--{name} requires --repair")
     if options.end_at is not None and options.end_at < 0:
         raise UsageError(f"invalid --end-at {options.end_at}: must be a version, 0 or more")
+    refuse_together(options, "dry-run", ["keep-report"], ": a dry run changes nothing")
     refuse_together(options, "repair", ["fast"], ": a repair has to read the files")
     return Scope(tuple(options.topic), _parse_partitions(options.partitions), options.fast)
 

@@ -17,6 +17,7 @@ from sparklog.cli.arguments.patterns import topic_pattern
 from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.errors.suggestions import did_you_mean
+from sparklog.maintenance.step_names import STEP_NAMES
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -26,19 +27,6 @@ if TYPE_CHECKING:
     from sparklog.maintenance.loop import Report
 
 OUTPUT_IS_OPTIONAL = True
-STEPS = (
-    "elections",
-    "replication",
-    "roll",
-    "retention",
-    "compaction",
-    "publication",
-    "deletion",
-    "cleanup",
-    "expiry",
-    "mirror",
-)
-"""The names of ``maintenance.steps.STEPS``, which would be too slow to import for ``--help``."""
 
 
 def parser() -> CommandParser:
@@ -109,9 +97,9 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
         raise UsageError("Command must include exactly one action: --once or --loop")
     only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
     for name in only:
-        if name not in STEPS:
-            hint = did_you_mean(name, STEPS)
-            raise UsageError(f"--only: unknown step {name!r}; choose from {', '.join(STEPS)}{hint}")
+        if name not in STEP_NAMES:
+            hint = did_you_mean(name, STEP_NAMES)
+            raise UsageError(f"--only: unknown step {name!r}; choose from {', '.join(STEP_NAMES)}{hint}")
     if "mirror" in only and not options.mirror:
         raise UsageError("--only mirror requires --mirror, the location to mirror the commit log to")
     check_runner_options(options)

@@ -1,0 +1,23 @@
+"""The address that a server of a command listens on: who reaches it, and its URL.
+
+Rules: pure. Not for: options (``cli.arguments.listen``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this machine reach a host."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def url_of(host: str, port: int, path: str = "/") -> str:
+    """Return the URL of a server for people."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
