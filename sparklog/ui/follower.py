@@ -40,15 +40,15 @@ WATCHED_SECONDS_WITH_ALERTS = 1.5
 IDLE_SECONDS = 10.0
 """Pause between two refreshes while no page has been asked for within as long."""
 TABLES_KEPT = 48
-"""Tables that are kept for the next viewer, as long as the cluster does not change."""
-
+"""Tables that are kept for the next viewer, as long as the cluster does not change; the lag of now for
+``IDLE_SECONDS``."""
 
 PATIENCE_SECONDS = 0.7
 """How long a page waits for commits to be read. The first page of a cluster with many commits shows without them."""
 MAX_READS = 8
 """Reads of tables at the same time."""
 
-_Key = tuple[str, int, Selection]
+_Key = tuple[str, int, Selection, int]
 _Result = TypeVar("_Result")
 
 
@@ -157,7 +157,7 @@ class ClusterFollower:
         so that it succeeds later. Raises StorageError, CorruptMetadataError.
         """
         selection, state = selection or Selection(), state or self.state()
-        key = (table, state.version, selection)
+        key = (table, state.version, selection, self._period(table, selection))
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -165,6 +165,11 @@ class ClusterFollower:
         if not TABLES[table].is_of_commits:
             return self._keep(key, self.tables.read(table, selection, state))
         return self._wait(key, lambda: self._keep(key, self.tables.read(table, selection, state)))
+
+    def _period(self, table: str, selection: Selection) -> int:
+        """Return what tells apart the times at which rows are read again: lag that ends now grows without a commit."""
+        is_of_now = table == "lag" and selection.until_ms is None
+        return self.now_ms // int(1000 * IDLE_SECONDS) if is_of_now else 0
 
     def around(self, version: int) -> Around:
         """Return the states before and after a commit. Raises StillReading as ``read``, or as ``PastStates``."""

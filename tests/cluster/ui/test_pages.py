@@ -33,7 +33,7 @@ from sparklog.testing.records import Record, append_records
 from sparklog.ui.app import PAGES
 from sparklog.ui.follower import ClusterFollower
 from sparklog.ui.views.records import FORMATS
-from tests.shown_cluster import CONTROL, HOSTILE_GROUP, OVERRIDE, SCRIPT
+from tests.shown_cluster import CONTROL, HOSTILE_GROUP, OVERRIDE, SCRIPT, commit_group
 from tests.web import Web, serving
 
 PATHS = {
@@ -171,6 +171,21 @@ def test_a_group_shows_its_lag_members_and_that_it_is_stuck(web: Web, shown: Coo
     assert "Stuck: orders-" in text
     assert "billing-1-a1b2c3" in text
     assert "Stuck" not in text_of(web, "/log/group?name=dashboard")
+
+
+def test_a_group_of_a_cluster_without_commits_gets_later_and_is_stuck() -> None:
+    clock = ManualClock()
+    with sparklog.testing.cluster(topics={"orders": 1}, clock=clock) as cluster:
+        append_records(cluster.coordinator, "orders", [Record(value=b"v")] * 3)
+        commit_group(cluster.coordinator, "billing", "orders", 1)
+        with serving(cluster.coordinator, clock=clock) as web:
+            text = text_of(web, "/log/group?name=billing")
+            assert "Behind 0.0 s" in text
+            assert "Stuck" not in text
+            clock.advance(610)
+            text = text_of(web, "/log/group?name=billing")
+            assert "Behind 10 min" in text
+            assert "Stuck: orders-0" in text
 
 
 def test_a_group_of_any_name_has_a_page(web: Web) -> None:
