@@ -99,10 +99,16 @@ def parse_time(name: str, time: Time, now_ms: int) -> int:
 
 def parse_step(step: str | int) -> int:
     """Return a step in ms. Raises InvalidConfigurationError."""
-    text = _AGO.fullmatch(step.strip()) if isinstance(step, str) else None
-    value: object = int(text[1]) * _UNITS_MS[text[2]] if text else step
+    value: object = step
+    if isinstance(step, str):
+        text = step.strip()
+        duration = _AGO.fullmatch(text)
+        if duration:
+            value = int(duration[1]) * _UNITS_MS[duration[2]]
+        elif _NUMBER.fullmatch(text):
+            value = int(text)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _LONGEST_MS:
-        raise _invalid("step", step, "give ms, or a duration such as 10s or 5m")
+        raise _invalid("step", step, "give a number of ms, or a duration such as 10s or 5m")
     return value
 
 

@@ -22,6 +22,7 @@ def test_times_are_moments_or_how_long_ago() -> None:
         assert parse_selection("commits", NOW_MS, until=until) == Selection(until_ms=NOW_MS)
     assert parse_selection("lag", NOW_MS, since="1d", step="5m").step_ms == 5 * MINUTE_MS
     assert parse_selection("lag", NOW_MS, since="1d", step=10).step_ms == 10
+    assert parse_selection("lag", NOW_MS, since="1d", step=" 3600000 ").step_ms == 3_600_000
 
 
 INVALID: list[tuple[str, dict[str, Any], str]] = [
@@ -35,7 +36,8 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     ("commits", {"since": "1m", "until": "2m"}, "it is not before until"),
     ("lag", {"step": "10s"}, "give since as well"),
     ("lag", {"since": "1h", "step": 0}, "invalid step 0"),
-    ("lag", {"since": "1h", "step": "often"}, "invalid step 'often': give ms, or a duration"),
+    ("lag", {"since": "1h", "step": "0"}, "invalid step '0'"),
+    ("lag", {"since": "1h", "step": "often"}, "invalid step 'often': give a number of ms, or a duration"),
     ("commits", {"since": "1h", "step": "1m"}, "table commits has no steps"),
     ("topics", {"since": "1h"}, "table topics shows what there is now"),
     ("commits", {"topic": "orders"}, "table commits has no column topic"),
