@@ -8,6 +8,7 @@ Rules: an address that others can reach needs a token, or a proxy that signs in 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -22,7 +23,7 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.ids import RandomIds
-from sparklog.monitoring.listen_address import is_loopback, url_of
+from sparklog.monitoring.listen_address import is_loopback, listen_error, url_of
 from sparklog.ui.follower import WATCHED_SECONDS, WATCHED_SECONDS_WITH_ALERTS, ClusterFollower
 from sparklog.ui.guard import MIN_TOKEN_LENGTH, Access, Sessions, hosts_of
 from sparklog.ui.site import Site
@@ -89,9 +90,7 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=100)
     except OSError as error:
-        raise InvalidConfigurationError(
-            f"--listen {host}:{port}: {error.strerror or error}", config="listen"
-        ) from error
+        raise listen_error(host, port, error) from error
 
 
 def make_alerts(settings: Settings) -> AlertWatch | None:
@@ -122,9 +121,19 @@ def make_access(settings: Settings) -> Access:
         hosts=hosts_of(settings.host, settings.allowed_hosts),
         token=read_token(settings.token_file) if settings.token_file else "",
         proxy_header=settings.proxy_header,
-        proxies=frozenset(settings.proxies),
+        proxies=frozenset(map(parse_proxy, settings.proxies)),
         secure_cookies=settings.secure_cookies,
     )
+
+
+def parse_proxy(address: str) -> str:
+    """Return a proxy's IP address as requests have it. Raises InvalidConfigurationError for a name."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError as error:
+        raise InvalidConfigurationError(
+            f"invalid --proxy-from {address!r}: give an IP address, such as 127.0.0.1 or ::1", config="proxy-from"
+        ) from error
 
 
 def read_token(path: str) -> str:
@@ -133,7 +142,8 @@ def read_token(path: str) -> str:
         mode = os.stat(path).st_mode
         token = Path(path).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfigurationError(f"--token-file {path} cannot be read: {error}", config="token-file") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidConfigurationError(f"--token-file {path} cannot be read: {reason}", config="token-file") from error
     if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidConfigurationError(
             f"--token-file {path} can be read by others: chmod 600 {path}", config="token-file"

@@ -24,9 +24,9 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from sparklog.clock import SystemClock
-from sparklog.errors import InvalidConfigurationError
 from sparklog.monitoring.exporter.collector import WAIT_SECONDS, Collector
 from sparklog.monitoring.exporter.text import CONTENT_TYPE
+from sparklog.monitoring.listen_address import listen_error
 
 SOCKET_SECONDS = 30.0
 """seconds that a client may take to send a part of a request, or to read a part of the answer."""
@@ -156,7 +156,7 @@ def serving(collector: Collector, host: str, port: int) -> Iterator[Any]:
     try:
         server = kind((host, port))
     except (OSError, OverflowError) as error:
-        raise InvalidConfigurationError(f"cannot listen on {host} port {port}: {error}", config="listen") from error
+        raise listen_error(host, port, error) from error
     server.set_app(make_app(collector, lambda: generate_latest(registry)))
     thread = threading.Thread(target=server.serve_forever, name="sparklog-metrics-server", daemon=True)
     thread.start()

@@ -115,7 +115,7 @@ def test_a_port_that_is_taken_is_refused(run: Run, root: str) -> None:
         port = taken.getsockname()[1]
         result = run("metrics", "--listen", f"127.0.0.1:{port}")
     assert result.code == 1
-    assert result.err.startswith(f"cannot listen on 127.0.0.1 port {port}: ")
+    assert result.err.startswith(f"cannot listen on 127.0.0.1 port {port}: Address already in use; give another")
 
 
 def test_addresses_are_parsed_and_loopback_is_known() -> None:

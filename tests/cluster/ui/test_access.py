@@ -199,6 +199,12 @@ def test_a_header_of_a_proxy_without_its_address_is_refused() -> None:
         make_access(Settings(["/data/log"], proxy_header="X-User"))
 
 
+def test_the_address_of_a_proxy_is_an_ip_address_in_any_form() -> None:
+    with pytest.raises(InvalidConfigurationError, match="invalid --proxy-from 'proxy': give an IP address"):
+        make_access(Settings(["/data/log"], proxy_header="X-User", proxies=["proxy"]))
+    assert make_access(Settings(["/data/log"], proxy_header="X-User", proxies=["0:0::1"])).proxies == {"::1"}
+
+
 def test_a_token_that_others_can_read_or_guess_is_refused(token_file: Path) -> None:
     token_file.chmod(0o644)
     with pytest.raises(InvalidConfigurationError, match="can be read by others: chmod 600"):
