@@ -32,7 +32,7 @@ from sparklog.config.definitions import (
 from sparklog.config.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS, TopicConfig, check_together
 from sparklog.config.typed_configs import Setting, TypedConfigs
 
-_UNITS = {1: "", MINUTE_MS: ", in minutes", HOUR_MS: ", in hours"}
+_UNITS = {1: "ms", MINUTE_MS: "minutes", HOUR_MS: "hours"}
 
 _OWN = (
     ConfigDef(
@@ -207,7 +207,8 @@ def _define_topic_default(definition: ConfigDef, synonym: Synonym) -> ConfigDef:
     """Return the cluster-level setting for a synonym of a topic config."""
     doc = definition.doc
     if synonym.name != definition.name:
-        doc = f"{doc.rstrip('.')} (default of {definition.name}{_UNITS[synonym.unit]})."
+        doc = doc.replace(" ms ", f" {_UNITS[synonym.unit]} ", 1)
+        doc = f"{doc.rstrip('.')} (default of {definition.name})."
     default = replace(definition, name=synonym.name, default=synonym.default, doc=doc)
     if definition.name == "retention.ms":
         default = replace(default, minimum=1, also=-1)  # Kafka's KafkaConfig.validateValues
