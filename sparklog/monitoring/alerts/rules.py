@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "lag": Kind("records that a group is behind in a topic", ("group", "topic"), Unit.COUNT),
-    "lag_seconds": Kind("age of the oldest record that a group has not read", ("group", "topic"), Unit.SECONDS),
+    "lag_seconds": Kind("age of the oldest unread record, counted from its commit", ("group", "topic"), Unit.SECONDS),
     "lag_rising": Kind(
         "records by which the lag has grown without ever falling", ("group", "topic"), Unit.COUNT, 0.0, ("over",)
     ),
