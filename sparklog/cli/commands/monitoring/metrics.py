@@ -56,9 +56,9 @@ def parser() -> CommandParser:
     options.add_value("--output", "FILE", "with --once: replace this file, for node_exporter's textfile collector")
     group = options.add_group("What is exported")
     for what, names in (("topic", "topics"), ("group", "groups")):
-        for verb, action in (("filter", "export"), ("exclude", "leave out")):
+        for verb, action in (("filter", "export only"), ("exclude", "leave out")):
             group.add_value(
-                f"--{what}.{verb}", "REGEX", f"{action} only {names} in whose name it is found", dest=f"{what}_{verb}"
+                f"--{what}.{verb}", "REGEX", f"{action} {names} in whose name it is found", dest=f"{what}_{verb}"
             )
     group.add_values("--label", "NAME=VALUE", "a label of every metric, such as cluster=eu, repeatable")
     group.add_number(
@@ -173,4 +173,5 @@ def _replace_file(path: str, data: bytes) -> None:
                 os.unlink(temporary)
             raise
     except (OSError, ValueError) as error:
-        raise CommandError(f"--output: {path} cannot be written: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"--output: {path} cannot be written: {reason}") from error
