@@ -380,7 +380,7 @@ CHANGES: Mapping[str, Change] = {
     "delete-topic": Change(
         "Delete the topic",
         "Delete topic",
-        (_TOPIC, Field("name", "Its name, to be sure")),
+        (_TOPIC, Field("name", "Type its name to confirm")),
         _plan_deletion,
         _delete_topic,
     ),

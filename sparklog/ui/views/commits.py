@@ -98,7 +98,7 @@ def check_digest(commit: Commit, digest: str, digests: Neighbours) -> tuple[str,
         fits = False
         sentences.append(f"But {digests.named[:16]}… follows it in the log: one of the two was edited or replaced.")
     elif digests.named is not None:
-        sentences.append("What follows names this digest.")
+        sentences.append("The next commit names this digest.")
     return " ".join(sentences), fits
 
 
@@ -114,7 +114,7 @@ def show_commit(commit: Commit, digest: str, stored_bytes: int, digests: Neighbo
             ("Size", size(stored_bytes)),
             ("Format", f"{commit.format}{f', needs sparklog {shown(commit.needs, 20)}' if commit.needs else ''}"),
             ("Write id", shown(commit.write_id, 80)),
-            ("Segments after it", commit.checksum),
+            ("Checksum of the live segments", commit.checksum),
         ],
         [_show_action(action, cluster) for action in commit.actions[:MAX_ACTIONS]],
         f"{rest:,} more actions are not shown." if rest > 0 else "",

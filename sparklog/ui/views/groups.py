@@ -40,8 +40,8 @@ def groups_table(rows: Sequence[Mapped], cluster: str, query: Query, now_ms: int
 
 def _state_cell(row: Mapped) -> Cell:
     kinds = {"Stable": "good", "PreparingRebalance": "warn"}
-    is_query = row["state"] == "Empty" and not row["assignor"]
-    return Cell(row["state"], note="no members ever: a query, or offsets set by hand" if is_query else "",
+    had_no_members = row["state"] == "Empty" and not row["generation"]
+    return Cell(row["state"], note="no members ever: a query, or offsets set by hand" if had_no_members else "",
                 kind=kinds.get(row["state"], "dim"))  # fmt: skip
 
 

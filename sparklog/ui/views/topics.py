@@ -17,7 +17,7 @@ from sparklog.protocol.state import NO_TIMESTAMP_US, PartitionState, State, Topi
 from sparklog.ui.views.cells import ago_cell, size_cell
 from sparklog.ui.views.query import Query, address
 from sparklog.ui.views.tables import Cell, Column, Table, make_table
-from sparklog.ui.views.text import number, shown, size, time
+from sparklog.ui.views.text import number, plural, shown, size, time
 
 MAX_DRAWN_PARTITIONS = 50
 MAX_DRAWN_SEGMENTS = 2000
@@ -257,7 +257,7 @@ def _draw_partition(
                 round((row["base_offset"] - start) * scale, 2),
                 round(max((row["end_offset"] - row["base_offset"]) * scale, 1.5), 2),
                 "history" if row["history"] else "closed" if row["closed"] else "open",
-                f"offsets {row['base_offset']:,} to {row['end_offset'] - 1:,}: {row['records']:,} records, "
+                f"offsets {row['base_offset']:,} to {row['end_offset'] - 1:,}: {plural(row['records'], 'record')}, "
                 f"{size(row['bytes'])}, commit {row['version']:,}",
                 address(cluster, "topics", topic.name, "records", partition=partition, at=row["base_offset"]),
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from sparklog.ui.views.groups import progress, stuck_sentence
+from sparklog.ui.views.groups import groups_table, progress, stuck_sentence
+from sparklog.ui.views.query import Query
 
 NOW_MS = 1_790_000_000_000
 
@@ -47,3 +48,10 @@ def test_the_sentence_names_what_waits_longest() -> None:
         "and 1 more partition."
     )
     assert stuck_sentence(rows[2:], NOW_MS) == ""
+
+
+def test_a_group_whose_members_left_is_not_said_to_have_had_none() -> None:
+    row = {"group": "billing", "state": "Empty", "assignor": "", "members": 0, "topics": [], "partitions": 1, "lag": 0}
+    rows = [{**row, "generation": generation, "last_commit": None} for generation in (0, 2)]
+    notes = [cells[1].note for cells in groups_table(rows, "log", Query("", {}), NOW_MS).rows]
+    assert notes == ["no members ever: a query, or offsets set by hand", ""]
