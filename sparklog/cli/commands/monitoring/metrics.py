@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "127.0.0.1:9308"
 DEFAULT_LOOKBACK = 1000
 MAX_LOOKBACK = 5000
-"""``MAX_NEW_COMMITS`` of the exporter, which the help does not import."""
-"""That of ``cluster_metrics``, which would be too slow to import for ``--help``."""
+"""``MAX_NEW_COMMITS`` of the exporter, which would be too slow to import for ``--help``."""
 
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
 
