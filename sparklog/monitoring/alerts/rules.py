@@ -147,6 +147,8 @@ _COMMON = ("name", "kind", "for", "keep_firing_for", "severity", "description", 
 def _read_rule(number: int, rule: Mapping[str, Any], channels: Mapping[str, Channel]) -> Rule:
     name = rule.get("name")
     where = f"rule {number}" if not isinstance(name, str) else f"rule {name!r}"
+    if name is None:
+        raise InvalidConfigurationError(f"{where}: name is missing", config="name")
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise _invalid(where, "name", name, f"must be a printable text of at most {MAX_NAME} characters")
     word = _choice(where, rule, "kind", KINDS, None)

@@ -54,7 +54,7 @@ def test_every_kind_can_be_used_with_the_keys_that_it_takes() -> None:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ({"kind": "lag", "above": 1}, "rule 1: invalid name None"),
+        ({"kind": "lag", "above": 1}, "rule 1: name is missing"),
         ({**LAG, "name": "two\nlines"}, "invalid name"),
         ({"name": "a", "above": 1}, "rule 'a': kind is missing: one of lag, "),
         ({**LAG, "kind": "lagg"}, "invalid kind 'lagg'.*did you mean lag"),
