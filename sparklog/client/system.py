@@ -96,7 +96,8 @@ class System(Shown):
 
         ``since`` and ``until`` select commits by their time: a datetime with a time zone, or its text, ms since the
         epoch, or how long ago, such as ``"90m"`` or ``"7d"``. Commits are kept for ``metadata.max.retention.ms``; what
-        is older is missing, and a warning says so. ``lag`` is that of now, or at ``until``; with ``since`` it is stated
+        is older is missing, and a warning says so, as it does if there are no rows because the topic or the group
+        does not exist. ``lag`` is that of now, or at ``until``; with ``since`` it is stated
         at each ``step`` from then on: ms or a duration such as ``"10s"``, by default a minute. ``orphans`` lets
         ``storage`` count orphans, for which it lists all files of all locations, as ``sparklog vacuum`` does.
 
@@ -122,6 +123,8 @@ class System(Shown):
         )
         rows = self._tables.read(table, selection)
         self._warn_of_missing_commits(table, selection)
+        if not rows.num_rows:
+            self._warn_of_unknown_names(selection)
         return rows
 
     def show(self, table: str, *, limit: int = ROWS_SHOWN, **selection: Any) -> TableView:
@@ -138,6 +141,13 @@ class System(Shown):
         if isinstance(limit, bool) or limit < 1:
             raise InvalidConfigurationError(f"invalid limit {limit!r}: must be at least 1", config="limit")
         return TableView(table, self.read(table, **selection), limit)
+
+    def _warn_of_unknown_names(self, selection: Selection) -> None:
+        """Log why there are no rows if the topic or the group does not exist: what was deleted may still have some."""
+        state = self._coordinator.state
+        for kind, name, names in (("topic", selection.topic, state.topics), ("group", selection.group, state.groups)):
+            if name is not None and name not in names:
+                logger.warning("there are no rows: %s %r does not exist", kind, name[:200])
 
     def _warn_of_missing_commits(self, table: str, selection: Selection) -> None:
         times = [time_ms for time_ms in (selection.since_ms, selection.until_ms) if time_ms is not None]

@@ -49,6 +49,15 @@ def test_a_table_is_printed_as_text_csv_or_json(run: Run) -> None:
     assert json.loads(past.out)["rows"] == []
 
 
+@pytest.mark.usefixtures("with_lag")
+def test_no_rows_of_a_topic_or_group_that_does_not_exist_are_explained(run: Run) -> None:
+    unknown = run("system", "lag", "--group", "biling", "--topic", "orders")
+    assert (unknown.code, len(unknown.lines)) == (0, 1)
+    assert unknown.err == "Note: there are no rows: group 'biling' does not exist\n"
+    assert "topic 'order' does not exist" in run("system", "appends", "--topic", "order").err
+    assert run("system", "throughput", "--topic", "orders", "--partition", "7").err == ""
+
+
 def test_every_table_can_be_printed_also_without_rows(run: Run, with_lag: Coordinator) -> None:
     for name, table in TABLES.items():
         for flags in ((), ("--csv",), ("--json",)):
