@@ -47,7 +47,9 @@ def parser() -> CommandParser:
         "All of them come from the commit log, which is read when it is scraped, once a second at most.",
         "sparklog metrics --bootstrap-server /data/log --listen 127.0.0.1:9308",
     )
-    options.add_value("--listen", "HOST:PORT", f"the address to serve at (default {DEFAULT_LISTEN})")
+    options.add_value(
+        "--listen", "HOST:PORT", f"the address to serve at (default {DEFAULT_LISTEN}); port 0 takes a free one"
+    )
     options.add_switch(
         "--allow-remote", "allow an address that other machines can reach: there is no authentication and no TLS"
     )

@@ -39,7 +39,7 @@ def parser() -> CommandParser:
     )
     options.add_switch("--once", "print once, for a pipe or a file")
     options.add_value(
-        "--interval", "SECONDS", f"time between two looks (default {DEFAULT_INTERVAL_SECONDS:.0f})", type=float
+        "--interval", "SECONDS", f"time between two refreshes (default {DEFAULT_INTERVAL_SECONDS:.0f})", type=float
     )
     options.add_value(
         "--window", "SECONDS", f"rates are of the last SECONDS (default {DEFAULT_WINDOW_SECONDS:.0f})", type=float

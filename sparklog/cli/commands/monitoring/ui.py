@@ -32,8 +32,8 @@ def parser() -> CommandParser:
     options.add_argument("roots", nargs="*", metavar="ROOT", help="roots of clusters (default: --bootstrap-server)")
     options.add_value(
         "--listen",
-        "ADDRESS:PORT",
-        f"where to listen ({DEFAULT_ADDRESS}); port 0 takes a free one",
+        "HOST:PORT",
+        f"the address to serve at (default {DEFAULT_ADDRESS}); port 0 takes a free one",
         default=DEFAULT_ADDRESS,
     )
     options.add_value("--rules", "FILE", "alert rules, in TOML, to evaluate and show (docs/alerts.md)")
