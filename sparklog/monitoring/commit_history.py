@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,7 +106,8 @@ class CommitHistory:
                 if chunk.last >= first and chunk.first <= state.version
             ]
         schema = TABLES[name].schema
-        return pa.concat_tables([to_table(name, ()), *(select_rows(table, where).cast(schema) for table in tables)])
+        alike = (pa.concat_tables(group) for _, group in groupby(tables, key=lambda table: table.schema))
+        return pa.concat_tables([to_table(name, ()), *(select_rows(table, where).cast(schema) for table in alike)])
 
     def _first_known(self) -> int:
         return min(self._chunks[0].first, self._first_kept()) if self._chunks else self._first_kept()

@@ -123,14 +123,13 @@ class LagHistory:
             each.deleted for each in topics.values() if each.created < 0 and topic in (None, each.name)
         ]
         committed, self._deleted_groups = _offsets(state, offsets, group)
-        ends, current = _ends(appends), _current_ends(state)
+        ends = _ends(appends)
 
         def positions(of_group: Mapping[_Key, _Offsets]) -> Iterator[_Position]:
             for key, each in of_group.items():
                 known = topics.get(key[0])
                 if known is not None and topic in (None, known.name):
-                    end = current.get(key, None if known.created < 0 else 0)
-                    yield _Position(known, key[1], each, ends.get(key), end)
+                    yield _Position(known, key[1], each, ends.get(key), _current_end(state, key, known))
 
         self._positions = {
             name: sorted(positions(committed[name]), key=lambda each: (each.topic, each.partition))
@@ -189,12 +188,13 @@ def _ends(appends: pa.Table) -> dict[_Key, _Ends]:
     return ends
 
 
-def _current_ends(state: State) -> dict[_Key, int]:
-    return {
-        (topic.topic_id, number): partition.high_watermark
-        for topic in state.topics.values()
-        for number, partition in enumerate(topic.partitions)
-    }
+def _current_end(state: State, key: _Key, known: _Topic) -> int | None:
+    """Return the end of a partition in the newest state, None if its topic was deleted and may have had records."""
+    topic_id, number = key
+    topic = state.topics.get(known.name)
+    if topic is not None and topic.topic_id == topic_id and number < len(topic.partitions):
+        return topic.partitions[number].high_watermark
+    return None if known.created < 0 else 0
 
 
 def _topics(state: State, changes: pa.Table) -> dict[str, _Topic]:
