@@ -214,6 +214,12 @@ def test_a_check_that_never_ran_found_something_or_cannot_be_read_is_told_apart(
         assert "missing-log" in text_of(web, "/log/maintenance"), "it is read every ten seconds"
         clock.advance(60)
         assert "meta/fsck.json cannot be read" in text_of(web, "/log/maintenance")
+        keep_report(check, clock.now_ms(), 75)
+        kept = cluster.store.get(FSCK_KEY, 1 << 20)
+        for impossible in (b'"bytes":1' + b"0" * 400, b'"bytes":-1'):
+            cluster.store.put(FSCK_KEY, re.sub(rb'"bytes":\d+', impossible, kept))
+            clock.advance(60)
+            assert "no check counts such numbers" in text_of(web, "/log/maintenance")
 
 
 def test_the_commit_log_is_filtered_and_read_backwards(web: Web, shown: Coordinator) -> None:
