@@ -122,6 +122,11 @@ def test_tokens_cannot_be_guessed_for_long(shown: Coordinator) -> None:
         assert web.get("/log", {"Authorization": f"Bearer {TOKEN}"}).status == 401
         clock.advance(FAILURE_MS / 1000 + 1)
         assert web.get("/log", {"Authorization": f"Bearer {TOKEN}"}).status == 200
+        clock.advance(86_400)
+        for _ in range(MAX_FAILURES):
+            assert web.get("/log", {"Authorization": "Bearer wrong"}).status == 401
+        clock.advance(-86_400)
+        assert web.get("/log", {"Authorization": f"Bearer {TOKEN}"}).status == 200, "the clock was set back"
 
 
 def test_a_form_of_another_site_is_refused(shown: Coordinator) -> None:
