@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import quote
@@ -32,6 +33,7 @@ from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.records import Record, append_records
 from sparklog.ui.app import PAGES
 from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.site import MAX_DOWNLOADS
 from sparklog.ui.views.records import FORMATS
 from tests.shown_cluster import CONTROL, HOSTILE_GROUP, OVERRIDE, SCRIPT
 from tests.web import Web, serving
@@ -537,6 +539,22 @@ def test_a_follower_reads_new_commits_by_itself() -> None:
             wait_until(lambda: "orders" in follower.state().topics)
         finally:
             follower.stop()
+
+
+def test_downloads_at_the_same_time_are_few_since_each_is_in_memory(web: Web) -> None:
+    path = "/log/topics/audit/records/download?from=start"
+    for _ in range(2 * MAX_DOWNLOADS):
+        assert web.get(path).status == 200
+        assert web.get(f"{path}&field=nonsense").status == 400
+        assert web.get("/log/topics/audit/records/0/4/value").status == 200
+        assert web.get("/log/topics/audit/records/0/2/value").status == 400
+    with ExitStack() as stack:
+        for _ in range(MAX_DOWNLOADS):
+            stack.enter_context(web.site.downloads)
+        answer = web.get(path)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+        assert web.get("/log/topics/audit/records").status == 200
+    assert web.get(path).status == 200
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
