@@ -12,6 +12,7 @@ Rules: reads only. A storage that fails is asked again, and ``status`` says so. 
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import OrderedDict
@@ -32,6 +33,8 @@ from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
 from sparklog.ui.shared_searches import SharedSearches
+
+logger = logging.getLogger(__name__)
 
 WATCHED_SECONDS = 1.0
 """Pause between two refreshes while pages are asked for."""
@@ -234,7 +237,11 @@ class ClusterFollower:
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
-            self.refresh()
+            try:
+                self.refresh()
+            except Exception as error:  # whatever it is: a state that nobody follows must not look new
+                logger.exception("%s could not be read", self.name)
+                self.status = self.status._replace(problem=f"{type(error).__name__}: {error}")
             self._watched.clear()
-            self._stopped.wait(self._watched_seconds)
-            self._watched.wait(IDLE_SECONDS - self._watched_seconds)
+            if not self._stopped.wait(self._watched_seconds):
+                self._watched.wait(IDLE_SECONDS - self._watched_seconds)

@@ -541,6 +541,25 @@ def test_a_follower_reads_new_commits_by_itself() -> None:
             follower.stop()
 
 
+def test_a_follower_goes_on_after_any_error_and_says_what_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    is_out_of_memory = False
+
+    def fail(_: int, call: Call) -> None:
+        if is_out_of_memory:
+            raise MemoryError("no memory")
+
+    cluster = create_cluster(FaultyStore(MemoryStore("unexpected-error"), before=fail))
+    follower = ClusterFollower("log", cluster, watched_seconds=0.01)
+    follower.start()
+    try:
+        is_out_of_memory = True
+        wait_until(lambda: follower.state() is not None and follower.status.problem == "MemoryError: no memory")
+        is_out_of_memory = False
+        wait_until(lambda: follower.state() is not None and not follower.status.problem)
+    finally:
+        follower.stop()
+
+
 def test_downloads_at_the_same_time_are_few_since_each_is_in_memory(web: Web) -> None:
     path = "/log/topics/audit/records/download?from=start"
     for _ in range(2 * MAX_DOWNLOADS):
