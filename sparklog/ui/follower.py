@@ -141,12 +141,15 @@ class ClusterFollower:
     def since(self, time_ms: int) -> Selection:
         """Return the selection of the commits since a time, and perhaps the one before it.
 
-        Versions of earlier times do not change, so that a time is looked up once. Raises StorageError.
+        Versions of earlier times do not change, so that a time is looked up once. Raises StillReading as ``read``,
+        StorageError.
         """
         with self._lock:
             first = self._versions.get(time_ms)
         if first is None:
-            first = newest_version_before(self.coordinator.store, self.coordinator.state.version, time_ms)
+            version = self.coordinator.state.version
+            look_up = partial(newest_version_before, self.coordinator.store, version, time_ms)
+            first = self._wait(("since", time_ms), look_up)
             with self._lock:
                 self._versions[time_ms] = first
                 while len(self._versions) > TABLES_KEPT:

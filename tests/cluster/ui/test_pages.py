@@ -7,6 +7,7 @@ import html
 import io
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -528,6 +529,28 @@ def test_a_page_does_not_wait_for_commits_that_take_long_to_read(shown: Coordina
         wait_until(lambda: "in all" in web.get("/log").text)
         assert "refresh" not in web.get("/log").headers
         assert web.get("/log/maintenance").status == 200
+
+
+def test_a_page_does_not_wait_for_the_version_of_a_time_that_takes_long_to_find() -> None:
+    clock, answers = ManualClock(), threading.Event()
+    answers.set()
+    store = FaultyStore(MemoryStore("slow-page", clock), before=lambda number, call: assert_waited(answers))
+    cluster = create_cluster(store, clock=clock)
+    clock.advance(3600)
+    cluster.create_topic("orders")
+    with serving(cluster, clock=clock, patience=0.01) as web:
+        answers.clear()
+        try:
+            for path in ("/log/transactions", "/log/maintenance"):
+                answer = web.get(path)
+                assert (answer.status, answer.headers["refresh"]) == (200, "2")
+        finally:
+            answers.set()
+        wait_until(lambda: "refresh" not in web.get("/log/transactions").headers)
+
+
+def assert_waited(event: threading.Event) -> None:
+    assert event.wait(60)
 
 
 def test_a_follower_reads_new_commits_by_itself() -> None:
