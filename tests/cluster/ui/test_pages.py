@@ -24,7 +24,7 @@ import sparklog.testing
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.layout import FSCK_KEY
+from sparklog.log.layout import FSCK_KEY, boundary_mark_key
 from sparklog.maintenance.fsck.check import Scope, check_cluster
 from sparklog.maintenance.fsck.kept_report import keep_report
 from sparklog.maintenance.fsck.kinds import Finding
@@ -275,7 +275,7 @@ def test_a_commit_shows_each_value_before_and_after(web: Web, shown: Coordinator
     assert ["orders-5", "in sync", "–", "0"] in created
 
 
-def test_a_commit_whose_past_was_removed_or_that_was_edited_says_so() -> None:
+def test_a_commit_whose_past_is_missing_or_that_was_edited_says_so() -> None:
     clock = ManualClock()
     cluster = create_cluster(MemoryStore("edited-page", clock), clock=clock)
     for number in range(6):
@@ -285,12 +285,18 @@ def test_a_commit_whose_past_was_removed_or_that_was_edited_says_so() -> None:
     cluster.store.put(commit_key(4), data.replace(b'"t3"', b'"t9"'))
     with serving(cluster, clock=clock) as web:
         text = text_of(web, "/log/commits/2")
-        assert "The commit before it was removed behind a checkpoint" in text
-        assert "the state before commit 2 is not known" in text
+        assert "Commit 1 is damaged or missing." in text
+        assert "the state before commit 2 is not known: commit 1 is absent" in text
         assert "invalid commit" not in text
+        assert "removed behind a checkpoint" not in text + text_of(web, "/log/commits/0"), "it was lost"
+        missing = web.get("/log/commits/1")
+        assert (missing.status, "`sparklog fsck` says what can be done" in missing.text) == (200, True)
         assert "invalid" in text_of(web, "/log/commits/4")
-        for version, word in ((3, "Commit 4 is damaged."), (5, "Commit 4 is damaged.")):
+        for version, word in ((3, "Commit 4 is damaged or"), (5, "Commit 4 is damaged or")):
             assert word in text_of(web, f"/log/commits/{version}")
+        cluster.store.put(boundary_mark_key(1), b"")
+        assert "The commit before it was removed behind a checkpoint." in text_of(web, "/log/commits/2")
+        assert "commit 1 was removed behind a checkpoint" in web.get("/log/commits/1").text
 
 
 def records_of(text: str) -> list[tuple[int, int]]:
