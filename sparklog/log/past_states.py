@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Set
 from typing import NamedTuple
 
-from sparklog.errors import InvalidRequestError, ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, InvalidRequestError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits.commit_files import read_commits
 from sparklog.log.commits.commit_log import CommitLog
@@ -52,7 +52,7 @@ class PastStates:
 
         Raises InvalidRequestError if it does not exist, or its state cannot be told: commits before it were removed and
         no checkpoint of that time is left, or more than ``MAX_FOLDED_COMMITS`` would have to be folded. Raises
-        CorruptMetadataError for a commit that does not follow from those before it, StorageError.
+        CorruptMetadataError for a commit that is missing, or does not follow from those before it, StorageError.
         """
         newest = self._log.state.version
         if not 0 <= version <= newest:
@@ -93,8 +93,11 @@ class PastStates:
                 if state.version % _KEPT_EVERY == 0 or state.version >= version - 1:
                     self._keep(state)
         except ObjectNotFoundError as error:
-            raise InvalidRequestError(
-                f"the state before commit {version:,} is not known: {error}; it was removed behind a checkpoint"
+            why = f"the state before commit {version:,} is not known: {error}"
+            if read_certain_boundary(self._log.store) > state.version:
+                raise InvalidRequestError(f"{why}; it was removed behind a checkpoint") from error
+            raise CorruptMetadataError(
+                f"{why}; `sparklog fsck` says what can be done", path=error.path, missing=True
             ) from error
         return Around(before, state, touched)
 

@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -57,6 +58,15 @@ RETRY_SECONDS = 2
 _NOT_FOUND = (UnknownTopicOrPartitionError, GroupIdNotFoundError)
 _INVALID = (InvalidConfigurationError, InvalidCallError, OffsetOutOfRangeError)
 
+
+class _Number(IntegerConvertor):
+    """A number in an address, of no more digits than Python reads."""
+
+    regex = "[0-9]{1,40}"
+
+
+register_url_convertor("number", _Number())
+
 PAGES: Mapping[str, Callable[[Visit], Page | Response]] = {
     "": pages.show_cluster,
     "/topics": pages.show_topics,
@@ -66,14 +76,14 @@ PAGES: Mapping[str, Callable[[Visit], Page | Response]] = {
     "/topics/{topic}/history": pages.show_topic_history,
     "/topics/{topic}/records": record_pages.show_records,
     "/topics/{topic}/records/download": record_pages.download_records,
-    "/topics/{topic}/records/{partition:int}/{offset:int}": record_pages.show_one_record,
-    "/topics/{topic}/records/{partition:int}/{offset:int}/value": record_pages.download_value,
+    "/topics/{topic}/records/{partition:number}/{offset:number}": record_pages.show_one_record,
+    "/topics/{topic}/records/{partition:number}/{offset:number}/value": record_pages.download_value,
     "/groups": pages.show_groups,
     "/group": pages.show_group,
     "/brokers": pages.show_brokers,
     "/transactions": pages.show_producers,
     "/commits": pages.show_commits,
-    "/commits/{version:int}": pages.show_commit,
+    "/commits/{version:number}": pages.show_commit,
     "/maintenance": pages.show_maintenance,
     "/alerts": pages.show_alerts,
     "/configs": pages.show_configs,

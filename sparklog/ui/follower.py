@@ -12,6 +12,7 @@ Rules: reads only. A storage that fails is asked again, and ``status`` says so. 
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import OrderedDict
@@ -32,6 +33,8 @@ from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
 from sparklog.ui.shared_searches import SharedSearches
+
+logger = logging.getLogger(__name__)
 
 WATCHED_SECONDS = 1.0
 """Pause between two refreshes while pages are asked for."""
@@ -138,12 +141,15 @@ class ClusterFollower:
     def since(self, time_ms: int) -> Selection:
         """Return the selection of the commits since a time, and perhaps the one before it.
 
-        Versions of earlier times do not change, so that a time is looked up once. Raises StorageError.
+        Versions of earlier times do not change, so that a time is looked up once. Raises StillReading as ``read``,
+        StorageError.
         """
         with self._lock:
             first = self._versions.get(time_ms)
         if first is None:
-            first = newest_version_before(self.coordinator.store, self.coordinator.state.version, time_ms)
+            version = self.coordinator.state.version
+            look_up = partial(newest_version_before, self.coordinator.store, version, time_ms)
+            first = self._wait(("since", time_ms), look_up)
             with self._lock:
                 self._versions[time_ms] = first
                 while len(self._versions) > TABLES_KEPT:
@@ -239,7 +245,11 @@ class ClusterFollower:
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
-            self.refresh()
+            try:
+                self.refresh()
+            except Exception as error:  # whatever it is: a state that nobody follows must not look new
+                logger.exception("%s could not be read", self.name)
+                self.status = self.status._replace(problem=f"{type(error).__name__}: {error}")
             self._watched.clear()
-            self._stopped.wait(self._watched_seconds)
-            self._watched.wait(IDLE_SECONDS - self._watched_seconds)
+            if not self._stopped.wait(self._watched_seconds):
+                self._watched.wait(IDLE_SECONDS - self._watched_seconds)

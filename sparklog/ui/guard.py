@@ -97,7 +97,7 @@ class Sessions:
     def is_token(self, token: str) -> bool:
         """Return whether a token is the right one; after too many wrong ones none is, for a minute."""
         now_ms = self._clock.now_ms()
-        self._failures = [at for at in self._failures if at > now_ms - FAILURE_MS]
+        self._failures = [at for at in self._failures if abs(now_ms - at) < FAILURE_MS]
         if not self.access.token or len(self._failures) >= MAX_FAILURES:
             return False
         is_right = hmac.compare_digest(token.encode("utf-8", "replace"), self.access.token.encode())

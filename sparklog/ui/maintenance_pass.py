@@ -85,10 +85,15 @@ class Passes:
         names = [name for name in PASS_STEPS if not only or name in only]
         with self._lock:
             self.check_idle(cluster.name)
-            self._status[cluster.name] = PassStatus(cluster.now_ms, names)
             thread = threading.Thread(target=self._run, args=(cluster, names), name="sparklog-ui-pass", daemon=True)
+            started = PassStatus(cluster.now_ms, names)
+            self._status[cluster.name] = started
+            try:
+                thread.start()
+            except RuntimeError as error:  # there are too many threads
+                self._status[cluster.name] = started._replace(ended_ms=started.started_ms, error=str(error))
+                raise
             self._threads = [*(each for each in self._threads if each.is_alive()), thread]
-            thread.start()
 
     @property
     def is_stopping(self) -> bool:
@@ -102,10 +107,10 @@ class Passes:
             thread.join(STOP_SECONDS)
 
     def _run(self, cluster: ClusterFollower, names: Sequence[str]) -> None:
-        from sparklog.maintenance.steps import steps  # slow to import, and most pages never start a pass
-
         error = ""
         try:
+            from sparklog.maintenance.steps import steps  # slow to import, and most pages never start a pass
+
             with closing(_context(cluster.coordinator, self._stop.check)) as context:
                 by_name = {step.name: step for step in steps(context, names)}
                 for name in names:

@@ -21,6 +21,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.commits.commit_files import read_commit
+from sparklog.log.layout import read_certain_boundary
 from sparklog.monitoring.commit_rows import ADDED, CREATED
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.commits import GENESIS_DIGEST
@@ -351,8 +352,12 @@ def show_commit(visit: Visit) -> Page:
     }  # fmt: skip
     try:
         stored = read_commit(store, version)
-    except ObjectNotFoundError:
-        raise InvalidRequestError(f"commit {version} was removed behind a checkpoint; it is no longer kept") from None
+    except ObjectNotFoundError as error:
+        if version <= read_certain_boundary(store):
+            raise InvalidRequestError(
+                f"commit {version} was removed behind a checkpoint; it is no longer kept"
+            ) from None
+        return Page("commit_damaged.html", {**values, "problem": f"{error}; `sparklog fsck` says what can be done"})
     except CorruptMetadataError as error:
         return Page("commit_damaged.html", {**values, "problem": error.message})
     digests = commits.Neighbours(
@@ -373,11 +378,12 @@ def show_commit(visit: Visit) -> Page:
 
 def _digest(visit: Visit, version: int, previous: bool = False) -> str | None:
     """Return the digest of a commit, or that which it names of the one before; None if it was removed, empty if its
-    bytes are damaged."""
+    bytes are damaged or missing."""
+    store = visit.cluster.coordinator.store
     try:
-        stored = read_commit(visit.cluster.coordinator.store, version)
+        stored = read_commit(store, version)
     except ObjectNotFoundError:
-        return None
+        return None if version <= read_certain_boundary(store) else ""
     except CorruptMetadataError:
         return ""
     return stored.commit.previous if previous else stored.digest

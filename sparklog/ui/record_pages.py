@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError
@@ -17,7 +18,7 @@ from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.ui.follower import StillReading
 from sparklog.ui.record_search import Found, Search, find_starts, read_record, search
 from sparklog.ui.shared_searches import TooEarly
-from sparklog.ui.site import Page, Visit
+from sparklog.ui.site import Page, Site, Visit
 from sparklog.ui.views.avro import AvroPart
 from sparklog.ui.views.downloads import to_csv, to_json_lines, to_parquet
 from sparklog.ui.views.query import Query, address
@@ -251,8 +252,42 @@ _FILES = {
 }
 
 
+class _Download(Response):
+    """A response with records, which is one of the downloads of its site until it has ended."""
+
+    def __init__(self, content: Response, site: Site) -> None:
+        self._content = content
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._content(scope, receive, send)
+        finally:
+            self._site.downloads.release()
+
+
+def _download(make: Callable[[Visit], Response], visit: Visit) -> Response:
+    """Return the file that ``make`` makes, or that there are too many downloads now."""
+    if not visit.site.downloads.acquire(blocking=False):
+        return PlainTextResponse("Too many downloads at the same time: try again.\n", 503, {"retry-after": "5"})
+    try:
+        return _Download(make(visit), visit.site)
+    except BaseException:
+        visit.site.downloads.release()
+        raise
+
+
 def download_records(visit: Visit) -> Response:
     """Return the records that the form asks for, up to ``DOWNLOAD_RECORDS`` of each partition, as a file."""
+    return _download(_make_file, visit)
+
+
+def download_value(visit: Visit) -> Response:
+    """Return the bytes of one value as a file, which no browser opens by itself."""
+    return _download(_make_value, visit)
+
+
+def _make_file(visit: Visit) -> Response:
     form = visit.query.choice("as", _FILES, "json")
     browse = parse_browse(visit, DOWNLOAD_RECORDS, DOWNLOAD_BYTES)
     found = search(visit.cluster.coordinator, visit.state, browse.search, browse.admits)
@@ -267,8 +302,7 @@ def download_records(visit: Visit) -> Response:
     return StreamingResponse(content, media_type=_FILES[form].media_type, headers=headers)
 
 
-def download_value(visit: Visit) -> Response:
-    """Return the bytes of one value as a file, which no browser opens by itself."""
+def _make_value(visit: Visit) -> Response:
     partition, offset = int(visit.path["partition"]), int(visit.path["offset"])
     record = _find_record(visit, partition, offset, _MAX_OFFSET)
     if record is None or record.value is None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import signal
 import socket
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from sparklog.clock import SystemClock
@@ -65,7 +67,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
     access, alerts = make_access(settings), make_alerts(settings)
     pause = WATCHED_SECONDS if alerts is None else WATCHED_SECONDS_WITH_ALERTS
-    with ExitStack() as stack:
+    with ended_by_sigterm(), ExitStack() as stack:
         clusters = [
             ClusterFollower(name, open_cluster(root, settings.storage_options), watched_seconds=pause)
             for name, root in zip(names_of(settings.roots), settings.roots, strict=True)
@@ -82,6 +84,29 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         app = create_app(site, Sessions(access, SystemClock(), RandomIds()))
         announce(url_of(settings.host, listener.getsockname()[1]))
         uvicorn.Server(server_config(app)).run(sockets=[listener])
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM leave the block, as Ctrl-C does, before it ends the process; a second one ends it at once."""
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, before)
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    except _Terminated:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,8 +5,10 @@ Not for: pages (``pages``, ``record_pages``), routes (``app``).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -24,6 +26,9 @@ from sparklog.ui.views.topics import TopicRow, TopicRows
 if TYPE_CHECKING:
     from sparklog.ui.alert_watch import AlertWatch
 
+MAX_DOWNLOADS = 4
+"""Downloads at the same time: the records of each are in memory until its client has taken them all."""
+
 
 class Page(NamedTuple):
     """A template with its values, and the status of the response. An incomplete one is soon asked for again."""
@@ -36,14 +41,15 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """The clusters by name, whether pages may change them, their alerts, None without rules, and the
-    passes of maintenance that were started here."""
+    """The clusters by name, whether pages may change them, their alerts, None without rules, the passes of
+    maintenance that were started here, and the downloads that may begin."""
 
     clusters: Mapping[str, ClusterFollower]
     allow_changes: bool = False
     topic_rows: Mapping[str, TopicRows] = field(default_factory=dict)
     alerts: AlertWatch | None = None
     passes: Passes = field(default_factory=Passes)
+    downloads: threading.BoundedSemaphore = field(default_factory=partial(threading.BoundedSemaphore, MAX_DOWNLOADS))
 
     @classmethod
     def of(

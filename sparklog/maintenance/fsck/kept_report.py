@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import CorruptMetadataError, InvalidRequestError
 from sparklog.log.layout import FSCK_KEY
 from sparklog.log.stored_json import read_json
 from sparklog.maintenance.fsck.kinds import NEWER_VERSION, Checked, Finding, counts, in_order
@@ -29,6 +29,8 @@ MAX_FINDINGS = 200
 """Findings that are kept, the worst first."""
 _MAX_TEXT = 1000
 _MAX_BYTES = 4 * 1024 * 1024
+_MAX_NUMBER = 2**62
+_REMEDY = "`sparklog fsck --keep-report` replaces it"
 
 
 class KeptReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,4 +93,13 @@ def read_kept_report(store: Store) -> KeptReport | None:
 
     Raises CorruptMetadataError, UnsupportedVersionError, StorageError.
     """
-    return read_json(store, FSCK_KEY, KeptReport, "`sparklog fsck --keep-report` replaces it", _MAX_BYTES)
+    report = read_json(store, FSCK_KEY, KeptReport, _REMEDY, _MAX_BYTES)
+    if report is not None and not all(0 <= each <= _MAX_NUMBER for each in _numbers_of(report)):
+        path = f"{store.root}/{FSCK_KEY}"
+        raise CorruptMetadataError(f"{path} cannot be read: no check counts such numbers; {_REMEDY}", path=path)
+    return report
+
+
+def _numbers_of(report: KeptReport) -> list[float]:
+    checked = msgspec.structs.astuple(report.checked)
+    return [report.time_ms, report.seconds, report.version + 1, report.repairs, *report.counts.values(), *checked]

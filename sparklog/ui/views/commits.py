@@ -68,7 +68,7 @@ class ShownCommit(NamedTuple):
 class Neighbours(NamedTuple):
     """The digest of the commit before another, and that which the commit after it names as its digest.
 
-    None if such a commit was removed, empty if its bytes are damaged.
+    None if such a commit was removed, empty if its bytes are damaged or missing.
     """
 
     before: str | None
@@ -83,7 +83,7 @@ def check_digest(commit: Commit, digest: str, digests: Neighbours) -> tuple[str,
     elif digests.before is None:
         sentences.append("The commit before it was removed behind a checkpoint.")
     elif not digests.before:
-        sentences.append(f"Commit {commit.version - 1:,} is damaged.")
+        sentences.append(f"Commit {commit.version - 1:,} is damaged or missing.")
     elif commit.previous != digests.before:
         fits = False
         sentences.append(
@@ -93,7 +93,7 @@ def check_digest(commit: Commit, digest: str, digests: Neighbours) -> tuple[str,
     else:
         sentences.append(f"It names the digest of commit {commit.version - 1:,}.")
     if digests.named == "":
-        sentences.append(f"Commit {commit.version + 1:,} is damaged.")
+        sentences.append(f"Commit {commit.version + 1:,} is damaged or missing.")
     elif digests.named is not None and digests.named != digest:
         fits = False
         sentences.append(f"But {digests.named[:16]}… follows it in the log: one of the two was edited or replaced.")

@@ -74,6 +74,15 @@ def test_an_edited_commit_does_not_become_a_state() -> None:
         past.around(12)
 
 
+def test_a_lost_commit_is_not_taken_for_one_that_was_removed() -> None:
+    cluster, states = make("past-states-lost", 20)
+    cluster.store.delete(commit_key(10))
+    past = PastStates(cluster.log)
+    with pytest.raises(CorruptMetadataError, match="12 is not known: commit 10 is absent; `sparklog fsck`"):
+        past.around(12)
+    assert past.around(9).before == states[8]
+
+
 @pytest.mark.parametrize("version", [-1, 10**6])
 def test_a_version_that_does_not_exist_is_refused(version: int) -> None:
     with sparklog.testing.cluster() as cluster, pytest.raises(InvalidRequestError, match="does not exist"):

@@ -122,6 +122,11 @@ def test_tokens_cannot_be_guessed_for_long(shown: Coordinator) -> None:
         assert web.get("/log", {"Authorization": f"Bearer {TOKEN}"}).status == 401
         clock.advance(FAILURE_MS / 1000 + 1)
         assert web.get("/log", {"Authorization": f"Bearer {TOKEN}"}).status == 200
+        clock.advance(86_400)
+        for _ in range(MAX_FAILURES):
+            assert web.get("/log", {"Authorization": "Bearer wrong"}).status == 401
+        clock.advance(-86_400)
+        assert web.get("/log", {"Authorization": f"Bearer {TOKEN}"}).status == 200, "the clock was set back"
 
 
 def test_a_form_of_another_site_is_refused(shown: Coordinator) -> None:
@@ -262,3 +267,18 @@ def test_the_command_serves_pages_until_it_is_interrupted(tmp_path: Path) -> Non
         assert "orders" in web.get("/log/topics").text
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=60) == 130
+
+
+def test_sigterm_ends_the_command_as_an_interrupt_does() -> None:
+    program = """
+import signal
+from sparklog.ui.server import ended_by_sigterm
+with ended_by_sigterm():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        print("stopped", flush=True)
+print("went on")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.returncode) == ("stopped\n", -signal.SIGTERM)

@@ -16,6 +16,8 @@ from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
+from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.maintenance_pass import Passes
 from tests.cluster.ui.test_changes import Browser, effects
 from tests.web import Web, serving
 
@@ -142,3 +144,22 @@ def test_a_step_that_does_not_exist_is_refused(web: Web) -> None:
     answer = Browser(web).post("maintain", steps="roll, everything")
     assert answer.status == 400
     assert "invalid steps: &#39;everything&#39; is none of elections," in answer.text
+
+
+def test_a_pass_that_could_not_begin_does_not_count_as_running(
+    cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    passes, follower = Passes(), ClusterFollower("log", cluster)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            passes.start(follower, ["roll"])
+    status = passes.status("log")
+    assert status is not None
+    assert (status.running, status.error) == ("", "can't start new thread")
+    passes.start(follower, ["roll"])
+    passes.stop()
+    assert values(cluster) == [b"%d" % number for number in range(10)]

@@ -7,8 +7,10 @@ import html
 import io
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import quote
@@ -22,7 +24,7 @@ import sparklog.testing
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.layout import FSCK_KEY
+from sparklog.log.layout import FSCK_KEY, boundary_mark_key
 from sparklog.maintenance.fsck.check import Scope, check_cluster
 from sparklog.maintenance.fsck.kept_report import keep_report
 from sparklog.maintenance.fsck.kinds import Finding
@@ -32,6 +34,7 @@ from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.records import Record, append_records
 from sparklog.ui.app import PAGES
 from sparklog.ui.follower import ClusterFollower
+from sparklog.ui.site import MAX_DOWNLOADS
 from sparklog.ui.views.records import FORMATS
 from tests.shown_cluster import CONTROL, HOSTILE_GROUP, OVERRIDE, SCRIPT, commit_group
 from tests.web import Web, serving
@@ -45,14 +48,14 @@ PATHS = {
     "/topics/{topic}/history": "/log/topics/orders/history",
     "/topics/{topic}/records": "/log/topics/audit/records",
     "/topics/{topic}/records/download": "/log/topics/audit/records/download",
-    "/topics/{topic}/records/{partition:int}/{offset:int}": "/log/topics/audit/records/0/4",
-    "/topics/{topic}/records/{partition:int}/{offset:int}/value": "/log/topics/audit/records/0/4/value",
+    "/topics/{topic}/records/{partition:number}/{offset:number}": "/log/topics/audit/records/0/4",
+    "/topics/{topic}/records/{partition:number}/{offset:number}/value": "/log/topics/audit/records/0/4/value",
     "/groups": "/log/groups",
     "/group": f"/log/group?name={quote(HOSTILE_GROUP, safe='')}",
     "/brokers": "/log/brokers",
     "/transactions": "/log/transactions",
     "/commits": "/log/commits",
-    "/commits/{version:int}": "/log/commits/40",
+    "/commits/{version:number}": "/log/commits/40",
     "/maintenance": "/log/maintenance",
     "/alerts": "/log/alerts",
     "/configs": "/log/configs",
@@ -229,6 +232,12 @@ def test_a_check_that_never_ran_found_something_or_cannot_be_read_is_told_apart(
         assert "missing-log" in text_of(web, "/log/maintenance"), "it is read every ten seconds"
         clock.advance(60)
         assert "meta/fsck.json cannot be read" in text_of(web, "/log/maintenance")
+        keep_report(check, clock.now_ms(), 75)
+        kept = cluster.store.get(FSCK_KEY, 1 << 20)
+        for impossible in (b'"bytes":1' + b"0" * 400, b'"bytes":-1'):
+            cluster.store.put(FSCK_KEY, re.sub(rb'"bytes":\d+', impossible, kept))
+            clock.advance(60)
+            assert "no check counts such numbers" in text_of(web, "/log/maintenance")
 
 
 def test_the_commit_log_is_filtered_and_read_backwards(web: Web, shown: Coordinator) -> None:
@@ -281,7 +290,7 @@ def test_a_commit_shows_each_value_before_and_after(web: Web, shown: Coordinator
     assert ["orders-5", "in sync", "–", "0"] in created
 
 
-def test_a_commit_whose_past_was_removed_or_that_was_edited_says_so() -> None:
+def test_a_commit_whose_past_is_missing_or_that_was_edited_says_so() -> None:
     clock = ManualClock()
     cluster = create_cluster(MemoryStore("edited-page", clock), clock=clock)
     for number in range(6):
@@ -291,12 +300,18 @@ def test_a_commit_whose_past_was_removed_or_that_was_edited_says_so() -> None:
     cluster.store.put(commit_key(4), data.replace(b'"t3"', b'"t9"'))
     with serving(cluster, clock=clock) as web:
         text = text_of(web, "/log/commits/2")
-        assert "The commit before it was removed behind a checkpoint" in text
-        assert "the state before commit 2 is not known" in text
+        assert "Commit 1 is damaged or missing." in text
+        assert "the state before commit 2 is not known: commit 1 is absent" in text
         assert "invalid commit" not in text
+        assert "removed behind a checkpoint" not in text + text_of(web, "/log/commits/0"), "it was lost"
+        missing = web.get("/log/commits/1")
+        assert (missing.status, "`sparklog fsck` says what can be done" in missing.text) == (200, True)
         assert "invalid" in text_of(web, "/log/commits/4")
-        for version, word in ((3, "Commit 4 is damaged."), (5, "Commit 4 is damaged.")):
+        for version, word in ((3, "Commit 4 is damaged or"), (5, "Commit 4 is damaged or")):
             assert word in text_of(web, f"/log/commits/{version}")
+        cluster.store.put(boundary_mark_key(1), b"")
+        assert "The commit before it was removed behind a checkpoint." in text_of(web, "/log/commits/2")
+        assert "commit 1 was removed behind a checkpoint" in web.get("/log/commits/1").text
 
 
 def records_of(text: str) -> list[tuple[int, int]]:
@@ -469,6 +484,8 @@ def test_records_are_downloaded_as_parquet_with_their_bytes_as_they_are(web: Web
         ("/log/topics/orders/records/0/999999999", 400),
         ("/log/commits/999999999", 400),
         ("/log/commits/99999999999999999999999999", 400),
+        ("/log/commits/" + "9" * 5000, 404),
+        ("/log/topics/orders/records/0/" + "9" * 5000, 404),
         ("/log/topics?page=x", 400),
         ("/log/topics/orders?since=never", 400),
         ("/log/topics/orders/records?partition=6", 400),
@@ -535,6 +552,28 @@ def test_a_page_does_not_wait_for_commits_that_take_long_to_read(shown: Coordina
         assert web.get("/log/maintenance").status == 200
 
 
+def test_a_page_does_not_wait_for_the_version_of_a_time_that_takes_long_to_find() -> None:
+    clock, answers = ManualClock(), threading.Event()
+    answers.set()
+    store = FaultyStore(MemoryStore("slow-page", clock), before=lambda number, call: assert_waited(answers))
+    cluster = create_cluster(store, clock=clock)
+    clock.advance(3600)
+    cluster.create_topic("orders")
+    with serving(cluster, clock=clock, patience=0.01) as web:
+        answers.clear()
+        try:
+            for path in ("/log/transactions", "/log/maintenance"):
+                answer = web.get(path)
+                assert (answer.status, answer.headers["refresh"]) == (200, "2")
+        finally:
+            answers.set()
+        wait_until(lambda: "refresh" not in web.get("/log/transactions").headers)
+
+
+def assert_waited(event: threading.Event) -> None:
+    assert event.wait(60)
+
+
 def test_a_follower_reads_new_commits_by_itself() -> None:
     with sparklog.testing.cluster() as cluster:
         follower = ClusterFollower("log", open_cluster(cluster.bootstrap_servers))
@@ -544,6 +583,41 @@ def test_a_follower_reads_new_commits_by_itself() -> None:
             wait_until(lambda: "orders" in follower.state().topics)
         finally:
             follower.stop()
+
+
+def test_a_follower_goes_on_after_any_error_and_says_what_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    is_out_of_memory = False
+
+    def fail(_: int, call: Call) -> None:
+        if is_out_of_memory:
+            raise MemoryError("no memory")
+
+    cluster = create_cluster(FaultyStore(MemoryStore("unexpected-error"), before=fail))
+    follower = ClusterFollower("log", cluster, watched_seconds=0.01)
+    follower.start()
+    try:
+        is_out_of_memory = True
+        wait_until(lambda: follower.state() is not None and follower.status.problem == "MemoryError: no memory")
+        is_out_of_memory = False
+        wait_until(lambda: follower.state() is not None and not follower.status.problem)
+    finally:
+        follower.stop()
+
+
+def test_downloads_at_the_same_time_are_few_since_each_is_in_memory(web: Web) -> None:
+    path = "/log/topics/audit/records/download?from=start"
+    for _ in range(2 * MAX_DOWNLOADS):
+        assert web.get(path).status == 200
+        assert web.get(f"{path}&field=nonsense").status == 400
+        assert web.get("/log/topics/audit/records/0/4/value").status == 200
+        assert web.get("/log/topics/audit/records/0/2/value").status == 400
+    with ExitStack() as stack:
+        for _ in range(MAX_DOWNLOADS):
+            stack.enter_context(web.site.downloads)
+        answer = web.get(path)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+        assert web.get("/log/topics/audit/records").status == 200
+    assert web.get(path).status == 200
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
