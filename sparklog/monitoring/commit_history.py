@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.format.plain_arrays import plain_array, plain_scalar
 from sparklog.log.commits.commit_files import StoredCommit, read_commits
 from sparklog.log.layout import read_boundary, read_certain_boundary
@@ -125,10 +125,15 @@ class CommitHistory:
                 while self._chunks[0].first > max(first, self._first_known()):
                     self._chunks.appendleft(self._read_before(self._chunks[0].first))
                 return
-            except ObjectNotFoundError:
+            except ObjectNotFoundError as error:
                 boundary = read_certain_boundary(self._store)
                 if boundary < self._first_kept():
-                    raise  # it was not removed by a clean-up: it is lost
+                    raise CorruptMetadataError(
+                        f"{error}, although it was not removed behind a checkpoint: it is lost; `sparklog fsck` says "
+                        "what can be done",
+                        path=error.path,
+                        missing=True,
+                    ) from error
                 self._boundary = boundary
                 if self._chunks and self._chunks[-1].last < boundary:  # the next commits were removed, too
                     self._chunks.clear()

@@ -6,7 +6,7 @@ Rules: they read, and decide nothing; what a page shows comes from one state. No
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,20 +77,34 @@ def show_cluster(visit: Visit) -> Page:
         "title": visit.name,
         "facts": overview.cluster_facts(visit.state, rows, visit.name, visit.now_ms),
         "concerns": visit.site.concerns(visit.cluster, visit.state, visit.now_ms),
-        "plots": plotted,
+        "plots": plotted.plots,
+        "unread": plotted.problem,
         "span": span,
         "groups": groups.groups_table(largest, visit.name, Query(visit.query.path, {}), visit.now_ms),
         "lagging": len(lagging),
     }
-    return Page("cluster.html", values, is_incomplete=not plotted)
+    return Page("cluster.html", values, is_incomplete=plotted.is_incomplete)
 
 
-def _throughput(visit: Visit, span: TimeRange, topic: str | None = None) -> list[plots.Plot]:
-    """Return the plots of records and bytes that were appended; none while the commits are still being read."""
+class _Plotted(NamedTuple):
+    """Plots; none while the commits are still being read, or if they cannot be for a ``problem``."""
+
+    plots: list[plots.Plot]
+    problem: str = ""
+
+    @property
+    def is_incomplete(self) -> bool:
+        return not self.plots and not self.problem
+
+
+def _throughput(visit: Visit, span: TimeRange, topic: str | None = None) -> _Plotted:
+    """Return the plots of records and bytes that were appended."""
     try:
         rows = visit.commits("throughput", span, topic=topic)
     except StillReading:
-        return []
+        return _Plotted([])
+    except CorruptMetadataError as error:
+        return _Plotted([], error.message)
     minutes = rows.column("minute").cast(pa.int64())
     steps = pc.multiply(pc.divide(minutes, span.step_ms), span.step_ms)
     table = pa.table({"step": steps, "records": rows.column("records"), "bytes": rows.column("bytes")})
@@ -98,10 +112,12 @@ def _throughput(visit: Visit, span: TimeRange, topic: str | None = None) -> list
     each = "per minute" if span.step_ms == 60_000 else f"per {duration(span.step_ms / 1000)}"
     records = dict(zip(sums["step"], map(float, sums["records_sum"]), strict=True))
     counts = dict(zip(sums["step"], map(float, sums["bytes_sum"]), strict=True))
-    return [
-        plots.make_plot(f"Records {each}", records, span, number, bars=True),
-        plots.make_plot(f"Bytes {each}", counts, span, size, bars=True, unit=1024),
-    ]
+    return _Plotted(
+        [
+            plots.make_plot(f"Records {each}", records, span, number, bars=True),
+            plots.make_plot(f"Bytes {each}", counts, span, size, bars=True, unit=1024),
+        ]
+    )
 
 
 def _until(span: TimeRange) -> int | None:
@@ -128,11 +144,12 @@ def show_topic(visit: Visit) -> Page:
         "row": row,
         "created_ms": topic.created_ms,
         "table": topics.partitions_table(topic, visit.name, visit.query, visit.now_ms),
-        "plots": plotted,
+        "plots": plotted.plots,
+        "unread": plotted.problem,
         "span": span,
         "groups": groups.groups_table(readers, visit.name, Query(visit.query.path, {}), visit.now_ms),
     }
-    return Page("topic.html", values, is_incomplete=not plotted)
+    return Page("topic.html", values, is_incomplete=plotted.is_incomplete)
 
 
 def _topic_values(visit: Visit, tab: str) -> dict[str, Any]:

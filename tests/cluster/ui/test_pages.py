@@ -306,6 +306,9 @@ def test_a_commit_whose_past_is_missing_or_that_was_edited_says_so() -> None:
         assert "removed behind a checkpoint" not in text + text_of(web, "/log/commits/0"), "it was lost"
         missing = web.get("/log/commits/1")
         assert (missing.status, "`sparklog fsck` says what can be done" in missing.text) == (200, True)
+        for page in ("/log", "/log/topics/t5"):
+            answer = web.get(page)
+            assert (answer.status, "`sparklog fsck` says what can be done" in answer.text) == (200, True)
         assert "invalid" in text_of(web, "/log/commits/4")
         for version, word in ((3, "Commit 4 is damaged or"), (5, "Commit 4 is damaged or")):
             assert word in text_of(web, f"/log/commits/{version}")
