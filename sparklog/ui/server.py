@@ -58,7 +58,8 @@ class Settings:
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serve the web page until the process is told to stop. ``announce`` gets its address once it can be reached.
 
-    Raises InvalidConfigurationError for settings that would let in anybody; ClusterNotFoundError, StorageError.
+    Raises InvalidConfigurationError for settings that would let in anybody, or for a root that is given twice;
+    ClusterNotFoundError, StorageError.
     """
     import uvicorn
 
@@ -72,6 +73,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             ClusterFollower(name, open_cluster(root, settings.storage_options), watched_seconds=pause)
             for name, root in zip(names_of(settings.roots), settings.roots, strict=True)
         ]
+        _check_distinct([cluster.root for cluster in clusters])
         for cluster in clusters:
             cluster.start()
             stack.callback(cluster.stop)
@@ -180,6 +182,13 @@ def read_token(path: str) -> str:
             config="token-file",
         )
     return token
+
+
+def _check_distinct(roots: Sequence[str]) -> None:
+    """Raise InvalidConfigurationError for a root that is given twice: two passes of it could run at a time."""
+    for number, root in enumerate(roots):
+        if root in roots[:number]:
+            raise InvalidConfigurationError(f"invalid roots: {root} is given twice; give each once", config="roots")
 
 
 def names_of(roots: Sequence[str]) -> list[str]:

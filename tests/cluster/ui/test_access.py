@@ -255,6 +255,12 @@ def test_the_command_refuses_invalid_options(
     assert message in capsys.readouterr().err
 
 
+def test_the_command_refuses_a_root_that_is_given_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = create_cluster(str(tmp_path / "log")).store.root
+    assert main(["ui", root, f"{root}/", "--listen", "127.0.0.1:0"]) == 1
+    assert f"{root} is given twice" in capsys.readouterr().err
+
+
 def test_the_command_serves_pages_until_it_is_interrupted(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     create_cluster(root).create_topic("orders")
