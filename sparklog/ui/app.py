@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import jinja2
+from anyio import CapacityLimiter, to_thread
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -53,6 +54,8 @@ FOLDER = Path(__file__).parent
 MAX_PARAMETERS = 40
 FORM_SECONDS = 30.0
 """Seconds within which a form has to arrive."""
+CLUSTER_THREADS = 16
+"""Pages of a cluster that are made at a time; others wait for one of them."""
 RETRY_SECONDS = 2
 """Seconds after which a browser asks again for a page whose commits were still being read."""
 _NOT_FOUND = (UnknownTopicOrPartitionError, GroupIdNotFoundError)
@@ -145,6 +148,7 @@ class _Web:
         self._site = site
         self._sessions = sessions
         self._templates = _environment()
+        self._threads: dict[str, CapacityLimiter] = {}
 
     async def overview(self, request: Request) -> Response:
         return await run_in_threadpool(self._overview, request)
@@ -157,9 +161,16 @@ class _Web:
         """Return the endpoint of a page of a cluster."""
 
         async def endpoint(request: Request) -> Response:
-            return await run_in_threadpool(self._show, request, show)
+            return await self._show_in_thread(request, show)
 
         return endpoint
+
+    async def _show_in_thread(self, request: Request, show: Callable[[Visit], Page | Response]) -> Response:
+        """Make a page in a thread, of which each cluster has some: one that hangs holds up no other's pages."""
+        name, threads = request.path_params["cluster"], None
+        if name in self._site.clusters:
+            threads = self._threads.setdefault(name, CapacityLimiter(CLUSTER_THREADS))
+        return await to_thread.run_sync(self._show, request, show, limiter=threads)
 
     def _show(self, request: Request, show: Callable[[Visit], Page | Response]) -> Response:
         query = _query(request)
@@ -184,7 +195,7 @@ class _Web:
             form = await read_form(request)
             if not self._sessions.is_csrf(request.scope.get("session_cookie", ""), form.pop("csrf", "")):
                 raise HTTPException(403, "The form has expired, or is of another site: load it again.")
-        return await run_in_threadpool(self._show, request, lambda visit: change_pages.show_change(visit, form))
+        return await self._show_in_thread(request, lambda visit: change_pages.show_change(visit, form))
 
     def _csrf(self, request: Request) -> str:
         return self._sessions.csrf(request.scope.get("session_cookie", ""))

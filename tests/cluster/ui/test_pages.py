@@ -32,7 +32,7 @@ from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.records import Record, append_records
-from sparklog.ui.app import PAGES
+from sparklog.ui.app import CLUSTER_THREADS, PAGES
 from sparklog.ui.follower import ClusterFollower
 from sparklog.ui.site import MAX_DOWNLOADS
 from sparklog.ui.views.records import FORMATS
@@ -571,6 +571,31 @@ def test_a_page_does_not_wait_for_the_version_of_a_time_that_takes_long_to_find(
         finally:
             answers.set()
         wait_until(lambda: "refresh" not in web.get("/log/transactions").headers)
+
+
+def test_pages_of_a_cluster_whose_storage_hangs_do_not_hold_up_those_of_another() -> None:
+    answers, hanging = threading.Event(), threading.Semaphore(0)
+    answers.set()
+
+    def hang(number: int, call: Call) -> None:
+        if not answers.is_set():
+            hanging.release()
+            assert_waited(answers)
+
+    clusters = create_cluster(FaultyStore(MemoryStore("hanging-page"), before=hang)), create_cluster(MemoryStore("ok"))
+    with serving(*clusters, names=("hanging", "sound")) as web:
+        answers.clear()
+        visitors = [threading.Thread(target=web.get, args=("/hanging/commits/0",)) for _ in range(60)]
+        try:
+            for visitor in visitors:
+                visitor.start()
+            assert all(hanging.acquire(timeout=60) for _ in range(CLUSTER_THREADS))
+            assert web.get("/sound/topics").status == 200
+            assert not hanging.acquire(blocking=False), "others wait until one of these ends"
+        finally:
+            answers.set()
+            for visitor in visitors:
+                visitor.join(60)
 
 
 def assert_waited(event: threading.Event) -> None:
