@@ -40,6 +40,14 @@ from tests.cluster.monitoring.test_rolled_commits import KEPT_MS, new_history, r
 from tests.cluster.monitoring.test_system_tables import NONE_KEPT
 
 
+def expired_history(seed: int) -> RandomHistory:
+    """Return a history of which a clean-up removes the commits."""
+    history = new_history(seed)
+    history.run(60)
+    history.clock.advance(2 * KEPT_MS / 1000)
+    return history
+
+
 def with_store(history: RandomHistory, before: Callable[[int, Call], None]) -> Coordinator:
     return open_cluster(FaultyStore(history.coordinator.store, before=before), clock=history.clock, settings=NONE_KEPT)
 
@@ -51,9 +59,7 @@ def clean_up_once(history: RandomHistory, cluster: Coordinator) -> Report:
 
 
 def test_commits_are_removed_from_a_full_disk_that_takes_no_rollup() -> None:
-    history = new_history(20)
-    history.run(60)
-    history.clock.advance(2 * KEPT_MS / 1000)
+    history = expired_history(20)
 
     def refuse(step: int, call: Call) -> None:
         if call.operation == "open_output" and call.key.startswith(ROLLUPS):
@@ -65,9 +71,7 @@ def test_commits_are_removed_from_a_full_disk_that_takes_no_rollup() -> None:
 
 
 def test_commits_before_a_damaged_one_are_removed_although_it_cannot_be_rolled_up() -> None:
-    history = new_history(21)
-    history.run(60)
-    history.clock.advance(2 * KEPT_MS / 1000)
+    history = expired_history(21)
     history.coordinator.log.write_checkpoint()
     store = history.coordinator.store
     store.put(commit_key(5), b"{damaged")
@@ -77,9 +81,7 @@ def test_commits_before_a_damaged_one_are_removed_although_it_cannot_be_rolled_u
 
 
 def test_commits_after_a_damaged_one_are_rolled_up_and_it_is_reported() -> None:
-    history = new_history(27)
-    history.run(60)
-    history.clock.advance(2 * KEPT_MS / 1000)
+    history = expired_history(27)
     store = history.coordinator.store
     store.put(commit_key(5), b"{damaged")
     done = keep_rollups(history.coordinator)
@@ -89,9 +91,7 @@ def test_commits_after_a_damaged_one_are_rolled_up_and_it_is_reported() -> None:
 
 
 def test_a_commit_that_was_stored_again_keeps_later_ones_and_that_is_said() -> None:
-    history = new_history(28)
-    history.run(60)
-    history.clock.advance(2 * KEPT_MS / 1000)
+    history = expired_history(28)
     history.coordinator.log.write_checkpoint()
     store = history.coordinator.store
     store.put(commit_key(5), store.get(commit_key(5), 1 << 20))
@@ -102,9 +102,7 @@ def test_a_commit_that_was_stored_again_keeps_later_ones_and_that_is_said() -> N
 
 
 def test_a_checkpoint_that_lacks_files_keeps_all_commits_and_that_is_said() -> None:
-    history = new_history(29)
-    history.run(60)
-    history.clock.advance(2 * KEPT_MS / 1000)
+    history = expired_history(29)
     history.coordinator.log.write_checkpoint()
     store = history.coordinator.store
     newest = read_newest(store)
