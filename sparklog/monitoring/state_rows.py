@@ -6,31 +6,43 @@ Rules: pure; a row says what the state says, at its version. Not for: what commi
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.protocol.file_names import topic_in
 from sparklog.protocol.segments import Segment
-from sparklog.protocol.state import NO_TIMESTAMP_US, Partitions, PartitionState, State
+from sparklog.protocol.state import NO_TIMESTAMP_US, Partitions, PartitionState, State, TopicState
 
 Row = tuple[Any, ...]
+
+
+class TopicTotals(NamedTuple):
+    """The number of partitions of a topic, its replication factor, and the sums of its partitions."""
+
+    partitions: int
+    replication_factor: int
+    offsets: int
+    segments: int
+    bytes: int
+    unfit: int
+
+
+def topic_totals(topic: TopicState) -> TopicTotals:
+    """Return the totals of a topic."""
+    partitions = topic.partitions
+    return TopicTotals(
+        len(partitions),
+        len(partitions[0].replicas) if partitions else 0,
+        sum(each.log_end_offset - each.log_start_offset for each in partitions),
+        sum(each.segments for each in partitions),
+        sum(each.size_bytes for each in partitions),
+        sum(each.unfit for each in partitions),
+    )
 
 
 def topics(state: State) -> Iterator[Row]:
     """Yield the rows of the system table ``topics``."""
     for topic in state.topics_in_order():
-        partitions = topic.partitions
-        yield (
-            topic.name,
-            topic.topic_id,
-            topic.created_ms,
-            len(partitions),
-            len(partitions[0].replicas) if partitions else 0,
-            sum(each.log_end_offset - each.log_start_offset for each in partitions),
-            sum(each.segments for each in partitions),
-            sum(each.size_bytes for each in partitions),
-            sum(each.unfit for each in partitions),
-            sorted(topic.configs.items()),
-        )
+        yield topic.name, topic.topic_id, topic.created_ms, *topic_totals(topic), sorted(topic.configs.items())
 
 
 def partitions(state: State) -> Iterator[Row]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sparklog.config.definitions import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG, ConfigDef, ConfigEntry
 from sparklog.config.typed_configs import TypedConfigs
+from sparklog.monitoring.state_rows import topic_totals
 from sparklog.protocol.names import is_internal_topic
 from sparklog.protocol.schema_versions import find_current
 from sparklog.protocol.state import NO_TIMESTAMP_US, PartitionState, State, TopicState
@@ -39,18 +40,18 @@ class TopicRow(NamedTuple):
 
 def topic_row(topic: TopicState) -> TopicRow:
     """Return what the list says about a topic."""
-    partitions = topic.partitions
-    newest_us = max((each.max_timestamp_us for each in partitions), default=NO_TIMESTAMP_US)
+    totals = topic_totals(topic)
+    newest_us = max((each.max_timestamp_us for each in topic.partitions), default=NO_TIMESTAMP_US)
     return TopicRow(
         topic.name,
-        len(partitions),
-        len(partitions[0].replicas) if partitions else 0,
-        sum(each.log_end_offset - each.log_start_offset for each in partitions),
-        sum(each.segments for each in partitions),
-        sum(each.size_bytes for each in partitions),
+        totals.partitions,
+        totals.replication_factor,
+        totals.offsets,
+        totals.segments,
+        totals.bytes,
         None if newest_us == NO_TIMESTAMP_US else newest_us // 1000,
-        sum(is_unhealthy(each) for each in partitions),
-        sum(each.unfit for each in partitions),
+        sum(is_unhealthy(each) for each in topic.partitions),
+        totals.unfit,
     )
 
 
