@@ -199,7 +199,7 @@ def vouches_for_history(damaged: bytes, rebuilt: bytes) -> bool:
 
 
 def _checksum_fields(batches: int, size: int) -> list[slice]:
-    """Return where an index of so many record batches has checksums of the file."""
+    """Return the positions of the file's checksums in an index of ``size`` bytes with this many record batches."""
     end = HEADER.size + batches * ENTRY.size
     starts = list(_HEADER_CHECKSUMS_AT)
     starts += [at + field for at in range(HEADER.size, end, ENTRY.size) for field in _ENTRY_CHECKSUMS_AT]

@@ -79,7 +79,7 @@ TABLES = {
         _table(
             "lag",
             "how far a group was behind the end of a partition at a time: the number of unread records, and the age in "
-            "seconds of the oldest of them, counted from its commit (null if that commit is no longer kept)",
+            "seconds of the oldest of them, counted from its commit (null if that commit was removed)",
             {
                 "timestamp": TIME,
                 "group": _TEXT,

@@ -371,9 +371,7 @@ def show_commit(visit: Visit) -> Page:
         stored = read_commit(store, version)
     except ObjectNotFoundError as error:
         if version <= read_certain_boundary(store):
-            raise InvalidRequestError(
-                f"commit {version} was removed behind a checkpoint; it is no longer kept"
-            ) from None
+            raise InvalidRequestError(f"commit {version} was removed behind a checkpoint") from None
         return Page("commit_damaged.html", {**values, "problem": f"{error}; `sparklog fsck` says what can be done"})
     except CorruptMetadataError as error:
         return Page("commit_damaged.html", {**values, "problem": error.message})

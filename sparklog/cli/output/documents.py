@@ -803,7 +803,7 @@ class GroupRates(Document, frozen=True, kw_only=True):
     members: Annotated[int, says("number of members")]
     lag: Annotated[int, says("number of unread records in all partitions")]
     lag_seconds: Annotated[
-        float | None, says("age of the oldest of them, counted from its commit; null: that commit is no longer kept")
+        float | None, says("age of the oldest unread record, counted from its commit; null: that commit was removed")
     ]
     commits_per_second: Annotated[float, says("commits of offsets per second")]
 

@@ -111,7 +111,7 @@ class View:
         return self._oldest_ms
 
     def time_of(self, version: int) -> int | None:
-        """Return when a commit was made, None if it is no longer kept."""
+        """Return when a commit was made, None if it was removed."""
         try:
             return read_commit(self.coordinator.store, version).commit.timestamp
         except ObjectNotFoundError:

@@ -51,7 +51,7 @@ def parser() -> CommandParser:
         "--listen", "HOST:PORT", f"the address to serve at (default {DEFAULT_LISTEN}); port 0 takes a free one"
     )
     options.add_switch(
-        "--allow-remote", "allow an address that other machines can reach: there is no authentication and no TLS"
+        "--allow-remote", "allow an address that other machines can reach, without authentication or TLS"
     )
     options.add_switch("--once", "print the metrics and end; exit code 1 if the storage does not answer")
     options.add_value("--output", "FILE", "with --once: replace this file, for node_exporter's textfile collector")
