@@ -67,11 +67,11 @@ class CommitCounters:
                         self._add_change(leadership.after_write(action, holders(segment.run)))
                 elif isinstance(action, ChangePartition):
                     self._add_change(leadership.after_change(action))
-            for step, _, removed, added in _maintenance_rows(commit):
+            for step, time_ms, removed, added in _maintenance_rows(commit):
                 self._maintenance[step] += 1
                 self._removed_bytes[step] += removed or 0
                 self._added_bytes[step] += added or 0
-            self.note_maintenance(commit)
+                self.maintained_ms[step] = time_ms
 
     def note_maintenance(self, commit: Commit) -> None:
         """Take the times of the changes of a commit, also of one that is not to be counted."""
