@@ -2,7 +2,7 @@
 
     follower = ClusterFollower("log", coordinator)
     follower.start()
-    follower.read("lag", group="billing").to_pylist()
+    follower.read("lag", Selection(group="billing")).to_pylist()
 
 Pages are served from the newest state that was read. While nobody looks, the cluster is read every ten seconds.
 

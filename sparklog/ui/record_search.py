@@ -1,10 +1,10 @@
 """Reads records for the web page, within bounds: so many records shown, so many read, so many bytes.
 
-    found = search(coordinator, state, Search("orders", range(3), "end"), RecordFilter())
+    found = search(coordinator, state, Search("orders", {0: 120}, backwards=True, limit=50), RecordFilter())
     found.records, found.next
 
 Rules: reads only, no group, nothing is stored. Of a large value only its beginning is kept. Not for: how records are
-shown (``views.records``), and which pass (``views.record_filter``).
+shown (``views.records``), and which match (``views.record_filter``).
 """
 
 from __future__ import annotations

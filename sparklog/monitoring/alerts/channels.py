@@ -1,10 +1,10 @@
 """Sends notifications: to a webhook, a command or by e-mail, all at once and none for longer than its time.
 
-    for name, problem in send_all({"ops": (webhook, message)}): ...
+    for name, problem in send_all({"ops": (webhook, message)}, clock): ...
 
 Rules: each channel has a thread of its own, so a slow one holds up no other. Its connection is cut off at its timeout,
 also if something arrives all the time. A webhook's redirects are not followed, a command is started without a shell,
-and both get names of strangers in JSON only.
+and both get untrusted names only in JSON.
 Not for: who is told what, and retries (``evaluation``, ``alert_file``).
 """
 
@@ -85,23 +85,23 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Deadline:
-    """Cuts off connections when a time has passed: a socket's own timeout begins anew with each byte that arrives."""
+    """Cuts off connections when it expires: a socket's own timeout begins anew with each byte that arrives."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
-        self.has_passed = False
+        self.has_expired = False
 
     def watch(self, connected: socket.socket) -> None:
         """Cut off this connection, too; also if it is wrapped by TLS afterwards."""
         with self._lock:
             self._sockets.append(socket.socket(fileno=os.dup(connected.fileno())))
-        if self.has_passed:
-            self.pass_()
+        if self.has_expired:
+            self.expire()
 
-    def pass_(self) -> None:
+    def expire(self) -> None:
         with self._lock:
-            self.has_passed = True
+            self.has_expired = True
             for each in self._sockets:
                 with suppress(OSError):  # it has ended
                     each.shutdown(socket.SHUT_RDWR)
@@ -115,15 +115,15 @@ class _Deadline:
 
 @contextmanager
 def _within(seconds: float, whom: str) -> Iterator[_Deadline]:
-    """Yield a deadline for the connections of the block. Raises TimeoutError if it has passed when the block fails."""
+    """Yield a deadline for the connections of the block. Raises TimeoutError if it has expired when the block fails."""
     deadline = _Deadline()
-    timer = threading.Timer(seconds, deadline.pass_)
+    timer = threading.Timer(seconds, deadline.expire)
     timer.daemon = True
     timer.start()
     try:
         yield deadline
     except Exception:
-        if deadline.has_passed:
+        if deadline.has_expired:
             raise TimeoutError(f"{whom} has not answered within {seconds:.0f} s") from None
         raise
     finally:

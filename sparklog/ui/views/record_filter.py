@@ -1,7 +1,7 @@
 """Which records a search shows: a text in the key or value, a header, or a field of the JSON or Avro in the value.
 
     wanted = parse_record_filter(key="k1", value="", header="trace=abc", field="order.amount > 100")
-    wanted.admits(key, value, headers)
+    wanted.admits_key(key) and wanted.admits_value(value) and wanted.admits_headers(headers)
 
 Rules: pure. Bytes are compared as bytes; a value that is no JSON, or too large or too deep, has no fields. Not for:
 reading Avro (``avro``).

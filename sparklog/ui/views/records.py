@@ -1,6 +1,6 @@
 """Records as people read them: keys, values and headers as text, JSON, Avro or hex.
 
-    describe_bytes(b'{"a":1}', 7, "auto")     # Content(kind="JSON", text='{\\n  "a": 1\\n}', ...)
+    describe_bytes(b'{"a":1}', 7, "auto")     # Content(kind="JSON", text='{"a": 1}', ...)
 
 Null, empty and tombstones (a null value with a key) are told apart.
 
