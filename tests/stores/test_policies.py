@@ -1,0 +1,141 @@
+"""The policies in ``conf/policies/s3``, enforced by a server: what a role does works, all else is refused."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from sparklog.clock import ManualClock, SystemClock
+from sparklog.errors import StoragePermissionError
+from sparklog.store.process_local import start_over
+from sparklog.store.s3 import S3Store
+from tests.minio import Credentials, Minio, minio_server
+from tests.unit.test_least_privilege import ACTS, ROLES, Right, covers, fill
+
+__all__ = ["minio_server"]  # a fixture
+
+pytestmark = pytest.mark.s3
+
+NEEDED = {
+    "reader": ["reader"],
+    "committer": ["producer"],
+    "group member": ["consumer"],
+    "producer": ["producer"],
+    "transactional producer": ["producer"],
+    "topic admin": ["topic-admin"],
+    "maintainer": ["maintainer"],
+    "owner": ["owner"],
+}
+"""The policies of each role."""
+
+GRANTS = {
+    "reader": ["reader"],
+    "reader-leases": ["reader"],
+    "consumer": ["group member"],
+    "producer": ["producer"],
+    "topic-admin": ["topic admin"],
+    "maintainer": ["maintainer"],
+    "owner": ["owner"],
+}
+"""The roles whose rights each policy has."""
+
+KEYS = (
+    *("cluster.json", "locations.json", "broker.json", "other.json"),
+    *("meta/clock", "meta/boundary.json", "meta/fsck.json", "meta/commits/1", "meta/actions/1", "meta/checkpoints/1"),
+    *("meta/removed/1", "meta/rollups/1", "meta/probed/1"),
+    *("orders-0/1.log", "tables/orders/1", "leases/readers/1", "leases/groups/1", "leases/brokers/1", "elsewhere/1"),
+)
+"""One object of each kind."""
+
+
+@pytest.fixture(scope="module")
+def objects(minio_server: Minio) -> str:
+    """A folder with an object of each kind, and one outside."""
+    store = S3Store(f"s3://{minio_server.bucket}/kinds", minio_server.options())
+    for key in KEYS:
+        store.put(key, b"1")
+    S3Store(f"s3://{minio_server.bucket}/kinds-of-others", minio_server.options()).put("orders-0/1.log", b"1")
+    return "kinds"
+
+
+def is_allowed(call: partial[object]) -> bool:
+    try:
+        result = call()
+        if hasattr(result, "__next__"):
+            list(result)
+    except StoragePermissionError:
+        return False
+    return True
+
+
+def is_granted(rights: set[Right], verbs: tuple[str, ...], key: str) -> bool:
+    return any(verb in verbs and covers(pattern, key) for verb, pattern in rights)
+
+
+@pytest.mark.parametrize("policy", GRANTS)
+def test_policy_allows_what_the_table_of_roles_says_and_nothing_else(
+    policy: str, minio_server: Minio, objects: str
+) -> None:
+    (role,) = (ROLES[name] for name in GRANTS[policy])
+    rights = {"reader": role.needs, "reader-leases": role.may}.get(policy, role.needs | role.may)
+    user = minio_server.create_user(f"only-{policy}", objects, policy)
+    store = S3Store(f"s3://{minio_server.bucket}/{objects}", minio_server.options(user))
+    attempts = {
+        ("reads",): store.get,
+        ("creates", "overwrites"): partial(store.put, data=b"1"),
+        ("deletes",): store.delete,
+    }
+    for verbs, attempt in attempts.items():
+        with ThreadPoolExecutor(8) as threads:
+            allowed = dict(zip(KEYS, threads.map(is_allowed, [partial(attempt, key) for key in KEYS]), strict=True))
+        assert allowed == {key: is_granted(rights, verbs, key) for key in KEYS}, verbs
+        restore = S3Store(f"s3://{minio_server.bucket}/{objects}", minio_server.options())
+        for key in KEYS:
+            restore.put(key, b"1")
+    assert is_allowed(partial(store.list, "")) == (policy != "reader-leases")
+    for other in (minio_server.bucket + "/kinds-of-others", minio_server.bucket):
+        outside = S3Store(f"s3://{other}", minio_server.options(user))
+        assert not is_allowed(partial(outside.list, ""))
+        assert not is_allowed(partial(outside.get, "orders-0/1.log"))
+        assert not is_allowed(partial(outside.put, "orders-0/1.log", b"2"))
+
+
+# -- the work of each role
+
+
+def open_root(server: Minio, folder: str, user: Credentials) -> S3Store:
+    start_over()  # as a process of its own does
+    return S3Store(f"s3://{server.bucket}/{folder}", server.options(user))
+
+
+@pytest.fixture(scope="module")
+def root(minio_server: Minio) -> str:
+    """A root for roles that leave its records as they are."""
+    fill(S3Store(f"s3://{minio_server.bucket}/shared", minio_server.options()), SystemClock())
+    return "shared"
+
+
+def folder_of(role: str, server: Minio) -> str:
+    """A root of its own for this role; the owner creates one."""
+    folder = f"of-{role.replace(' ', '-')}"
+    if role != "owner":
+        start_over()
+        fill(S3Store(f"s3://{server.bucket}/{folder}", server.options()), SystemClock())
+    return folder
+
+
+@pytest.mark.parametrize("role", NEEDED)
+def test_role_works_with_its_policy(role: str, minio_server: Minio) -> None:
+    folder = folder_of(role, minio_server)
+    user = minio_server.create_user(role.replace(" ", "-"), folder, *NEEDED[role])
+    ACTS[role](open_root(minio_server, folder, user), ManualClock(SystemClock().now_ms()))
+
+
+def test_temporary_credentials_of_a_role_work_as_its_own(minio_server: Minio, root: str) -> None:
+    user = minio_server.create_user("caller", root, "reader")
+    temporary = minio_server.assume_role(user=user)
+    ACTS["reader"](open_root(minio_server, root, temporary), ManualClock(SystemClock().now_ms()))
+    with pytest.raises(StoragePermissionError, match="s3:PutObject"):
+        open_root(minio_server, root, temporary).put("meta/clock", b"1")
