@@ -31,7 +31,7 @@ KEY, SECRET = "test-key", "test-secret"
 @contextmanager
 def server() -> Iterator[dict[str, str]]:
     """A running server; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
-    program = build_programs("s3", MODULES)["versitygw"]
+    program = build()
     home = Path(tempfile.mkdtemp(prefix="s3-", dir=SERVERS))
     (port,) = free_ports(1)
     data = home / "data"
@@ -48,6 +48,11 @@ def server() -> Iterator[dict[str, str]]:
             }
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def build() -> Path:
+    """The server's program, built unless it is there."""
+    return build_programs("s3", MODULES)["versitygw"]
 
 
 def answers(port: int) -> bool:

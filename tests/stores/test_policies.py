@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
 from sparklog.clock import ManualClock, SystemClock
-from sparklog.errors import StoragePermissionError
+from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.store.process_local import start_over
 from sparklog.store.s3 import S3Store
-from tests.minio import Credentials, Minio, minio_server
-from tests.unit.test_least_privilege import ACTS, ROLES, Right, covers, fill
+from tests.minio import Credentials, Minio, Policy, minio_server
+from tests.unit.test_least_privilege import ACTS, ROLES, Right, Role, covers, fill
 
 __all__ = ["minio_server"]  # a fixture
 
@@ -60,10 +62,10 @@ def objects(minio_server: Minio) -> str:
     return "kinds"
 
 
-def is_allowed(call: partial[object]) -> bool:
+def is_allowed(call: Callable[[], object]) -> bool:
     try:
         result = call()
-        if hasattr(result, "__next__"):
+        if isinstance(result, Iterator):
             list(result)
     except StoragePermissionError:
         return False
@@ -82,7 +84,7 @@ def test_policy_allows_what_the_table_of_roles_says_and_nothing_else(
     rights = {"reader": role.needs, "reader-leases": role.may}.get(policy, role.needs | role.may)
     user = minio_server.create_user(f"only-{policy}", objects, policy)
     store = S3Store(f"s3://{minio_server.bucket}/{objects}", minio_server.options(user))
-    attempts = {
+    attempts: dict[tuple[str, ...], Callable[[str], object]] = {
         ("reads",): store.get,
         ("creates", "overwrites"): partial(store.put, data=b"1"),
         ("deletes",): store.delete,
@@ -139,3 +141,64 @@ def test_temporary_credentials_of_a_role_work_as_its_own(minio_server: Minio, ro
     ACTS["reader"](open_root(minio_server, root, temporary), ManualClock(SystemClock().now_ms()))
     with pytest.raises(StoragePermissionError, match="s3:PutObject"):
         open_root(minio_server, root, temporary).put("meta/clock", b"1")
+
+
+# -- missing rights
+
+ACTIONS = {
+    "reads": "s3:GetObject",
+    "creates": "s3:PutObject",
+    "overwrites": "s3:PutObject",
+    "deletes": "s3:DeleteObject",
+    "lists": "s3:ListBucket",
+}
+
+MISSING = [
+    *[("reader", right) for right in sorted(ROLES["reader"].own)],
+    ("reader", ("lists", "")),
+    ("committer", ("creates", "meta/commits/")),
+    ("group member", ("reads", "leases/groups/")),
+    ("group member", ("overwrites", "leases/groups/")),
+    ("producer", ("overwrites", "<topic>-N/")),
+    ("producer", ("creates", "meta/commits/")),
+    ("transactional producer", ("creates", "meta/commits/")),
+    ("topic admin", ("overwrites", "meta/removed/")),
+    ("maintainer", ("overwrites", "leases/")),
+    ("maintainer", ("overwrites", "meta/removed/")),
+    ("maintainer", ("overwrites", "tables/")),
+    ("owner", ("creates", "cluster.json")),
+    ("owner", ("overwrites", "locations.json")),
+]
+"""Roles, each with a right that it is not given."""
+
+
+def restrict(role: Role, without: Right, bucket: str, folder: str) -> Policy:
+    """The policy of a role without a right."""
+    objects = f"arn:aws:s3:::{bucket}/{folder}/"
+    granted: dict[str, set[str]] = {"s3:AbortMultipartUpload": {objects + "*"}}
+    for verb, key in role.needs | role.may:
+        if ACTIONS[verb] != ACTIONS[without[0]] or (key != "*" and not key.startswith(without[1])):
+            key = key.replace("<topic>-N/", "*-*/")
+            granted.setdefault(ACTIONS[verb], set()).add(objects + (key + "*" if key.endswith("/") else key))
+    if without[0] != "lists":
+        granted["s3:ListBucket"] = {f"arn:aws:s3:::{bucket}"}
+    granted["s3:ListBucketMultipartUploads"] = {f"arn:aws:s3:::{bucket}"}
+    statements = [{"Effect": "Allow", "Action": [a], "Resource": sorted(keys)} for a, keys in granted.items()]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+@pytest.mark.parametrize(("role", "right"), MISSING, ids=[" ".join((role, *right)) for role, right in MISSING])
+def test_missing_right_is_named_with_the_object(role: str, right: Right, minio_server: Minio, root: str) -> None:
+    folder = root if role == "reader" else f"no-{MISSING.index((role, right))}"
+    if folder != root and role != "owner":
+        start_over()
+        fill(S3Store(f"s3://{minio_server.bucket}/{folder}", minio_server.options()), SystemClock())
+    user = minio_server.assume_role(restrict(ROLES[role], right, minio_server.bucket, folder))
+    with pytest.raises((SparklogError, AssertionError)) as caught:
+        ACTS[role](open_root(minio_server, folder, user), ManualClock(SystemClock().now_ms()))
+    text = str(caught.value)
+    key = re.escape(right[1]).replace("<topic>", "[a-z]+").replace("N/", "[0-9]+/")
+    place = re.escape(f"s3://{minio_server.bucket}/{folder}/") + key
+    assert re.search(f"{place}.*AccessDenied.*the credentials lack {ACTIONS[right[0]]} on it; conf/policies/s3", text)
+    assert "corrupt" not in text
+    assert "\n" not in text.partition("\nassert")[0] or role == "maintainer"

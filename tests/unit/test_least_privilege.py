@@ -261,7 +261,8 @@ def be_maintainer(root: Store, clock: ManualClock) -> None:
         clock.advance(30 * 86_400.0)
         with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:
             reports = list(Loop(steps(context), clock).once())
-            assert [problem for report in reports for problem in report.problems] == []
+            problems = [problem for report in reports for problem in report.problems]
+            assert not problems, "\n".join(problems)
     cluster.log.wait_for_checkpoint()
     vacuum(cluster)
 

@@ -283,13 +283,14 @@ class CommitAttempt:
             # retried even if the object is absent: a create may still be in flight
             return retry(read, self._clock, READ_PAUSES, is_a(SparklogError))
         except SparklogError as failure:
-            raise self._indeterminate(failure) from (cause or failure)
+            raise self._indeterminate(failure, cause) from (cause or failure)
 
-    def _indeterminate(self, failure: Exception | None) -> IndeterminateCommitError:
+    def _indeterminate(self, failure: Exception, cause: Exception | None = None) -> IndeterminateCommitError:
         commit = self._commit
+        reason = f"{failure}" if cause is None else f"{cause}. Reading it back: {failure}"
         return IndeterminateCommitError(
             f"it is not known whether commit {commit.version} (write id {commit.write_id}) is in {self._store.root} "
-            f"for good: {failure}; read the log again, or repeat the write with a producer id or txnAppId, which "
+            f"for good: {reason}; read the log again, or repeat the write with a producer id or txnAppId, which "
             "writes nothing twice",
             version=commit.version,
             write_id=commit.write_id,
