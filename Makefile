@@ -16,7 +16,7 @@ COVERED := tests/unit tests/cluster
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ setup: $(STAMP) ## create .venv and install the pinned packages (again when the 
 demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and read them with another
 	@$(WITH_JAVA) $(PY) scripts/demo.py
 
-test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
+test: $(STAMP) ## all tests but those that need a server of a storage and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
 ifeq ($(TESTS),)
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-spark
@@ -55,6 +55,14 @@ test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go 
 
 test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
 	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
+
+test-gcs: $(STAMP) ## the tests that need Google Cloud Storage, with an emulator, which they start (Go builds it once)
+	-@$(PY) -c 'import gcsfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
+	@$(PY) -m pytest -m gcs $(PYTEST_ARGS) tests/stores
+
+test-azure: $(STAMP) ## the tests that need Azure, with an emulator, which they start (npm installs it once)
+	-@$(PY) -c 'import adlfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
+	@$(PY) -m pytest -m azure $(PYTEST_ARGS) tests/stores
 
 # Without a network there is no such environment, and the tests say that they are skipped.
 test-thirdparty: $(STAMP) ## programs written for kafka-python, run as they are (installs them once, into .venv-thirdparty)

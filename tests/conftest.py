@@ -26,6 +26,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 ELSEWHERE = {
     "s3": "make test-s3",
     "hdfs": "make test-hdfs",
+    "gcs": "make test-gcs",
+    "azure": "make test-azure",
     "faults": "make test-faults",
     "thirdparty": "make test-thirdparty",
     "ui": "make test-ui",

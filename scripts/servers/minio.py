@@ -48,7 +48,7 @@ def server() -> Iterator[dict[str, str]]:
     environment = {
         "MINIO_ROOT_USER": KEY,
         "MINIO_ROOT_PASSWORD": SECRET,
-        "MINIO_REGION_NAME": REGION,
+        "MINIO_SITE_REGION": REGION,
         "MINIO_BROWSER": "off",
         "MINIO_KMS_SECRET_KEY": f"{ENCRYPTION_KEY}:{base64.b64encode(bytes(range(32))).decode()}",
         "HOME": str(home),

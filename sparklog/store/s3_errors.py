@@ -43,6 +43,9 @@ _RENEW = (
     "machine, or credential_process in a profile"
 )
 _REGION = "set AWS_REGION to the region of the bucket, or the storage option client_kwargs={'region_name': …}"
+_ENCRYPTION = (
+    "check the key of the encryption, SSEKMSKeyId in the storage option s3_additional_kwargs, and who may use it"
+)
 _CLOCK = "set this machine's clock, S3 refuses requests that are off by more than 15 minutes"
 _ENDPOINT = "check AWS_ENDPOINT_URL or the storage option endpoint_url, and the network"
 _AUTHORITY = (
@@ -89,6 +92,8 @@ def explain_s3_error(error: BaseException) -> Explanation | None:
         return Explanation(StoragePermissionError, said, _ADVICE[code])
     if code in _WRONG_REGION:
         return Explanation(StorageError, said, _REGION)
+    if code.lower().startswith("kms"):
+        return Explanation(StorageError, said, _ENCRYPTION)
     return None
 
 
