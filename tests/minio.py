@@ -30,7 +30,8 @@ class Minio:
     """A running server, and what its administrator can do."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {**os.environ, **environment}
+        self.variables = {**os.environ, **environment}
+        self.program = environment["SPARKLOG_TEST_MINIO_MC"]
         self.endpoint = environment["SPARKLOG_TEST_MINIO_ENDPOINT"]
         self.region = environment["SPARKLOG_TEST_MINIO_REGION"]
         self.bucket = environment["SPARKLOG_TEST_MINIO_BUCKET"]
@@ -54,9 +55,8 @@ class Minio:
 
     def mc(self, *arguments: str) -> str:
         """Run MinIO's command line; ``local`` is the name of this server."""
-        program = self._environment["SPARKLOG_TEST_MINIO_MC"]
         done = subprocess.run(
-            [program, *arguments], env=self._environment, capture_output=True, text=True, timeout=60, check=False
+            [self.program, *arguments], env=self.variables, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock, SystemClock
+from sparklog.coordinator import create_cluster
 from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.store.process_local import start_over
 from sparklog.store.s3 import S3Store
@@ -19,6 +24,8 @@ from tests.unit.test_least_privilege import ACTS, ROLES, Right, Role, covers, fi
 __all__ = ["minio_server"]  # a fixture
 
 pytestmark = pytest.mark.s3
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 NEEDED = {
     "reader": ["reader"],
@@ -202,3 +209,28 @@ def test_missing_right_is_named_with_the_object(role: str, right: Right, minio_s
     assert re.search(f"{place}.*AccessDenied.*the credentials lack {ACTIONS[right[0]]} on it; conf/policies/s3", text)
     assert "corrupt" not in text
     assert "\n" not in text.partition("\nassert")[0] or role == "maintainer"
+
+
+# -- as documented
+
+
+def test_the_documented_commands_make_a_producer(minio_server: Minio, tmp_path: Path) -> None:
+    """The lines of docs/storage-setup.md, word for word: a user gets a policy from conf/."""
+    page = (CHECKOUT / "docs" / "storage-setup.md").read_text()
+    commands = re.findall(r"^    ((?:sed|mc) .+)$", page, re.M)
+    assert len(commands) == 3
+    (tmp_path / "conf").symlink_to(CHECKOUT / "conf")
+    (tmp_path / "mc").symlink_to(minio_server.program)
+    minio_server.mc("mb", "local/bucket")
+    root = "s3://bucket/log"
+    create_cluster(root, minio_server.options()).create_topic("orders")
+    user = Credentials("orders-service", "secret-of-orders")
+    minio_server.mc("admin", "user", "add", "local", user.key, user.secret)
+    environment = {**minio_server.variables, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for command in commands:
+        subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, check=True, timeout=60)
+    start_over()
+    with Producer(bootstrap_servers=root, storage_options=minio_server.options(user)) as producer:
+        assert producer.send("orders", b"1").get(60).offset == 0
+    with pytest.raises(SparklogError, match="lack s3:PutObject on it"):
+        S3Store(root, minio_server.options(user)).put("tables/x", b"1")
