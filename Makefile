@@ -43,8 +43,14 @@ endif
 test-python: $(STAMP) ## those of make test that start no Spark
 	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
 
-test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark
-	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
+# SPARK=4.3.0 runs them with this version of Spark, from an environment of its own; scripts/spark_env.sh says what else
+# can be chosen: PYTHON, PANDAS, PYARROW, NUMPY, JAVA. Without a network there is none.
+test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark (SPARK=4.3.0 with this version, TESTS=path a part)
+ifeq ($(SPARK),)
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),tests/integration)
+else
+	@bash scripts/spark_tests.sh $(SPARK) -n $(or $(JOBS),3) --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),tests/integration)
+endif
 
 # Without it the tests are slower, nothing else.
 $(JVM_ARCHIVE): $(STAMP) scripts/jvm_archive.sh
