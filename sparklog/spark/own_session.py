@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from sparklog.errors import InvalidRequestError
@@ -21,6 +22,9 @@ from sparklog.store.process_local import ProcessTable
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark plans a read again for each query only if it has a filter to push down (``api.read``)."""
+
+ALREADY_EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
+"""Spark's condition for a second registration."""
 
 DEFAULT_MODE = "ErrorIfExists"
 """The save mode of a writer without one."""
@@ -45,12 +49,21 @@ def register_source(spark: SparkSession) -> None:
     if is_connect(spark):
         _prepare_connect_writers()
         if _is_new(spark.session_id):  # type: ignore[attr-defined]
-            spark.dataSource.register(SparklogDataSource)
+            _register_with_server(spark)
         return
     _prepare_writers()
     check_python(spark)
     if not _java(spark).sessionState().dataSourceManager().dataSourceExists(SparklogDataSource.name()):
         spark.dataSource.register(SparklogDataSource)
+
+
+def _register_with_server(spark: SparkSession) -> None:
+    """Register the source with a server of Spark Connect. One of Spark 4.0 refuses what it has found itself."""
+    try:
+        spark.dataSource.register(SparklogDataSource)
+    except PySparkException as error:
+        if error.getCondition() != ALREADY_EXISTS:
+            raise
 
 
 def activate(spark: SparkSession) -> None:

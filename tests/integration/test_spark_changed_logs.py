@@ -11,6 +11,7 @@ import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import delete_files, rewrite
+from tests.integration.sparks import needs_push_down
 
 
 def log_of(folder: Path, files: int = 6, records: int = 50) -> Coordinator:
@@ -21,6 +22,7 @@ def log_of(folder: Path, files: int = 6, records: int = 50) -> Coordinator:
     return coordinator
 
 
+@needs_push_down
 def test_a_cached_plan_returns_the_same_rows_after_its_files_were_rolled(spark: SparkSession, tmp_path: Path) -> None:
     log = log_of(tmp_path)
     options = {"subscribe": "t", "minPartitions": "4"}
