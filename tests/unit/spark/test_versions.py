@@ -74,5 +74,5 @@ def test_the_classes_that_stand_for_limits_have_the_attributes_of_sparks() -> No
 
 def test_the_writer_of_streams_is_of_a_class_that_tasks_pass_arrow_batches() -> None:
     arrow = (datasource.DataSourceArrowWriter, getattr(datasource, "DataSourceStreamArrowWriter", ()))
-    assert issubclass(SparklogStreamWriter, arrow)  # type: ignore[arg-type]
+    assert issubclass(SparklogStreamWriter, arrow)
     assert issubclass(SparklogStreamWriter, datasource.DataSourceStreamWriter)
