@@ -13,6 +13,7 @@ TESTS ?=
 WITHOUT ?=
 PYTEST_ARGS ?=
 COVERED := tests/unit tests/cluster
+SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.py spark_connect.py spark_typed_write.py stream_queries.py)
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
@@ -43,8 +44,15 @@ endif
 test-python: $(STAMP) ## those of make test that start no Spark
 	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
 
-test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark
-	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
+# SPARK=4.3.0 runs them with this version of Spark, from an environment of its own; scripts/spark_env.sh says what else
+# can be chosen: PYTHON, PANDAS, PYARROW, NUMPY; JAVA_HOME chooses the Java. Without a network there is none.
+# SMOKE=1 runs a part of some three minutes: batches, streams, groups, tables and Spark Connect.
+test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark (SPARK=4.3.0 with this version, TESTS=path a part)
+ifeq ($(SPARK),)
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),$(if $(SMOKE),$(SPARK_SMOKE)),tests/integration)
+else
+	@bash scripts/spark_tests.sh $(SPARK) -n $(or $(JOBS),3) --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),$(if $(SMOKE),$(SPARK_SMOKE)),tests/integration)
+endif
 
 # Without it the tests are slower, nothing else.
 $(JVM_ARCHIVE): $(STAMP) scripts/jvm_archive.sh
