@@ -44,7 +44,6 @@ CLUSTERS = sorted(path.parent for path in GOLDEN.glob("cluster-v*/*/expected.jso
 WITH_ALL_COMMITS = [path for path in CLUSTERS if not (path / "root/meta/boundary.json").exists()]
 OF_CLIENTS = [path for path in CLUSTERS if path.name == "written"]
 ONLY_READ = [path for path in OF_CLIENTS if int(path.parent.name.removeprefix("cluster-v")) < levels.OLDEST_WRITTEN]
-REPAIRED = [path for path in CLUSTERS if path.name in ("written", "history")]
 
 
 class Golden:
@@ -184,15 +183,17 @@ def test_a_level_that_is_only_read_is_not_written_before_the_upgrade(golden: Gol
     assert coordinator.state.level == 2
 
 
-@pytest.mark.parametrize("golden", REPAIRED, indirect=True)
-def test_fsck_repairs_a_lost_index_and_a_damaged_checkpoint(golden: Golden) -> None:
+@pytest.mark.parametrize("golden", WITH_ALL_COMMITS, indirect=True)
+def test_fsck_repairs_a_damaged_checkpoint_and_a_lost_copy(golden: Golden) -> None:
     golden.open_to_write()
     root = Path(golden.store.root)
-    next(path for path in sorted(root.rglob("*.index")) if "meta" not in path.parts).unlink()
     newest = max(root.glob("meta/checkpoints/*.heads"))
     newest.write_bytes(newest.read_bytes()[:-1] + b"!")
+    for path in root.glob("copied-0/*"):
+        path.unlink()
     check = check_cluster(golden.store, clock=golden.clock)
-    assert {"missing-index", "damaged-checkpoint"} <= {finding.kind for finding in check.report.findings}
+    kinds = {finding.kind for finding in check.report.findings}
+    assert kinds >= {"damaged-checkpoint", *["missing-log"] * (root.parent / "root/copied-0").exists()}
     repair_cluster(check)
     assert golden.wrong() == []
     assert records(golden.open()) == golden.expected["records"]

@@ -101,7 +101,8 @@ class Program:
             return dict(admin.update_features({"metadata.version": level}))
 
     def close(self) -> None:
-        for client in (*self.producers.values(), *self.consumers.values()):
+        clients: list[Producer | Consumer] = [*self.producers.values(), *self.consumers.values()]
+        for client in clients:
             client.close()
         self.producers, self.consumers = {}, {}
 

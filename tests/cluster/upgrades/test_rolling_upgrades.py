@@ -126,14 +126,15 @@ def test_a_rolling_upgrade_loses_and_doubles_nothing_and_ends_with_the_level(sha
     shared.old.ask("close")  # its member leaves, as a job does that is stopped for its upgrade
     assert shared.new.ask("upgrade", 3) == {"metadata.version": "OK"}
     before = shared.contents()
-    for request in (
+    requests: list[tuple[Any, ...]] = [
         ("version",),
         ("create_topic", "more", 1, {}),
         ("produce", "orders", 0, ["lost"]),
         ("produce", "orders", 0, ["lost"], "transaction-0"),
         ("consume", "readers", "orders"),
         ("maintain", STEPS),
-    ):
+    ]
+    for request in requests:
         assert shared.refuses(shared.old, *request)
     assert shared.contents() == before
     with pytest.raises(RefusedError, match=NEEDS):
