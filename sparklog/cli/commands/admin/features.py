@@ -21,7 +21,9 @@ from sparklog.cli.arguments.parser import (
 )
 from sparklog.cli.output.json_output import add_json, print_document
 from sparklog.errors import InvalidCallError
-from sparklog.protocol.levels import FEATURE, needs_of
+
+FEATURE = "metadata.version"
+"""As ``protocol.levels.FEATURE``; that module is imported when a command runs."""
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import FeatureList
@@ -61,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
     for name, others in (("feature", ("feature-level", "release-version")), ("feature-level", ("release-version",))):
         refuse_together(options, name, others)
     if options.action == "version-mapping":
+        from sparklog.protocol.levels import needs_of
+
         level = _level_of(options)
         say(f"{FEATURE}={level} ({needs_of(level)})")
         return 0
