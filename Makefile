@@ -17,7 +17,7 @@ SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.p
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,8 +138,12 @@ bench: $(STAMP) ## measure against references in the same run; prints a table an
 bench-kafka: $(STAMP) ## measure the Python clients against a Kafka broker, which it starts (Maven fetches it once)
 	@$(WITH_JAVA) $(PY) benchmarks/kafka_peer.py
 
-dist: $(STAMP) ## build the wheel and the zip for spark-submit --py-files into dist/
-	@$(PY) scripts/dist.py
+dist: ## build the wheel, the source archive and the zip for spark-submit --py-files into dist/; needs no .venv
+	@bash scripts/dist.sh
+
+# Whatever needs a network or a builder of images is skipped without it, with its reason.
+release-check: $(STAMP) ## what has to hold before a release (docs/releasing.md): versions, reproducible builds, licences, clean installs
+	@$(PY) scripts/release_check.py
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab
 	@$(PY) -c 'import jupyterlab, ipywidgets' 2>/dev/null || bash scripts/setup.sh dev,notebooks
