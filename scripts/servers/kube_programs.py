@@ -59,9 +59,15 @@ def _build(go: str, folder: Path) -> None:
     if "SPARKLOG_SERVERS_GO_CACHE" not in os.environ:
         environment.update(GOPATH=str(work / "path"), GOCACHE=str(work / "cache"))
     log = SERVERS / "build-kubernetes.log"
-    version = "k8s.io/component-base/version"
     minor = VERSION.split(".")[1]
-    flags = f"-s -w -X {version}.gitVersion=v{VERSION} -X {version}.gitMajor=1 -X {version}.gitMinor={minor}"
+    versions = {
+        "k8s.io/component-base/version.gitVersion": f"v{VERSION}",
+        "k8s.io/component-base/version.gitMajor": "1",
+        "k8s.io/component-base/version.gitMinor": minor,
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": minor,
+    }
+    flags = "-s -w " + " ".join(f"-X {name}={value}" for name, value in versions.items())
     try:
         with open(log, "wb") as output:
             for name, package in PACKAGES.items():
