@@ -26,6 +26,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 ELSEWHERE = {
     "s3": "make test-s3",
     "hdfs": "make test-hdfs",
+    "standalone": "make test-standalone",
+    "yarn": "make test-yarn",
     "faults": "make test-faults",
     "thirdparty": "make test-thirdparty",
     "ui": "make test-ui",

@@ -61,21 +61,48 @@ def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float)
 
 
 @contextmanager
-def running(commands: Mapping[str, Sequence[str]], logs: Path, environment: Mapping[str, str]) -> Iterator[None]:
+def running(commands: Mapping[str, Sequence[str]], logs: Path, environment: Mapping[str, str]) -> Iterator[Daemons]:
     """These processes, each with a log of its name; stopped at the end of the block."""
-    processes: dict[str, subprocess.Popen[bytes]] = {}
-    logs.mkdir(parents=True, exist_ok=True)
+    daemons = Daemons(logs, environment)
     try:
         for name, command in commands.items():
-            processes[name] = start(command, logs / f"{name}.log", environment)
-        _processes.update(processes)
-        yield
+            daemons.start(name, command)
+        yield daemons
     finally:
-        for name, process in processes.items():
+        daemons.stop()
+
+
+class Daemons:
+    """Processes by name, each with a log of its name; ``wait_until`` fails when one of them ends by itself."""
+
+    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self.logs = logs
+        self._environment = environment
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: Sequence[str]) -> int:
+        """Start a process; its id. A name may be used again once its process was killed."""
+        process = start(command, self.logs / f"{name}.log", self._environment)
+        self._processes[name] = _processes[name] = process
+        return process.pid
+
+    def kill(self, name: str) -> int:
+        """Kill a process without warning; its id."""
+        process = self._processes.pop(name)
+        _processes.pop(name, None)
+        process.kill()
+        process.wait()
+        return process.pid
+
+    def stop(self) -> None:
+        """Ask all to end, then wait for them."""
+        for name, process in self._processes.items():
             _processes.pop(name, None)
             process.terminate()
-        for process in processes.values():
+        for process in self._processes.values():
             _stop(process)
+        self._processes.clear()
 
 
 _processes: dict[str, subprocess.Popen[bytes]] = {}
