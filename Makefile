@@ -16,7 +16,7 @@ COVERED := tests/unit tests/cluster
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-killed-copy test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,13 @@ test-standalone: $(STAMP) ## the jobs on a Spark standalone cluster, which it st
 
 test-yarn: $(STAMP) ## the jobs on a YARN with its HDFS, which it starts (Maven fetches them once)
 	@$(WITH_JAVA) $(PY) -m pytest -m yarn $(PYTEST_ARGS) tests/deployment
+
+test-k8s: $(STAMP) ## the jobs, the image and the chart on a Kubernetes of one node, which it starts (as root; Go builds it once)
+	@$(WITH_JAVA) $(PY) -m pytest -m k8s $(PYTEST_ARGS) tests/deployment
+
+test-airflow: $(STAMP) ## the example DAG, run by Airflow (installs it once, into .venv-airflow)
+	-@bash scripts/airflow.sh
+	@$(WITH_JAVA) $(PY) -m pytest -m airflow $(PYTEST_ARGS) tests/airflow
 
 test-killed-copy: $(STAMP) ## kill each kind of process of a stream copy KILLS times (20) on CLUSTER (yarn), and compare; STORAGE=hdfs, SEED=n
 	@$(WITH_JAVA) $(PY) -m tests.deployment.kills $(or $(CLUSTER),yarn) --kills $(or $(KILLS),20) $(if $(STORAGE),--storage $(STORAGE)) $(if $(SEED),--seed $(SEED))

@@ -28,6 +28,8 @@ ELSEWHERE = {
     "hdfs": "make test-hdfs",
     "standalone": "make test-standalone",
     "yarn": "make test-yarn",
+    "k8s": "make test-k8s",
+    "airflow": "make test-airflow",
     "faults": "make test-faults",
     "thirdparty": "make test-thirdparty",
     "ui": "make test-ui",

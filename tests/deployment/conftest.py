@@ -13,6 +13,7 @@ import pytest
 from scripts.servers import standalone, yarn
 from scripts.servers.common import SERVERS, Skipped
 from tests.deployment.clusters import SparkCluster, bare_python
+from tests.deployment.kubernetes_cluster import kubernetes_cluster
 from tests.deployment.standalone_cluster import StandaloneCluster
 from tests.deployment.storages import Storages, build, servers
 from tests.deployment.yarn_cluster import YarnCluster
@@ -37,6 +38,7 @@ def yarn_cluster(work: Path) -> Iterator[SparkCluster]:
 CLUSTERS: dict[str, Callable[[Path], AbstractContextManager[SparkCluster]]] = {
     "standalone": standalone_cluster,
     "yarn": yarn_cluster,
+    "k8s": kubernetes_cluster,
 }
 
 

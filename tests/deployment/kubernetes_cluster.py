@@ -74,7 +74,9 @@ class KubernetesCluster(SparkCluster):
     packages = ("image", "zip")
     kinds = ("executor", "python worker", "driver")
 
-    def __init__(self, work: Path, kubectl: Kubectl, storages: Storages, start: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(
+        self, work: Path, kubectl: Kubectl, storages: Storages, start: Callable[[str], Mapping[str, str]]
+    ) -> None:
         super().__init__(work)
         self.kubectl = kubectl
         self._storages = storages
@@ -220,5 +222,3 @@ def _storages_on(stack: ExitStack) -> Callable[[str], Mapping[str, str]]:
         return started[name]
 
     return start
-
-
