@@ -5,7 +5,8 @@
 Spark unpacks it in the working directory of driver and executors (``spark.archives=dist/env.tar.gz#env``), and their
 Python finds it by ``PYTHONPATH=./env``: conf/spark-yarn.conf and conf/spark-standalone.conf have the settings. It has
 no interpreter and no paths, so it works wherever ``python3`` has the version for which it was built: by default that of
-the Python that runs this. pyspark is left out: executors get Spark's own.
+the Python that runs this. pyspark is left out: executors get Spark's own. For ``sparklog_session(archive=...)``, which
+runs ``env/bin/python``, there is a script of that name that runs ``python3`` with these packages.
 
 Rules: needs the wheel that scripts/dist.py has built, and pip with its index. Not for: the driver of client mode, which
 runs in the environment of the submitter.
@@ -29,6 +30,11 @@ TARGET = DIST / "env.tar.gz"
 EXTRAS = "s3,hdfs"
 NOT_NEEDED = ("bin", "pyarrow/include", "pyarrow/tests", "pandas/tests", "numpy/tests", "numpy/f2py")
 """Folders that nothing imports at run time."""
+PYTHON = """\
+#!/bin/sh
+folder=$(cd "$(dirname "$0")/.." && pwd)
+PYTHONPATH="$folder${PYTHONPATH:+:$PYTHONPATH}" exec python3 "$@"
+"""
 
 
 def parse() -> argparse.Namespace:
@@ -58,6 +64,13 @@ def install(options: argparse.Namespace, wheel: Path, folder: Path) -> None:
         sys.exit(f"pack_environment: pip failed\n{done.stdout}{done.stderr}")
 
 
+def add_python(folder: Path) -> None:
+    """Add ``bin/python``, which runs the machine's ``python3`` with the packages of the folder."""
+    script = folder / "bin" / "python"
+    script.parent.mkdir()
+    script.write_text(PYTHON)
+
+
 def pack(folder: Path, target: Path) -> None:
     """Write the folder's files in the order of their names, without owners and times."""
 
@@ -65,7 +78,7 @@ def pack(folder: Path, target: Path) -> None:
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         entry.mtime = 0
-        entry.mode = 0o755 if entry.isdir() else 0o644
+        entry.mode = 0o755 if entry.isdir() or entry.name == "bin/python" else 0o644
         return entry
 
     with (
@@ -88,6 +101,7 @@ def main() -> None:
         install(options, wheels[0], folder)
         for name in NOT_NEEDED:
             shutil.rmtree(folder / name, ignore_errors=True)
+        add_python(folder)
         packed = Path(work) / TARGET.name
         pack(folder, packed)
         packed.replace(TARGET)

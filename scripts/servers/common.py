@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -109,17 +110,23 @@ _processes: dict[str, subprocess.Popen[bytes]] = {}
 
 
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, so that Ctrl-C reaches it through its parent only."""
+    """A process in a session of its own, so that Ctrl-C reaches it through its parent only.
+
+    The kernel stops it when this one dies. ``setpriv`` says so to the kernel without running Python in the forked
+    process, which hangs there if the storage's client has threads.
+    """
+    setpriv = shutil.which("setpriv")
+    prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
     with open(log, "ab") as output:
         return subprocess.Popen(
-            command,
+            [*prefix, *command],
             env={**os.environ, **environment},
             cwd=log.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_die_with_parent if sys.platform == "linux" and not setpriv else None,
         )
 
 

@@ -246,7 +246,7 @@ class SparkCluster(ABC):
             process = subprocess.Popen(
                 [*command, path, *arguments],
                 cwd=CHECKOUT,
-                env={**operator_environment(), **self.environment(), **given},
+                env={**self.shell_environment(), **given},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -255,6 +255,20 @@ class SparkCluster(ABC):
         job = Job(self, tag, process, log)
         self._jobs.append(job)
         return job
+
+    def shell_environment(self) -> dict[str, str]:
+        """The environment of an operator's shell, with what programs of this cluster need."""
+        return {**operator_environment(), **self.environment()}
+
+    def distributed_arguments(self) -> list[str]:
+        """Arguments by which a command of sparklog runs its tasks on this cluster: the file in conf/, as options."""
+        lines = (CHECKOUT / self.conf).read_text().splitlines()
+        shipped = dict(line.split(None, 1) for line in lines if line.strip() and not line.startswith("#"))
+        shipped.pop("spark.submit.deployMode", None)
+        settings = {**shipped, **QUICK, **self.overrides("client"), **self.variables({}, "client")}
+        master = settings.pop("spark.master")
+        options = [text for name, value in settings.items() for text in ("--conf", f"{name}={value.strip()}")]
+        return ["--distributed", "--master", master.strip(), *options]
 
     def run(self, program: str, *arguments: str, **options: Any) -> Finished:
         """Submit a program and wait for its end; nothing is left of it then."""

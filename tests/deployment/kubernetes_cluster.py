@@ -110,7 +110,7 @@ class KubernetesCluster(SparkCluster):
                 settings[f"spark.kubernetes.driverEnv.{name}"] = value
                 settings[f"spark.executorEnv.{name}"] = value
         for role in ("driver", "executor"):
-            settings[f"spark.kubernetes.{role}.label.{JOB_LABEL}"] = environment[JOB_VARIABLE]
+            settings[f"spark.kubernetes.{role}.label.{JOB_LABEL}"] = environment.get(JOB_VARIABLE, "none")
         return settings
 
     def package_arguments(self, package: str, mode: str) -> Sequence[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from scripts.servers.common import CHECKOUT
 from tests.deployment.clusters import Finished, Root, SparkCluster
 from tests.deployment.records import create, damage_and_orphans, fill, values_of
 
@@ -106,3 +109,20 @@ def test_maintenance_runs_on_executors_without_pandas(cluster: SparkCluster) -> 
     assert "maintain: roll: files rewritten" in output
     assert sorted(values_of(root, "orders")) == sorted(written)
     assert damage_and_orphans(root) == []
+
+
+def test_fsck_runs_on_executors_without_pandas(cluster: SparkCluster) -> None:
+    root = create(cluster.root(), {"orders": 2})
+    fill(root, "orders", 1000)
+    command = [str(Path(sys.executable).with_name("sparklog")), "fsck", "--bootstrap-server", root.url]
+    done = subprocess.run(
+        [*command, *cluster.distributed_arguments()],
+        cwd=CHECKOUT,
+        env={**cluster.shell_environment(), **root.environment, "PYSPARK_PYTHON": "python3"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert "1,000 records" in done.stdout
