@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from scripts.servers.common import CHECKOUT
-from tests.deployment.clusters import Root, SparkCluster
+from tests.deployment.clusters import Root, SparkCluster, await_until
 from tests.deployment.kubernetes_cluster import Kubectl, KubernetesCluster, helm
 from tests.deployment.records import create, fill, values_of
 
@@ -66,10 +66,18 @@ def test_the_schedule_maintains_the_log(kubectl: Kubectl, root: Root) -> None:
 
 def test_the_exporter_is_scraped(kubectl: Kubectl, root: Root) -> None:
     fill(root, "orders", 1000)
-    with forwarded(kubectl, "sparklog-metrics", 9308) as url, urlopen(f"{url}/metrics", timeout=30) as answer:
-        text = answer.read().decode()
-    ends = re.findall(r'^kafka_topic_partition_current_offset\{.*topic="orders".*\} (\S+)$', text, re.MULTILINE)
-    assert sum(map(float, ends)) == 1000, text + kubectl("logs", "deployment/sparklog-metrics")
+    with forwarded(kubectl, "sparklog-metrics", 9308) as url:
+        await_until(lambda: exported_records(url) == 1000, "the topic's end", 60, lambda: scrape(url))
+
+
+def scrape(url: str) -> str:
+    with urlopen(f"{url}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def exported_records(url: str) -> float:
+    ends = re.findall(r'^kafka_topic_partition_current_offset\{.*topic="orders".*\} (\S+)$', scrape(url), re.MULTILINE)
+    return sum(map(float, ends))
 
 
 def test_the_page_asks_for_the_token_of_the_secret(kubectl: Kubectl, root: Root) -> None:
