@@ -243,6 +243,7 @@ def _kubelet(node: Node) -> dict[str, object]:
         "podLogsDir": str(node.home / "pods"),
         "containerRuntimeEndpoint": f"unix://{node.containerd}",
         "evictionHard": lowest,
+        "imageGCHighThresholdPercent": 100,  # never: no registry has these images
     }
 
 

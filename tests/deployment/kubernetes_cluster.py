@@ -32,7 +32,7 @@ SIZES = {
     "spark.driver.memoryOverhead": "600m",
     "spark.executor.memoryOverhead": "600m",
     "spark.executor.cores": "1",
-    "spark.executor.instances": "2",
+    "spark.executor.instances": "1",
     "spark.kubernetes.driver.request.cores": "100m",
     "spark.kubernetes.executor.request.cores": "100m",
 }
@@ -117,7 +117,7 @@ class KubernetesCluster(SparkCluster):
         """Pods whose image has the package, or pods without it that get the zip, uploaded through HDFS."""
         if package != "zip":
             return []
-        uploads = f"{self._start('hdfs')['SPARKLOG_TEST_HDFS_URL']}/uploads"
+        uploads = f"{self._hdfs()}/uploads"
         return [
             *("--py-files", str(build()["zip"])),
             *("--conf", f"spark.kubernetes.container.image={WITHOUT_PACKAGE}"),
@@ -131,11 +131,16 @@ class KubernetesCluster(SparkCluster):
             program = f"local:///opt/sparklog/jobs/{program}.py"
         return super().submit(program, *arguments, **options)
 
+    def _hdfs(self) -> str:
+        """Where Spark's own files lie. This process is root, whom HDFS lets write no more than anybody."""
+        os.environ["HADOOP_USER_NAME"] = "sparklog"
+        return self._start("hdfs")["SPARKLOG_TEST_HDFS_URL"]
+
     def root(self, storage: str = "") -> Root:
         return self._storages.root(storage or "s3")
 
     def upload(self, path: Path) -> str:
-        url = f"{self._start('hdfs')['SPARKLOG_TEST_HDFS_URL']}/input/{uuid.uuid4().hex}/{path.name}"
+        url = f"{self._hdfs()}/input/{uuid.uuid4().hex}/{path.name}"
         system, target = fsspec.core.url_to_fs(url, user="sparklog")
         system.makedirs(target.rpartition("/")[0], exist_ok=True)
         with system.open(target, "wb") as file:
@@ -143,7 +148,7 @@ class KubernetesCluster(SparkCluster):
         return url
 
     def folder(self) -> str:
-        return f"{self._start('hdfs')['SPARKLOG_TEST_HDFS_URL']}/{uuid.uuid4().hex}"
+        return f"{self._hdfs()}/{uuid.uuid4().hex}"
 
     def kill_node(self) -> None:
         raise NotImplementedError("the cluster has one node")
