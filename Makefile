@@ -17,7 +17,7 @@ SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.p
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist release-check notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,22 @@ test-gcs: $(STAMP) ## the tests that need Google Cloud Storage, with an emulator
 test-azure: $(STAMP) ## the tests that need Azure, with an emulator, which they start (npm installs it once)
 	-@$(PY) -c 'import adlfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
 	@$(PY) -m pytest -m azure $(PYTEST_ARGS) tests/stores
+
+test-standalone: $(STAMP) ## the jobs on a Spark standalone cluster, which it starts
+	@$(WITH_JAVA) $(PY) -m pytest -m standalone $(PYTEST_ARGS) tests/deployment
+
+test-yarn: $(STAMP) ## the jobs on a YARN with its HDFS, which it starts (Maven fetches them once)
+	@$(WITH_JAVA) $(PY) -m pytest -m yarn $(PYTEST_ARGS) tests/deployment
+
+test-k8s: $(STAMP) ## the jobs, the image and the chart on a Kubernetes of one node, which it starts (as root; Go builds it once)
+	@$(WITH_JAVA) $(PY) -m pytest -m k8s $(PYTEST_ARGS) tests/deployment
+
+test-airflow: $(STAMP) ## the example DAG, run by Airflow (installs it once, into .venv-airflow)
+	-@bash scripts/airflow.sh
+	@$(WITH_JAVA) $(PY) -m pytest -m airflow $(PYTEST_ARGS) tests/airflow
+
+test-killed-copy: $(STAMP) ## kill each kind of process of a stream copy KILLS times (20) on CLUSTER (yarn), and compare; STORAGE=hdfs, SEED=n
+	@$(WITH_JAVA) $(PY) -m tests.deployment.kills $(or $(CLUSTER),yarn) --kills $(or $(KILLS),20) $(if $(STORAGE),--storage $(STORAGE)) $(if $(SEED),--seed $(SEED))
 
 # Without a network there is no such environment, and the tests say that they are skipped.
 test-thirdparty: $(STAMP) ## programs written for kafka-python, run as they are (installs them once, into .venv-thirdparty)
@@ -144,6 +160,9 @@ dist: ## build the wheel, the source archive and the zip for spark-submit --py-f
 # Whatever needs a network or a builder of images is skipped without it, with its reason.
 release-check: $(STAMP) ## what has to hold before a release (docs/releasing.md): versions, reproducible builds, licences, clean installs
 	@$(PY) scripts/release_check.py
+
+dist-env: dist ## build dist/env.tar.gz too: sparklog and what it needs, for executors that have only Python (EXTRAS=s3,hdfs)
+	@$(or $(wildcard $(PY)),python3) scripts/pack_environment.py $(if $(EXTRAS),--extras $(EXTRAS))
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab
 	@$(PY) -c 'import jupyterlab, ipywidgets' 2>/dev/null || bash scripts/setup.sh dev,notebooks

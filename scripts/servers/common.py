@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,38 +62,71 @@ def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float)
 
 
 @contextmanager
-def running(commands: Mapping[str, Sequence[str]], logs: Path, environment: Mapping[str, str]) -> Iterator[None]:
+def running(commands: Mapping[str, Sequence[str]], logs: Path, environment: Mapping[str, str]) -> Iterator[Daemons]:
     """These processes, each with a log of its name; stopped at the end of the block."""
-    processes: dict[str, subprocess.Popen[bytes]] = {}
-    logs.mkdir(parents=True, exist_ok=True)
+    daemons = Daemons(logs, environment)
     try:
         for name, command in commands.items():
-            processes[name] = start(command, logs / f"{name}.log", environment)
-        _processes.update(processes)
-        yield
+            daemons.start(name, command)
+        yield daemons
     finally:
-        for name, process in processes.items():
+        daemons.stop()
+
+
+class Daemons:
+    """Processes by name, each with a log of its name; ``wait_until`` fails when one of them ends by itself."""
+
+    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self.logs = logs
+        self._environment = environment
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: Sequence[str]) -> int:
+        """Start a process; its id. A name may be used again once its process was killed."""
+        process = start(command, self.logs / f"{name}.log", self._environment)
+        self._processes[name] = _processes[name] = process
+        return process.pid
+
+    def kill(self, name: str) -> int:
+        """Kill a process without warning; its id."""
+        process = self._processes.pop(name)
+        _processes.pop(name, None)
+        process.kill()
+        process.wait()
+        return process.pid
+
+    def stop(self) -> None:
+        """Ask all to end, then wait for them."""
+        for name, process in self._processes.items():
             _processes.pop(name, None)
             process.terminate()
-        for process in processes.values():
+        for process in self._processes.values():
             _stop(process)
+        self._processes.clear()
 
 
 _processes: dict[str, subprocess.Popen[bytes]] = {}
 
 
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, so that Ctrl-C reaches it through its parent only."""
+    """A process in a session of its own, so that Ctrl-C reaches it through its parent only.
+
+    The kernel stops it when this one dies. ``setpriv`` says so to the kernel without running Python in the forked
+    process, which hangs there if the storage's client has threads.
+    """
+    setpriv = shutil.which("setpriv")
+    prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
     with open(log, "ab") as output:
         return subprocess.Popen(
-            command,
+            [*prefix, *command],
             env={**os.environ, **environment},
             cwd=log.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_die_with_parent if sys.platform == "linux" and not setpriv else None,
         )
 
 

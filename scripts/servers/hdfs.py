@@ -3,9 +3,9 @@
 
     scripts/servers/hdfs.py COMMAND [ARGUMENT ...]
 
-The command finds it in SPARKLOG_TEST_HDFS_URL (an empty file system). The first run fetches the jars with Maven, 114
-MB; without Maven or Java 17 the command is not run, and the exit code is 0. SPARKLOG_SERVERS_TIMEOUT (default 1800)
-bounds the command, in seconds.
+The command finds it in SPARKLOG_TEST_HDFS_URL (an empty file system) and HADOOP_CONF_DIR. The first run fetches the
+jars with Maven, 124 MB; without Maven or Java 17 the command is not run, and the exit code is 0.
+SPARKLOG_SERVERS_TIMEOUT (default 1800) bounds the command, in seconds.
 
 Three DataNodes, because with a single one every small write waits half a second for its report.
 """
@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
@@ -38,7 +39,7 @@ from scripts.servers.common import (
 )
 from scripts.servers.jars import fetch_jars, find_java
 
-POM = Path(__file__).with_name("hdfs-pom.xml")
+POM = Path(__file__).with_name("hadoop-pom.xml")
 VERSION = "3.5.0"
 DATANODES = 3
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
@@ -46,16 +47,39 @@ DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 OPENED = ("java.lang", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch")
 
 
+class FileSystem(NamedTuple):
+    """A running file system, and what other daemons of Hadoop need: the command line without the name of the class,
+    the environment, and the folder for their files, whose subfolder ``conf`` is Hadoop's configuration."""
+
+    url: str
+    home: Path
+    java: list[str]
+    environment: dict[str, str]
+
+
 @contextmanager
-def server() -> Iterator[dict[str, str]]:
+def server(host: str = HOST) -> Iterator[dict[str, str]]:
     """A running HDFS; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
-    java = find_java("HDFS")
-    jars = fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-{VERSION}", 114)
+    with file_system(host) as hadoop:
+        yield {
+            "SPARKLOG_TEST_HDFS_URL": hadoop.url,
+            "HADOOP_USER_NAME": "sparklog",
+            "HADOOP_CONF_DIR": str(hadoop.home / "conf"),
+        }
+
+
+@contextmanager
+def file_system(host: str = HOST) -> Iterator[FileSystem]:
+    """As ``server``. ``host`` is the address that all clients reach; containers with a network of their own need
+    another than the default."""
+    java = find_java("Hadoop")
+    jars = fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-daemons-{VERSION}", 124)
+    SERVERS.mkdir(exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="hdfs-", dir=SERVERS))
     rpc, http = free_ports(2)
     try:
-        configure(home / "conf", home, rpc, http)
-        base = [java, "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", f"-Dhadoop.log.dir={home}"]
+        configure(home / "conf", home, host, rpc, http)
+        base = [java, "-XX:+UseSerialGC", "-Xmx256m", "-Djava.net.preferIPv4Stack=true", f"-Dhadoop.log.dir={home}"]
         base += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
         base += ["-cp", f"{home / 'conf'}:{jars}/*"]
         environment = {"HADOOP_CONF_DIR": str(home / "conf"), "HADOOP_USER_NAME": "sparklog"}
@@ -65,31 +89,31 @@ def server() -> Iterator[dict[str, str]]:
             folder = (home / f"data-{number}").as_uri()
             commands[f"datanode-{number}"] = [*base, DATANODE, f"-Ddfs.datanode.data.dir={folder}"]
         with running(commands, home, environment):
-            wait_until(lambda: live_datanodes(http) == DATANODES, "HDFS", home)
-            yield {"SPARKLOG_TEST_HDFS_URL": f"hdfs://{HOST}:{rpc}", "HADOOP_USER_NAME": "sparklog"}
+            wait_until(lambda: live_datanodes(host, http) == DATANODES, "HDFS", home)
+            yield FileSystem(f"hdfs://{host}:{rpc}", home, base, environment)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def configure(folder: Path, home: Path, rpc: int, http: int) -> None:
-    """The settings of a file system on the loopback address; DataNodes choose their own ports."""
+def configure(folder: Path, home: Path, host: str, rpc: int, http: int) -> None:
+    """The settings of a file system on one address; DataNodes choose their own ports."""
     folder.mkdir(parents=True)
-    core = {"fs.defaultFS": f"hdfs://{HOST}:{rpc}", "hadoop.tmp.dir": str(home / "tmp")}
+    core = {"fs.defaultFS": f"hdfs://{host}:{rpc}", "hadoop.tmp.dir": str(home / "tmp")}
     hdfs = {
         "dfs.replication": str(DATANODES),
         "dfs.permissions.superusergroup": "sparklog",
-        "dfs.namenode.rpc-address": f"{HOST}:{rpc}",
-        "dfs.namenode.http-address": f"{HOST}:{http}",
+        "dfs.namenode.rpc-address": f"{host}:{rpc}",
+        "dfs.namenode.http-address": f"{host}:{http}",
         "dfs.namenode.name.dir": (home / "name").as_uri(),
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.safemode.extension": "0",
-        "dfs.datanode.address": f"{HOST}:0",
-        "dfs.datanode.http.address": f"{HOST}:0",
-        "dfs.datanode.ipc.address": f"{HOST}:0",
-        "dfs.datanode.hostname": "localhost",
+        "dfs.datanode.address": f"{host}:0",
+        "dfs.datanode.http.address": f"{host}:0",
+        "dfs.datanode.ipc.address": f"{host}:0",
+        "dfs.datanode.hostname": "localhost" if host == HOST else host,
     }
-    _write_site(folder / "core-site.xml", core)
-    _write_site(folder / "hdfs-site.xml", hdfs)
+    write_site(folder / "core-site.xml", core)
+    write_site(folder / "hdfs-site.xml", hdfs)
     (folder / "log4j.properties").write_text(
         "log4j.rootLogger=INFO,stderr\n"
         "log4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
@@ -99,10 +123,10 @@ def configure(folder: Path, home: Path, rpc: int, http: int) -> None:
     )
 
 
-def live_datanodes(http: int) -> int:
+def live_datanodes(host: str, http: int) -> int:
     """How many DataNodes the NameNode knows, as it says on its own metrics page; -1 in safe mode."""
     query = "Hadoop:service=NameNode,name=FSNamesystemState"
-    with urlopen(f"http://{HOST}:{http}/jmx?qry={query}", timeout=5) as answer:
+    with urlopen(f"http://{host}:{http}/jmx?qry={query}", timeout=5) as answer:
         state = json.load(answer)["beans"][0]
     return int(state["NumLiveDataNodes"]) if state["FSState"] == "Operational" else -1
 
@@ -117,7 +141,7 @@ def _format(command: list[str], home: Path, environment: Mapping[str, str]) -> N
         raise ServerFailed(f"formatting the NameNode ended with {done.returncode}:\n{tail(log)}")
 
 
-def _write_site(file: Path, settings: Mapping[str, str]) -> None:
+def write_site(file: Path, settings: Mapping[str, str]) -> None:
     properties = "".join(
         f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
         for name, value in settings.items()

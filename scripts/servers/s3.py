@@ -29,19 +29,20 @@ KEY, SECRET = "test-key", "test-secret"
 
 
 @contextmanager
-def server() -> Iterator[dict[str, str]]:
-    """A running server; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
+def server(host: str = HOST) -> Iterator[dict[str, str]]:
+    """A running server; yields the environment by which tests find it. ``host`` is the address that all clients reach;
+    containers with a network of their own need another than the default. Raises ``Skipped`` or ``ServerFailed``."""
     program = build()
     home = Path(tempfile.mkdtemp(prefix="s3-", dir=SERVERS))
     (port,) = free_ports(1)
     data = home / "data"
     (data / BUCKET).mkdir(parents=True)  # to this server a bucket is a folder
-    command = [str(program), "--port", f"{HOST}:{port}", "--quiet", "posix", str(data)]
+    command = [str(program), "--port", f"{host}:{port}", "--quiet", "posix", str(data)]
     try:
         with running({"versitygw": command}, home, {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}):
-            wait_until(lambda: answers(port), "versitygw", home, seconds=30)
+            wait_until(lambda: answers(port, host), "versitygw", home, seconds=30)
             yield {
-                "SPARKLOG_TEST_S3_ENDPOINT": f"http://{HOST}:{port}",
+                "SPARKLOG_TEST_S3_ENDPOINT": f"http://{host}:{port}",
                 "SPARKLOG_TEST_S3_KEY": KEY,
                 "SPARKLOG_TEST_S3_SECRET": SECRET,
                 "SPARKLOG_TEST_S3_BUCKET": BUCKET,
@@ -55,9 +56,9 @@ def build() -> Path:
     return build_programs("s3", MODULES)["versitygw"]
 
 
-def answers(port: int) -> bool:
+def answers(port: int, host: str = HOST) -> bool:
     """Whether there is an HTTP answer: to a request without a signature it is a refusal."""
-    connection = HTTPConnection(HOST, port, timeout=5)
+    connection = HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", "/")
         return connection.getresponse().status < 500

@@ -54,6 +54,9 @@ logger = logging.getLogger(__name__)
 WATCH_SECONDS = 1.0
 """Seconds between two checks of group members that may be dead."""
 
+ONE_LOCATION_MS = 60_000
+"""Time in ms between two looks for further locations while the root is the only one: nothing else can need work."""
+
 MAX_WATCH_MS = 60_000
 """Maximum time in ms that a single pass watches group members."""
 
@@ -97,15 +100,20 @@ class MaintenanceContext:
         names = sorted(self.coordinator.refresh().topics)
         return [name for name in names if self._pattern is None or self._pattern.fullmatch(name)]
 
-    def setting(self, name: str) -> int:
-        """Return an integer setting of the cluster."""
-        return ClusterConfig.resolve(self.coordinator.state.configs).get_as(int, name)
+    def has_one_location(self) -> bool:
+        """Return whether the root was the only storage location when the cluster was read last."""
+        return all(not broker.url for broker in self.coordinator.state.brokers.values())
+
+    def interval_ms(self, step: StepDefinition) -> int:
+        """Return the time to the next run of a step in a loop."""
+        configured = ClusterConfig.resolve(self.coordinator.state.configs).get_as(int, step.interval)
+        return max(configured, ONE_LOCATION_MS) if step.for_replicas and self.has_one_location() else configured
 
 
 def steps(context: MaintenanceContext, only: Sequence[str] = ()) -> list[Step]:
     """Return all steps, or ``only`` these, in the order of a pass."""
     return [
-        Step(name, partial(step.work, context), partial(context.setting, step.interval), step.lane)
+        Step(name, partial(step.work, context), partial(context.interval_ms, step), step.lane)
         for name, step in STEPS.items()
         if (not only or name in only) and (name != "mirror" or context.mirror)
     ]
@@ -136,8 +144,8 @@ def _describe_topic_error(topic: str, error: Exception) -> str:
 
 
 def _run_elections(context: MaintenanceContext, report: Report) -> None:
-    brokers = context.coordinator.refresh().brokers
-    if all(not broker.url for broker in brokers.values()):
+    context.coordinator.refresh()
+    if context.has_one_location():
         return  # broker 0 at the root is the only one; no other can lead in its place
     done = context.controller.check(wait=context.once)
     if context.once:
@@ -259,19 +267,21 @@ def _run_mirror(context: MaintenanceContext, report: Report) -> None:
 
 
 class StepDefinition(NamedTuple):
-    """A step: its work, the cluster setting that holds its interval in a loop, and its lane."""
+    """A step: its work, the cluster setting that holds its interval in a loop, its lane, and whether it has work only
+    in a cluster with replicas."""
 
     work: Callable[[MaintenanceContext, Report], None]
     interval: str
     lane: str = "segments"
+    for_replicas: bool = False
 
 
 HEARTBEAT_INTERVAL = "broker.heartbeat.interval.ms"
 RETENTION_INTERVAL = "log.retention.check.interval.ms"
 
 STEPS: dict[str, StepDefinition] = {
-    "elections": StepDefinition(_run_elections, HEARTBEAT_INTERVAL, "elections"),
-    "replication": StepDefinition(_run_replication, HEARTBEAT_INTERVAL, "replication"),
+    "elections": StepDefinition(_run_elections, HEARTBEAT_INTERVAL, "elections", for_replicas=True),
+    "replication": StepDefinition(_run_replication, HEARTBEAT_INTERVAL, "replication", for_replicas=True),
     "roll": StepDefinition(partial(_run_rewrites, "roll"), RETENTION_INTERVAL),
     "retention": StepDefinition(_run_retention, RETENTION_INTERVAL),
     "compaction": StepDefinition(partial(_run_rewrites, "compaction"), "log.cleaner.backoff.ms"),

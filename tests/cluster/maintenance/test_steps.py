@@ -16,9 +16,11 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.maintenance.loop import Loop, Report
-from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.runner import InProcess, StopRequested
 from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import CountingStore
 from sparklog.types import OffsetAndMetadata
 
 DAY = 86_400.0
@@ -53,6 +55,39 @@ def test_every_step_has_a_setting_for_its_interval(log: Log) -> None:
     context = MaintenanceContext(log.cluster, lambda _: InProcess(), mirror="/nowhere")
     assert [step.name for step in steps(context)] == list(STEPS)
     assert all(step.interval_ms() >= 0 for step in steps(context))
+
+
+def test_a_loop_with_one_location_and_nothing_to_do_sends_few_requests() -> None:
+    clock = ManualClock()
+    store = CountingStore(MemoryStore("one-location"))
+    cluster = create_cluster(store, clock=clock)
+    cluster.create_topic("orders", 4)
+    until = clock.monotonic() + 3600
+
+    def check() -> None:
+        if clock.monotonic() >= until:
+            raise StopRequested
+
+    requests = {}
+    for lane in sorted({step.lane for step in STEPS.values()} - {"mirror"}):
+        names = [name for name, step in STEPS.items() if step.lane == lane]
+        until, before = clock.monotonic() + 3600, len(store.calls)
+        context = MaintenanceContext(cluster, lambda _: InProcess(), None, check, once=False)
+        Loop(steps(context, names), clock, check).forever()
+        requests[lane] = (len(store.calls) - before) / 3600
+    assert requests["elections"] + requests["replication"] < 0.15
+    assert sum(requests.values()) < 0.6
+
+
+def test_a_location_that_is_added_during_a_loop_is_checked_within_a_minute(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    context = MaintenanceContext(log.cluster, lambda _: InProcess(), once=False)
+    elections, _ = steps(context, ["elections", "replication"])
+    assert elections.interval_ms() == 60_000
+    add_broker(log.cluster, str(tmp_path / "second"))
+    elections.run(Report("elections"))
+    assert elections.interval_ms() == 2000
+    assert log.cluster.state.controller.controller
 
 
 def test_an_empty_cluster_has_nothing_to_do(log: Log) -> None:

@@ -1,0 +1,128 @@
+"""The shipped programs on real clusters, submitted as conf/ and docs/deployment.md say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.servers.common import CHECKOUT
+from tests.deployment.clusters import Finished, Root, SparkCluster
+from tests.deployment.records import create, damage_and_orphans, fill, values_of
+
+ROWS = 20_000
+
+
+@pytest.fixture(params=["client", "cluster"])
+def mode(request: pytest.FixtureRequest, cluster: SparkCluster) -> str:
+    chosen = str(request.param)
+    if chosen not in cluster.modes:
+        pytest.skip(f"{cluster.name} takes no Python program in {chosen} mode")
+    return chosen
+
+
+def succeeded(done: Finished) -> str:
+    """Return the output of a job that succeeded."""
+    assert done.code == 0, done.output[-8000:]
+    return done.output
+
+
+def trips(cluster: SparkCluster, folder: Path, rows: int = ROWS) -> list[str]:
+    """The arguments of jobs/produce.py that read a CSV file of so many rows."""
+    file = folder / "trips.csv"
+    with file.open("w", newline="") as opened:
+        csv.writer(opened).writerows([["id", "city"], *([number, f"city {number % 97}"] for number in range(rows))])
+    return ["--format", "csv", "--path", cluster.upload(file), "--option", "header=true", "--key", "city"]
+
+
+def on(root: Root, topic: str) -> list[str]:
+    return ["--bootstrap-server", root.url, "--topic", topic]
+
+
+def test_records_are_produced_and_consumed(cluster: SparkCluster, mode: str, tmp_path: Path) -> None:
+    root = create(cluster.root(), {"trips": 4})
+    rows = trips(cluster, tmp_path)
+    output = succeeded(cluster.run("produce", *on(root, "trips"), *rows, mode=mode, package="archive", root=root))
+    assert f"produce: {ROWS:,} records written to topic trips in " in output
+    assert sorted(int(json.loads(value)["id"]) for value in values_of(root, "trips")) == list(range(ROWS))
+
+    target = ["--format", "parquet", "--path", cluster.folder()]
+    output = succeeded(cluster.run("consume", *on(root, "trips"), *target, mode=mode, package="zip", root=root))
+    assert f"consume: {ROWS:,} records" in output
+
+
+def test_a_log_on_s3_needs_only_the_variables_of_aws(cluster: SparkCluster, tmp_path: Path) -> None:
+    """Another server than Amazon's: its address, a region and the keys are in the environment of driver and tasks."""
+    root = create(cluster.root("s3"), {"trips": 2})
+    mode = cluster.modes[-1]
+    succeeded(
+        cluster.run("produce", *on(root, "trips"), *trips(cluster, tmp_path), mode=mode, package="archive", root=root)
+    )
+    assert sorted(int(json.loads(value)["id"]) for value in values_of(root, "trips")) == list(range(ROWS))
+
+
+def test_topics_are_copied_to_a_topic_and_to_a_table(cluster: SparkCluster) -> None:
+    root = create(cluster.root(), {"source": 2, "copy": 2})
+    written = fill(root, "source", 2000)
+    for program, target in (
+        ("stream_copy", ["--to", "copy", "--group", "copies"]),
+        ("stream_to_table", ["--path", cluster.folder()]),
+    ):
+        query = [*target, "--checkpoint", cluster.folder(), "--available-now", "--max-offsets-per-trigger", "800"]
+        output = succeeded(
+            cluster.run(program, *on(root, "source"), *query, mode=cluster.modes[-1], package="archive", root=root)
+        )
+        assert "ended after 2,000 records" in output
+    assert sorted(values_of(root, "copy")) == sorted(written)
+
+
+FUNCTION = """\
+import importlib.util
+import pyarrow as pa
+
+def copy(records, context):
+    assert importlib.util.find_spec("pandas") is None
+    context.send("totals", pa.table({"value": records["value"]}))
+"""
+
+
+def test_a_group_of_tasks_consumes_without_pandas_on_the_executors(cluster: SparkCluster, tmp_path: Path) -> None:
+    root = create(cluster.root(), {"orders": 3, "totals": 1})
+    written = fill(root, "orders", 3000)
+    function = tmp_path / "totals.py"
+    function.write_text(FUNCTION)
+    group = ["--group", "totals", "--process", f"{function}:copy", "--members", "2"]
+    output = succeeded(cluster.run("consume_group", *on(root, "orders"), *group, package="archive", root=root))
+    assert "consumed everything after 3,000 records" in output
+    assert sorted(values_of(root, "totals")) == sorted(written)
+
+
+def test_maintenance_runs_on_executors_without_pandas(cluster: SparkCluster) -> None:
+    root = create(cluster.root(), {"orders": 2})
+    written = fill(root, "orders", 3000, batches=12)
+    steps = ["--bootstrap-server", root.url, "--only", "roll,retention,compaction,deletion,cleanup"]
+    output = succeeded(cluster.run("maintain", *steps, mode=cluster.modes[-1], package="archive", root=root))
+    assert "maintain: roll: files rewritten" in output
+    assert sorted(values_of(root, "orders")) == sorted(written)
+    assert damage_and_orphans(root) == []
+
+
+def test_fsck_runs_on_executors_without_pandas(cluster: SparkCluster) -> None:
+    root = create(cluster.root(), {"orders": 2})
+    fill(root, "orders", 1000)
+    command = [str(Path(sys.executable).with_name("sparklog")), "fsck", "--bootstrap-server", root.url]
+    done = subprocess.run(
+        [*command, *cluster.distributed_arguments()],
+        cwd=CHECKOUT,
+        env={**cluster.shell_environment(), **root.environment, "PYSPARK_PYTHON": "python3"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert "1,000 records" in done.stdout
