@@ -6,27 +6,30 @@ Not for: Sparks that have the classes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class ReadLimit:
     """How much a micro-batch takes."""
 
 
+@dataclass(frozen=True)
 class ReadAllAvailable(ReadLimit):
     """All the records there are."""
 
 
+@dataclass(frozen=True)
 class ReadMaxRows(ReadLimit):
     """About ``max_rows`` records."""
 
-    def __init__(self, max_rows: int) -> None:
-        self.max_rows = max_rows
+    max_rows: int
 
 
+@dataclass(frozen=True)
 class ReadMinRows(ReadLimit):
     """At least ``min_rows`` records."""
 
-    def __init__(self, min_rows: int) -> None:
-        self.min_rows = min_rows
+    min_rows: int
 
 
 class SupportsTriggerAvailableNow:

@@ -31,7 +31,7 @@ def test_a_query_whose_sources_read_one_cluster_has_a_group() -> None:
     ids=["other source", "a group", "a group of one", "opt-out", "two clusters"],
 )
 def test_other_queries_have_no_group(sources: list[dict[str, str]]) -> None:
-    assert find_group("audit", sources) is None
+    assert find_group("audit", sources, sources_commit=True) is None
 
 
 def test_a_query_name_that_is_not_a_valid_group_is_refused() -> None:
