@@ -17,4 +17,3 @@ needs_push_down = pytest.mark.skipif(
 needs_column_defaults = pytest.mark.skipif(
     base_push_filters is None, reason="in Spark 4.0 an INSERT has to name all columns of a table of a Python source"
 )
-needs_bytes = pytest.mark.skipif(base_push_filters is None, reason="Spark 4.0 shows binary values as bytearray")

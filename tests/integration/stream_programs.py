@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,9 +34,16 @@ SPECULATION = {
 
 
 def start_copy(
-    spark: SparkSession, root: str, checkpoint: str, limit: str, columns: tuple[str, ...], sink: str = "sparklog"
+    spark: SparkSession,
+    root: str,
+    checkpoint: str,
+    limit: str,
+    columns: tuple[str, ...],
+    sink: str = "sparklog",
+    **trigger: Any,
 ) -> StreamingQuery:
-    """Wait for a line, then start to copy topic orders to topic copies, up to the current end offsets."""
+    """Wait for a line, then start to copy topic orders to topic copies, without a trigger up to the current end
+    offsets."""
     sparklog.register(spark)
     sys.stdin.readline()
     source = spark.readStream.format("sparklog").options(
@@ -55,7 +64,14 @@ def start_copy(
             "kafka.group.id": "copier",
         }
     )
-    return writer.trigger(availableNow=True).start()
+    return writer.trigger(**trigger or {"availableNow": True}).start()
+
+
+def finish(query: StreamingQuery) -> None:
+    """Wait for another line, then stop the query once it has copied all the records there are."""
+    sys.stdin.readline()
+    query.processAllAvailable()
+    query.stop()
 
 
 def report(spark: SparkSession, query: StreamingQuery) -> None:
@@ -74,6 +90,14 @@ def copy(root: str, checkpoint: str, limit: str, scratch: str) -> None:
     """Copy partition by partition, in one JVM."""
     spark = sparklog_session("local[2]", config={**QUIET, "spark.local.dir": scratch})
     report(spark, start_copy(spark, root, checkpoint, limit, BY_PARTITION))
+
+
+def copy_as_records_arrive(root: str, checkpoint: str, limit: str, scratch: str) -> None:
+    """Copy partition by partition, in one JVM, until another line is read."""
+    spark = sparklog_session("local[2]", config={**QUIET, "spark.local.dir": scratch})
+    query = start_copy(spark, root, checkpoint, limit, BY_PARTITION, processingTime="0 seconds")
+    threading.Thread(target=finish, args=(query,), daemon=True).start()
+    report(spark, query)
 
 
 def copy_on_executors(root: str, checkpoint: str, limit: str, scratch: str) -> None:

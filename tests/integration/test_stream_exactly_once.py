@@ -1,5 +1,7 @@
-"""Exactly-once: a copy query is repeatedly killed with SIGKILL at random times and restarted.
+"""Exactly-once: a copy query is repeatedly killed with SIGKILL at random times within its batches and restarted.
 
+A kill counts if the checkpoint has the offsets of a batch that it does not have as committed. Before Spark 4.2 a batch
+takes all the records there are, so they are written step by step, one batch after the other, while the query runs.
 The whole process group of the driver is killed: Python, the JVM and its threads. Spark's Python workers are in another
 group and exit a moment later, so some of them still write or commit while the next instance of the query starts:
 zombies, as on a cluster. A failure prints the seed.
@@ -7,6 +9,7 @@ zombies, as on a cluster. A failure prints the seed.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -14,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -28,8 +33,12 @@ PARTITIONS = 3
 LIMIT = 60
 RUN_SECONDS = 300
 LONGEST_DELAY_SECONDS = 0.6
-BATCHES_A_KILL = 12
-"""More than a run finishes before it is killed, even on a fast machine, so that the query does not end early."""
+BACKLOG = 12
+"""Batches: more than a run finishes before it is killed, even on a fast machine, so that it does not end early."""
+KILLS_BETWEEN_BATCHES = 0.25
+"""Chance of a kill, which does not count, where a batch is finished before the time to kill."""
+PROGRAMS = ("copy_as_records_arrive", "copy") if HAS_LIMITS else ("copy_as_records_arrive",)
+"""Run by turns with one checkpoint. Where ``availableNow`` is one batch, such a run ends too early to be killed."""
 
 
 def produce(folder: Path, count: int, copies: int = PARTITIONS) -> Coordinator:
@@ -37,9 +46,13 @@ def produce(folder: Path, count: int, copies: int = PARTITIONS) -> Coordinator:
     log = create_cluster(str(folder))
     log.create_topic("orders", PARTITIONS)
     log.create_topic("copies", copies)
-    rows = [{"key": f"k{number % 17}", "value": f"v{number}"} for number in range(count)]
-    write_rows(folder, "key string, value string", rows, topic="orders")
+    write_orders(folder, 0, count)
     return log
+
+
+def write_orders(folder: Path, first: int, count: int) -> None:
+    rows = [{"key": f"k{number % 17}", "value": f"v{number}"} for number in range(first, first + count)]
+    write_rows(folder, "key string, value string", rows, topic="orders")
 
 
 def records(folder: Path, topic: str) -> dict[int, list[tuple[bytes, bytes]]]:
@@ -66,7 +79,8 @@ class CopyQuery:
 
     def __init__(self, folder: Path, scratch: Path, program: str = "copy") -> None:
         repository = str(Path(__file__).parents[2])
-        arguments = [program, str(folder), str(scratch / "checkpoint"), str(LIMIT), str(scratch / "spark")]
+        self.checkpoint = scratch / "checkpoint"
+        arguments = [program, str(folder), str(self.checkpoint), str(LIMIT), str(scratch / "spark")]
         self.errors: IO[bytes] = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115  closed by close()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.stream_programs", *arguments],
@@ -99,12 +113,36 @@ class CopyQuery:
                 return True
         return False
 
-    def die_after(self, seconds: float) -> None:
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self.close()
+    def finish(self) -> None:
+        """Let a query that waits for records end once it has copied those there are."""
+        self.start()
+
+    def stop_in_a_batch(self, delay: float) -> bool:
+        """Wait for a batch and stop the processes ``delay`` seconds after; if it is finished by then, let them go on
+        and return False, as after the query's end."""
+        while self.process.poll() is None:
+            if not self.in_a_batch():
+                time.sleep(0.002)
+                continue
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(delay)
+                break
+            os.killpg(self.process.pid, signal.SIGSTOP)
+            if self.in_a_batch():
+                return True
+            os.killpg(self.process.pid, signal.SIGCONT)
+            break
+        return False
+
+    def in_a_batch(self) -> bool:
+        """Whether the checkpoint has the offsets of a batch that it does not have as committed."""
+        return self.last("commits") < self.last("offsets")
+
+    def last(self, log: str) -> int:
+        """Return the number of the last batch in a log of the checkpoint, -1 without one."""
+        return max(
+            (int(path.name) for path in (self.checkpoint / log).glob("[0-9]*") if path.name.isdigit()), default=-1
+        )
 
     def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -122,29 +160,54 @@ class CopyQuery:
         return status
 
 
-def copy_with_kills(folder: Path, scratch: Path, seed: int, kills: int) -> tuple[int, int]:
-    """Run the copy query to its end, killing it ``kills`` times. Return the number of kills and of runs."""
+def kill_in_a_batch(query: CopyQuery, chance: random.Random, write: Callable[[], None]) -> bool:
+    """Kill the query at a random time within a batch, for which records are written, and sometimes between two batches.
+    Return whether a batch was cut off, which it is not if the query ended before."""
+    longest = LONGEST_DELAY_SECONDS
+    stopped = False
+    while not stopped and query.process.poll() is None:
+        write()
+        stopped = query.stop_in_a_batch(chance.uniform(0, longest))
+        if stopped or chance.random() < KILLS_BETWEEN_BATCHES:
+            with suppress(ProcessLookupError):  # it has ended by itself
+                query.kill()
+            break
+        longest /= 2
+    query.close()
+    return stopped and query.in_a_batch()
+
+
+def copy_with_kills(folder: Path, scratch: Path, seed: int, kills: int) -> int:
+    """Run a copy query to its end, killing it within a batch ``kills`` times. Return the number of these kills."""
     chance = random.Random(seed)
+    steps = itertools.count(BACKLOG)
+    programs = itertools.cycle(PROGRAMS)
     killed = 0
-    ready = CopyQuery(folder, scratch)
+    ready = CopyQuery(folder, scratch, next(programs))
+
+    def write() -> None:
+        write_orders(folder, next(steps) * LIMIT, LIMIT)
+
     try:
         for run in range(1, 10 * kills + 2):
             query = ready.start()
             if killed < kills:
-                ready = CopyQuery(folder, scratch)
-                if query.batches(chance.randrange(1, 5)):
-                    query.die_after(chance.uniform(0, LONGEST_DELAY_SECONDS))
-                    killed += 1
-                    continue
+                ready = CopyQuery(folder, scratch, next(programs))
+                for _ in range(chance.randrange(1, 5)):
+                    write()
+                    query.batches(1)
+                killed += kill_in_a_batch(query, chance, write)
+                continue
+            query.finish()
             query.batches(sys.maxsize)
             status = query.close()
             assert status == 0, f"seed {seed}, run {run}: {query.error_text}"
-            return killed, run
+            return killed
     finally:
         if ready.process.poll() is None:
             ready.kill()
             ready.close()
-    raise AssertionError(f"seed {seed}: the query never finished")
+    raise AssertionError(f"seed {seed}: the query was killed {killed} times or never finished")
 
 
 def check_copy(folder: Path, log: Coordinator, seed: int) -> None:
@@ -167,18 +230,16 @@ def check_group(log: Coordinator, source: dict[int, list[tuple[bytes, bytes]]], 
     assert ends == {number: len(records) for number, records in source.items()}, f"seed {seed}: the group's offsets"
 
 
-@pytest.mark.parametrize("seed", [20260101])
-def test_a_killed_query_copies_every_record_once_and_in_order(tmp_path: Path, seed: int) -> None:
-    log = produce(tmp_path / "log", 3 * BATCHES_A_KILL * LIMIT)
-    killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=3)
-    assert killed == 3 or not HAS_LIMITS, "a query of one batch ends before it is killed that often"
+def test_a_killed_query_copies_every_record_once_and_in_order(tmp_path: Path) -> None:
+    seed = 20260101
+    log = produce(tmp_path / "log", BACKLOG * LIMIT)
+    assert copy_with_kills(tmp_path / "log", tmp_path, seed, kills=3) == 3
     check_copy(tmp_path / "log", log, seed)
 
 
 @pytest.mark.slow
 def test_a_query_killed_fifty_times_copies_every_record_once_and_in_order(tmp_path: Path) -> None:
     seed = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
-    log = produce(tmp_path / "log", 50 * BATCHES_A_KILL * LIMIT)
-    killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=50)
-    assert killed >= 50 or not HAS_LIMITS
+    log = produce(tmp_path / "log", BACKLOG * LIMIT)
+    assert copy_with_kills(tmp_path / "log", tmp_path, seed, kills=50) == 50
     check_copy(tmp_path / "log", log, seed)

@@ -37,10 +37,12 @@ def examples(name: str) -> list[doctest.DocTest]:
     return [test for test in tests.values() if test.examples]
 
 
-def run(tests: list[doctest.DocTest], names: dict[str, Any], folder: Path) -> str:
+def run(
+    tests: list[doctest.DocTest], names: dict[str, Any], folder: Path, checker: doctest.OutputChecker | None = None
+) -> str:
     """The failures of an example, run with a new cluster and clients."""
     printed: list[str] = []
-    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    runner = doctest.DocTestRunner(checker, optionflags=doctest.NORMALIZE_WHITESPACE)
     for number, test in enumerate(tests):
         with cluster(folder=folder / str(number), topics={"orders": 1}) as c:
             root = c.bootstrap_servers
