@@ -16,7 +16,7 @@ COVERED := tests/unit tests/cluster
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-killed-copy test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist dist-env notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-killed-copy test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ bench-kafka: $(STAMP) ## measure the Python clients against a Kafka broker, whic
 
 dist: $(STAMP) ## build the wheel and the zip for spark-submit --py-files into dist/
 	@$(PY) scripts/dist.py
+
+bench-clusters: $(STAMP) ## what cluster managers cost, beside local[2] and Parquet (CLUSTERS="standalone yarn:hdfs yarn:s3", QUICK=1)
+	@$(WITH_JAVA) $(PY) benchmarks/managers.py $(CLUSTERS) $(if $(QUICK),--quick)
 
 dist-env: dist ## build dist/env.tar.gz too: sparklog and what it needs, for executors that have only Python (EXTRAS=s3,hdfs)
 	@$(or $(wildcard $(PY)),python3) scripts/pack_environment.py $(if $(EXTRAS),--extras $(EXTRAS))
