@@ -168,12 +168,16 @@ def test_a_fault_at_any_step_causes_no_further_damage_and_a_retry_repairs_everyt
     faults = list(every_crash(calls))
     faults += [Fault(step, kind) for step in range(len(calls)) for kind in (ERROR, UNAVAILABLE)]
     faults += [Fault(step, FULL) for step, call in enumerate(calls) if call.operation in WRITES]
+    left: list[list[Contents]] = []  # what the checks below have seen: the same files need them once
     for fault in faults:
         world.reset_to(damaged)
         with faulty(world, broker, [fault]) as stores, suppress(SimulatedCrash, SparklogError):
             check_and_repair(stores[0], world)
         stores[broker].reopen()
-        for number, contents in enumerate(world.contents()):
+        if world.contents() in left:
+            continue
+        left.append(world.contents())
+        for number, contents in enumerate(left[-1]):
             for key, data in contents.items():
                 expected = (damaged[number].get(key), world.sound[number].get(key))
                 assert not is_data(key) or data in expected, f"{fault}: {key} is neither unchanged nor repaired"
