@@ -114,5 +114,6 @@ def test_fsck_runs_on_executors_without_pandas(cluster: SparkCluster) -> None:
     fill(root, "orders", 1000)
     variables = {**tagged(), **root.environment}
     command = [str(Path(sys.executable).with_name("sparklog")), "fsck", "--bootstrap-server", root.url]
-    done = cluster.start([*command, *cluster.distributed_arguments(variables)], variables).wait()
+    shell = {**variables, "PYSPARK_PYTHON": "python3"}
+    done = cluster.start([*command, *cluster.distributed_arguments(variables)], shell).wait()
     assert "Clean." in succeeded(done)
