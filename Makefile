@@ -17,7 +17,7 @@ SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.p
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist dist-env release-check notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -160,6 +160,9 @@ dist: ## build the wheel, the source archive and the zip for spark-submit --py-f
 # Whatever needs a network or a builder of images is skipped without it, with its reason.
 release-check: $(STAMP) ## what has to hold before a release (docs/releasing.md): versions, reproducible builds, licences, clean installs
 	@$(PY) scripts/release_check.py
+
+bench-clusters: $(STAMP) ## what cluster managers cost, beside local[2] and Parquet (CLUSTERS="standalone yarn:hdfs yarn:s3", QUICK=1)
+	@$(WITH_JAVA) $(PY) benchmarks/managers.py $(CLUSTERS) $(if $(QUICK),--quick)
 
 dist-env: dist ## build dist/env.tar.gz too: sparklog and what it needs, for executors that have only Python (EXTRAS=s3,hdfs)
 	@$(or $(wildcard $(PY)),python3) scripts/pack_environment.py $(if $(EXTRAS),--extras $(EXTRAS))

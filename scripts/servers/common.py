@@ -22,6 +22,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 SERVERS = CHECKOUT / ".servers"
 HOST = "127.0.0.1"
+STOP_SECONDS = 15.0
 
 
 class Skipped(Exception):
@@ -97,12 +98,13 @@ class Daemons:
         return process.pid
 
     def stop(self) -> None:
-        """Ask all to end, then wait for them."""
+        """Ask all to end, then wait for them, all together for at most STOP_SECONDS."""
         for name, process in self._processes.items():
             _processes.pop(name, None)
             process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
         for process in self._processes.values():
-            _stop(process)
+            _stop(process, deadline)
         self._processes.clear()
 
 
@@ -171,9 +173,9 @@ def tail(log: Path, characters: int = 3000) -> str:
     return "(no log)"
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], deadline: float) -> None:
     try:
-        process.wait(timeout=15)
+        process.wait(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

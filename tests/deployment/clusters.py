@@ -230,9 +230,8 @@ class SparkCluster(ABC):
 
         ``root`` gives the job the credentials of its storage; ``files`` are further ones of --py-files.
         """
-        tag = uuid.uuid4().hex
         path = program if program.endswith(".py") else f"jobs/{program}.py"
-        given = {JOB_VARIABLE: tag, **(root.environment if root else {}), **(environment or {})}
+        given = {**tagged(), **(root.environment if root else {}), **(environment or {})}
         settings = {**QUICK, **self.overrides(mode), **self.variables(given, mode), **(conf or {})}
         command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", self.conf]
         command += ["--deploy-mode", mode]
@@ -241,12 +240,18 @@ class SparkCluster(ABC):
             command += ["--files", ",".join(files)]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
+        return self.start([*command, path, *arguments], given)
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> Job:
+        """Start a program that may submit jobs itself. JOB_VARIABLE must be in the environment, and in that of its jobs
+        (``variables``)."""
+        tag = environment[JOB_VARIABLE]
         log = self.work / f"job-{tag}.log"
         with open(log, "wb") as output:
             process = subprocess.Popen(
-                [*command, path, *arguments],
+                command,
                 cwd=CHECKOUT,
-                env={**self.shell_environment(), **given},
+                env={**self.shell_environment(), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -260,12 +265,12 @@ class SparkCluster(ABC):
         """The environment of an operator's shell, with what programs of this cluster need."""
         return {**operator_environment(), **self.environment()}
 
-    def distributed_arguments(self) -> list[str]:
+    def distributed_arguments(self, environment: Mapping[str, str]) -> list[str]:
         """Arguments by which a command of sparklog runs its tasks on this cluster: the file in conf/, as options."""
         lines = (CHECKOUT / self.conf).read_text().splitlines()
         shipped = dict(line.split(None, 1) for line in lines if line.strip() and not line.startswith("#"))
         shipped.pop("spark.submit.deployMode", None)
-        settings = {**shipped, **QUICK, **self.overrides("client"), **self.variables({}, "client")}
+        settings = {**shipped, **QUICK, **self.overrides("client"), **self.variables(environment, "client")}
         master = settings.pop("spark.master")
         options = [text for name, value in settings.items() for text in ("--conf", f"{name}={value.strip()}")]
         return ["--distributed", "--master", master.strip(), *options]
@@ -282,6 +287,11 @@ class SparkCluster(ABC):
         for job in self._jobs:
             job.close()
         self._jobs.clear()
+
+
+def tagged() -> dict[str, str]:
+    """The variable of a new job: all processes that have it belong to the job."""
+    return {JOB_VARIABLE: uuid.uuid4().hex}
 
 
 def operator_environment() -> dict[str, str]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from scripts.servers.common import CHECKOUT
-from tests.deployment.clusters import Finished, Root, SparkCluster
+from tests.deployment.clusters import Finished, Root, SparkCluster, tagged
 from tests.deployment.records import create, damage_and_orphans, fill, values_of
 
 ROWS = 20_000
@@ -114,15 +112,8 @@ def test_maintenance_runs_on_executors_without_pandas(cluster: SparkCluster) -> 
 def test_fsck_runs_on_executors_without_pandas(cluster: SparkCluster) -> None:
     root = create(cluster.root(), {"orders": 2})
     fill(root, "orders", 1000)
+    variables = {**tagged(), **root.environment}
     command = [str(Path(sys.executable).with_name("sparklog")), "fsck", "--bootstrap-server", root.url]
-    done = subprocess.run(
-        [*command, *cluster.distributed_arguments()],
-        cwd=CHECKOUT,
-        env={**cluster.shell_environment(), **root.environment, "PYSPARK_PYTHON": "python3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    assert "1,000 records" in done.stdout
+    shell = {**variables, "PYSPARK_PYTHON": "python3"}
+    done = cluster.start([*command, *cluster.distributed_arguments(variables)], shell).wait()
+    assert "Clean." in succeeded(done)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from scripts.servers.common import CHECKOUT
-from tests.deployment.clusters import QUICK, SparkCluster
+from tests.deployment.clusters import QUICK, SparkCluster, tagged
 from tests.deployment.records import values_of
 
 HEADINGS = {"standalone": "Spark standalone", "yarn": "YARN"}
 MOST_COMMANDS = 10
+SECONDS = 500.0
 
 
 def commands(heading: str) -> list[str]:
@@ -34,7 +34,8 @@ def test_the_commands_of_the_page_run_in_order(cluster: SparkCluster, tmp_path: 
     flights = tmp_path / "flights.csv"
     with flights.open("w", newline="") as file:
         csv.writer(file).writerows([["carrier", "flight"], *(["AA", number] for number in range(5000))])
-    settings = {**QUICK, **cluster.overrides("cluster"), **cluster.variables({}, "cluster")}
+    environment = tagged()
+    settings = {**QUICK, **cluster.overrides("cluster"), **cluster.variables(environment, "cluster")}
     master = settings.pop("spark.master", "")
     sizes = " ".join(f"--conf '{name}={value}'" for name, value in settings.items())
     replaced = {
@@ -51,15 +52,8 @@ def test_the_commands_of_the_page_run_in_order(cluster: SparkCluster, tmp_path: 
     script = "\n".join(lines)
     for shown, used in replaced.items():
         script = script.replace(shown, used)
-    done = subprocess.run(
-        ["bash", "-euxc", script],
-        cwd=CHECKOUT,
-        env=cluster.shell_environment(),
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+    job = cluster.start(["bash", "-euxc", script], environment)
+    done = job.wait(SECONDS)
+    assert done.code == 0, done.output[-12_000:]
     assert len(values_of(root, "flights")) == 5000
-    assert "PartitionCount: 4" in done.stdout
+    assert "PartitionCount: 4" in done.output

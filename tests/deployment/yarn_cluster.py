@@ -77,10 +77,12 @@ class YarnCluster(SparkCluster):
 
     def driver_log(self, job: Job) -> str:
         """The outputs of the containers of the job's ApplicationMasters, in the order of the attempts."""
-        application = application_id(job)
-        if not application:
-            return ""
-        logs = [folder for node in range(NODES) for folder in self._servers.logs(node).glob(f"{application}/*_000001")]
+        logs = [
+            folder
+            for application in application_ids(job)
+            for node in range(NODES)
+            for folder in self._servers.logs(node).glob(f"{application}/*_000001")
+        ]
         return "".join(
             file.read_text(errors="replace")
             for folder in sorted(logs, key=lambda folder: folder.name)
@@ -88,14 +90,13 @@ class YarnCluster(SparkCluster):
         )
 
     def forget(self, job: Job) -> None:
-        application = application_id(job)
-        if application:
+        for application in application_ids(job):
             address = f"http://{HOST}:{self._servers.http}/ws/v1/cluster/apps/{application}/state?user.name=sparklog"
             request = Request(address, b'{"state": "KILLED"}', {"Content-Type": "application/json"}, method="PUT")
             with suppress(OSError):
                 urlopen(request, timeout=10).close()
 
 
-def application_id(job: Job) -> str:
-    found = re.search(r"application_\d+_\d+", job.printed)
-    return found.group() if found else ""
+def application_ids(job: Job) -> list[str]:
+    """The applications that a job has submitted so far."""
+    return sorted(set(re.findall(r"application_\d+_\d+", job.printed)))
