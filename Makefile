@@ -13,10 +13,11 @@ TESTS ?=
 WITHOUT ?=
 PYTEST_ARGS ?=
 COVERED := tests/unit tests/cluster
+SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.py spark_connect.py spark_typed_write.py stream_queries.py)
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist dist-env notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +31,7 @@ setup: $(STAMP) ## create .venv and install the pinned packages (again when the 
 demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and read them with another
 	@$(WITH_JAVA) $(PY) scripts/demo.py
 
-test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
+test: $(STAMP) ## all tests but those that need a server of a storage and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
 ifeq ($(TESTS),)
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-spark
@@ -43,8 +44,15 @@ endif
 test-python: $(STAMP) ## those of make test that start no Spark
 	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
 
-test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark
-	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) tests/integration
+# SPARK=4.3.0 runs them with this version of Spark, from an environment of its own; scripts/spark_env.sh says what else
+# can be chosen: PYTHON, PANDAS, PYARROW, NUMPY; JAVA_HOME chooses the Java. Without a network there is none.
+# SMOKE=1 runs a part of some three minutes: batches, streams, groups, tables and Spark Connect.
+test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark (SPARK=4.3.0 with this version, TESTS=path a part)
+ifeq ($(SPARK),)
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),$(if $(SMOKE),$(SPARK_SMOKE)),tests/integration)
+else
+	@bash scripts/spark_tests.sh $(SPARK) -n $(or $(JOBS),3) --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),$(if $(SMOKE),$(SPARK_SMOKE)),tests/integration)
+endif
 
 # Without it the tests are slower, nothing else.
 $(JVM_ARCHIVE): $(STAMP) scripts/jvm_archive.sh
@@ -55,6 +63,14 @@ test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go 
 
 test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
 	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
+
+test-gcs: $(STAMP) ## the tests that need Google Cloud Storage, with an emulator, which they start (Go builds it once)
+	-@$(PY) -c 'import gcsfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
+	@$(PY) -m pytest -m gcs $(PYTEST_ARGS) tests/stores
+
+test-azure: $(STAMP) ## the tests that need Azure, with an emulator, which they start (npm installs it once)
+	-@$(PY) -c 'import adlfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
+	@$(PY) -m pytest -m azure $(PYTEST_ARGS) tests/stores
 
 test-standalone: $(STAMP) ## the jobs on a Spark standalone cluster, which it starts
 	@$(WITH_JAVA) $(PY) -m pytest -m standalone $(PYTEST_ARGS) tests/deployment
@@ -138,8 +154,12 @@ bench: $(STAMP) ## measure against references in the same run; prints a table an
 bench-kafka: $(STAMP) ## measure the Python clients against a Kafka broker, which it starts (Maven fetches it once)
 	@$(WITH_JAVA) $(PY) benchmarks/kafka_peer.py
 
-dist: $(STAMP) ## build the wheel and the zip for spark-submit --py-files into dist/
-	@$(PY) scripts/dist.py
+dist: ## build the wheel, the source archive and the zip for spark-submit --py-files into dist/; needs no .venv
+	@bash scripts/dist.sh
+
+# Whatever needs a network or a builder of images is skipped without it, with its reason.
+release-check: $(STAMP) ## what has to hold before a release (docs/releasing.md): versions, reproducible builds, licences, clean installs
+	@$(PY) scripts/release_check.py
 
 dist-env: dist ## build dist/env.tar.gz too: sparklog and what it needs, for executors that have only Python (EXTRAS=s3,hdfs)
 	@$(or $(wildcard $(PY)),python3) scripts/pack_environment.py $(if $(EXTRAS),--extras $(EXTRAS))

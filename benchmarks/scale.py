@@ -311,7 +311,7 @@ def _bytes_changed(coordinator: Coordinator, before: State) -> int:
         found = segment_events(stored.commit).values()
         segments += [event for events in found for event in events if isinstance(event, Segment)]
     rows = len(heads.ENCODING.encode(heads.changed_rows(before, touched)))
-    return rows + len(lists.add_tail(lists.TopicList(), 0, segments).tails[0][1])
+    return rows + len(lists.add_tail(lists.TopicList(), 0, segments, before.level).tails[0][1])
 
 
 # -- opening

@@ -1,9 +1,11 @@
-"""Build dist/: the wheel, and the zip that ``spark-submit --py-files`` takes.
+"""Build dist/: the wheel, the source archive, and the zip that ``spark-submit --py-files`` takes.
 
 Rules: the same commit gives the same bytes, so every time stamp is that of the commit and the zip's entries are sorted.
-The zip holds what is importable in the wheel and nothing else, so the two cannot differ.
+The zip holds what is importable in the wheel and nothing else, so the two cannot differ. The interpreter that runs this
+needs the packages ``build`` and ``hatchling`` alone (``scripts/dist.sh``).
 
     dist/sparklog-0.3.0-py3-none-any.whl
+    dist/sparklog-0.3.0.tar.gz
     dist/sparklog-0.3.0-py.zip
 """
 
@@ -27,17 +29,20 @@ def commit_seconds() -> int:
     return max(int(asked.stdout), EARLIEST) if asked.returncode == 0 else EARLIEST
 
 
-def build_wheel(seconds: int) -> Path:
-    """Build the wheel with the pinned backend of this environment: nothing is downloaded."""
-    for old in DIST.glob("sparklog-*"):
+def build_wheel(seconds: int, target: Path | None = None) -> Path:
+    """Build wheel and source archive with the pinned backend of this environment: nothing is downloaded. Return the
+    wheel."""
+    folder = target or DIST
+    for old in folder.glob("sparklog-*"):
         old.unlink()
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(DIST), str(ROOT)]
+    tool = [sys.executable, "-m", "build", "--wheel", "--sdist", "--no-isolation"]
+    command = [*tool, "--outdir", str(folder), str(ROOT)]
     built = subprocess.run(
         command, env={**os.environ, "SOURCE_DATE_EPOCH": str(seconds)}, capture_output=True, text=True, check=False
     )
     if built.returncode != 0:
         sys.exit(f"dist: the wheel could not be built\n{built.stdout}{built.stderr}")
-    (wheel,) = DIST.glob("sparklog-*.whl")
+    (wheel,) = folder.glob("sparklog-*.whl")
     return wheel
 
 
@@ -59,7 +64,7 @@ def main() -> None:
     seconds = commit_seconds()
     wheel = build_wheel(seconds)
     archive = zip_for_executors(wheel, DIST, seconds)
-    for built in (wheel, archive):
+    for built in (wheel, *DIST.glob("sparklog-*.tar.gz"), archive):
         print(f"{built.relative_to(ROOT)}  {built.stat().st_size // 1024} KiB")
     print(f"built in {time.monotonic() - started:.1f} s")
     print(f"executors get the package with: spark-submit --py-files {archive.relative_to(ROOT)}")

@@ -26,6 +26,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 ELSEWHERE = {
     "s3": "make test-s3",
     "hdfs": "make test-hdfs",
+    "gcs": "make test-gcs",
+    "azure": "make test-azure",
     "standalone": "make test-standalone",
     "yarn": "make test-yarn",
     "k8s": "make test-k8s",

@@ -10,9 +10,7 @@ SPARKLOG_SERVERS_TIMEOUT (default 1800) bounds the command, in seconds.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,24 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.servers.common import (
-    HOST,
-    SERVERS,
-    ServerFailed,
-    Skipped,
-    free_ports,
-    only_one,
-    run_beside,
-    running,
-    tail,
-    wait_until,
-)
+from scripts.servers.common import HOST, SERVERS, free_ports, run_beside, running, wait_until
+from scripts.servers.go import build_programs
 
-MODULE = "github.com/versity/versitygw/cmd/versitygw"
-VERSION = "v1.8.0"
+MODULES = {"github.com/versity/versitygw/cmd/versitygw": "v1.8.0"}
 BUCKET = "sparklog-test"
 KEY, SECRET = "test-key", "test-secret"
-BUILD_SECONDS = 1200
 
 
 @contextmanager
@@ -66,43 +52,8 @@ def server(host: str = HOST) -> Iterator[dict[str, str]]:
 
 
 def build() -> Path:
-    """The server's program, built unless it is there. Downloads and build cache are removed again (1 GB)."""
-    program = SERVERS / "bin" / f"versitygw-{VERSION}"
-    if program.exists():
-        return program
-    go = shutil.which("go")
-    if go is None:
-        raise Skipped("a real S3 server is built with Go, and there is no `go` in PATH; install Go 1.24 or newer")
-    with only_one("build-s3"):
-        if not program.exists():
-            _install(go, program)
-    return program
-
-
-def _install(go: str, program: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="go-", dir=SERVERS))
-    print(f"building {MODULE}@{VERSION}, once, which takes some minutes", file=sys.stderr, flush=True)
-    inside = {"GOBIN": work / "bin", "GOPATH": work / "path", "GOCACHE": work / "cache"}
-    environment = {**os.environ, **{name: str(path) for name, path in inside.items()}, "GOFLAGS": "-modcacherw"}
-    log = SERVERS / "build-s3.log"
-    try:
-        with open(log, "wb") as output:
-            done = subprocess.run(
-                [go, "install", f"{MODULE}@{VERSION}"],
-                env=environment,
-                stdout=output,
-                stderr=output,
-                timeout=BUILD_SECONDS,
-                check=False,
-            )
-        if done.returncode:
-            raise ServerFailed(f"go install {MODULE}@{VERSION} ended with {done.returncode}:\n{tail(log)}")
-        program.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(work / "bin" / "versitygw", program)
-    except subprocess.TimeoutExpired as error:
-        raise ServerFailed(f"go install {MODULE}@{VERSION} took more than {BUILD_SECONDS} s; see {log}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    """The server's program, built unless it is there."""
+    return build_programs("s3", MODULES)["versitygw"]
 
 
 def answers(port: int, host: str = HOST) -> bool:

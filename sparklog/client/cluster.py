@@ -26,7 +26,8 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator import create_cluster as create
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.errors import ClusterAlreadyExistsError, TopicAlreadyExistsError
+from sparklog.errors import ClusterAlreadyExistsError, FeatureLevelError, TopicAlreadyExistsError
+from sparklog.protocol import levels
 from sparklog.protocol.names import is_internal_topic
 from sparklog.protocol.state import State
 from sparklog.types import printable
@@ -36,12 +37,17 @@ Root = str | os.PathLike[str]
 
 
 def create_cluster(
-    root: Root | None = None, storage_options: Mapping[str, object] | None = None, *, if_not_exists: bool = False
+    root: Root | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    *,
+    if_not_exists: bool = False,
+    release_version: str | None = None,
 ) -> Cluster:
     """Create a cluster in a folder or at a URL (default: SPARKLOG_BOOTSTRAP_SERVER), and open it.
 
     ``storage_options`` are passed to the storage's client, as by ``Producer``. With ``if_not_exists`` an existing
-    cluster is opened.
+    cluster is opened. ``release_version`` is the oldest version of sparklog that is to read and write it, such as
+    ``"0.2.0"`` (default: this one); features of later versions need `sparklog features upgrade` first.
 
         >>> cluster = sparklog.create_cluster(root, if_not_exists=True)
         >>> cluster.topics()
@@ -50,12 +56,13 @@ def create_cluster(
     Raises:
         ClusterAlreadyExistsError: there is a cluster at this root.
         InvalidConfigurationError: the root is a host and port.
+        FeatureLevelError: this version does not write what that release reads.
         UnsupportedStoreError: unknown kind of storage, or its package is not installed.
         StorageError: the storage did not answer, or refused the request.
     """
     address = root_of("create_cluster", root, "root")
     try:
-        create(address, storage_options)
+        create(address, storage_options, level=level_of(release_version))
     except ClusterAlreadyExistsError as error:
         if not if_not_exists:
             raise ClusterAlreadyExistsError(
@@ -63,6 +70,17 @@ def create_cluster(
                 **error.context,
             ) from error
     return open_cluster(address, storage_options)
+
+
+def level_of(release: str | None) -> int:
+    """Return the feature level of a release (None: of this one). Raises FeatureLevelError for an unknown release."""
+    level = levels.CURRENT if release is None else levels.level_of_release(release)
+    if level is None:
+        known = ", ".join(entry.since for entry in levels.LEVELS)
+        raise FeatureLevelError(
+            f"unknown release version {release!r}: this is sparklog {levels.RELEASE}, and levels came with {known}"
+        )
+    return level
 
 
 def open_cluster(root: Root | None = None, storage_options: Mapping[str, object] | None = None) -> Cluster:

@@ -33,9 +33,11 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
+from sparklog.protocol import levels
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import NewTopic, create_topic
+from sparklog.protocol.features import check_written
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.retry import commit_attempts
@@ -250,7 +252,7 @@ class Coordinator:
                 self.log.refresh()
                 draft = self.log.draft()
                 _decide_together(draft, requests)
-                if not draft.actions:
+                if draft.is_empty:
                     return
                 require_conditional_writes(self.store, self.log.ids)
                 if self.log.commit(draft) is Outcome.WON:
@@ -267,6 +269,7 @@ def _decide_together(draft: Draft, requests: list[_Request[object]]) -> None:
         except Exception as error:  # also a bug: it concerns that caller alone
             request.error = error
             continue
+        draft.raise_level(request.decision.level)
         for action in request.decision.actions:
             draft.apply(action)
         if len(requests) > 1 and request.decision.actions:
@@ -287,11 +290,17 @@ def create_cluster(
     clock: Clock | None = None,
     ids: Ids | None = None,
     settings: LogSettings = DEFAULTS,
+    level: int = levels.CURRENT,
 ) -> Coordinator:
-    """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
+    """Create a cluster of a level at a URL or folder.
+
+    Raises FeatureLevelError for a level that this version does not write, ClusterAlreadyExistsError,
+    UnsupportedStoreError, StorageError.
+    """
+    check_written(level)
     store = _to_store(root, storage_options)
     require_conditional_writes(store, ids or RandomIds())
-    log = CommitLog.create(store, clock, ids, settings=settings)
+    log = CommitLog.create(store, clock, ids, settings=settings, level=level)
     log.store = log.store.guarded_by(CLUSTER_KEY)
     return Coordinator(log, storage_options)
 

@@ -27,13 +27,14 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import CorruptMetadataError, SparklogError, UnsupportedVersionError
 from sparklog.log.parallel import map_parallel
 from sparklog.log.stored_json import read_json
-from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
 from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
 
 READERS = "leases/readers/"
+FORMAT = 2
+"""The level that introduced the present fields of a lease."""
 
 MAX_READER_LEASE_BYTES = 4096
 
@@ -59,7 +60,7 @@ class ReaderLeaseFile(msgspec.Struct, frozen=True):
     version: int
     until_ms: int
     ttl_ms: int = 0
-    format: int = levels.CURRENT
+    format: int = FORMAT
 
 
 class StoredReaderLease(NamedTuple):

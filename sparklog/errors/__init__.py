@@ -15,6 +15,8 @@
     |  |- InvalidConfigurationError   an unknown setting or a value out of bounds
     |  |  `- InvalidClientConfigurationError  of a client; also a KafkaConfigurationError and a ValueError
     |  |     `- InvalidAcksError      acks other than 0, 1 and all
+    |  |- FeatureLevelError           the cluster's feature level does not allow it: `sparklog features upgrade`
+    |  |- FeatureUpdateFailedError    a feature level that cannot be set
     |  |- RefusedRecordError          a record that its topic does not accept; also a ValueError
     |  |  |- InvalidRecordError       its type, key, header or partition
     |  |  |- InvalidTimestampError    outside message.timestamp.before/after.max.ms

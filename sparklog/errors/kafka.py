@@ -279,10 +279,6 @@ class InvalidUpdateVersionError(BrokerResponseError, errno=95):
     """A version that cannot follow the stored one."""
 
 
-class FeatureUpdateFailedError(BrokerResponseError, errno=96):
-    """The features of the cluster could not be changed."""
-
-
 class PrincipalDeserializationFailureError(BrokerResponseError, errno=97):
     """The principal that a broker forwarded cannot be read."""
 

@@ -51,6 +51,10 @@ class InvalidArgumentTypeError(InvalidRequestError, IllegalArgumentError, TypeEr
     did."""
 
 
+class FeatureUpdateFailedError(InvalidCallError, BrokerResponseError, errno=96):
+    """The features of the cluster could not be changed."""
+
+
 class InvalidTopicError(InvalidCallError, BrokerResponseError, ValueError, errno=17):
     """A topic name that Kafka's rules forbid. A ValueError too, which is what kafka-python's clients raise."""
 
@@ -402,6 +406,10 @@ class CorruptMetadataError(CorruptionError):
 
 class UnsupportedVersionError(BrokerResponseError, errno=35):
     """Written by a newer sparklog than this one."""
+
+
+class FeatureLevelError(UnsupportedVersionError, InvalidCallError):
+    """The cluster's feature level does not allow this; `sparklog features upgrade` raises it. Nothing was written."""
 
 
 # -- the outcome of a write, and whether to retry it

@@ -26,7 +26,6 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError, InvalidRequestError, ObjectNotFoundError, StoragePermissionError
 from sparklog.ids import Ids
 from sparklog.log.stored_json import decode_json, read_json
-from sparklog.protocol import levels
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY, may_contact, read_owned, write_owned
 from sparklog.types import printable
@@ -34,6 +33,7 @@ from sparklog.types import printable
 CHECK_KEY = "broker-check.json"
 LOCATIONS_KEY = "locations.json"
 FORMAT = 1
+LOCATIONS_FORMAT = 2
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ def write_check(store: Store, key: str, check: LatestCheck) -> None:
 class AllowedLocations(msgspec.Struct, frozen=True):
     """locations.json: prefixes of allowed locations, besides the root's own bucket or server."""
 
-    format: int = levels.CURRENT
+    format: int = LOCATIONS_FORMAT
     allowed: tuple[str, ...] = ()
 
 

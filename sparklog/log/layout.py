@@ -31,7 +31,6 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.log.stored_json import read_json
-from sparklog.protocol import levels
 from sparklog.protocol.file_names import file_name, segment_folder
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
@@ -49,6 +48,9 @@ REMOVED_COMMITS = "meta/removed-commits/"
 
 FORMAT = 1
 """The format of cluster.json that this version writes; it reads every level that it knows (``protocol.levels``)."""
+
+BOUNDARY_FORMAT = 2
+"""The level that introduced the present fields of boundary.json."""
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ class Boundary(msgspec.Struct, frozen=True):
     boundary: int
     removed_bytes: int = 0
     times: tuple[tuple[int, int], ...] = ()
-    format: int = levels.CURRENT
+    format: int = BOUNDARY_FORMAT
 
 
 def encode_cluster_file(cluster_id: str) -> bytes:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from sparklog.errors import CorruptMetadataError, OffsetOutOfRangeError
 from sparklog.format.plain_arrays import plain_batch
+from sparklog.protocol.levels import FEATURES
 from sparklog.protocol.segments import Segment, SegmentEvent, SegmentsReplaced
 from sparklog.protocol.state import TopicState
 
@@ -37,6 +38,12 @@ DEFAULTS: dict[str, object] = {
     field.name: field.default for field in msgspec.structs.fields(Segment) if field.default is not msgspec.NODEFAULT
 }
 """The columns that older parts may lack, with their defaults."""
+
+
+def columns_of(level: int) -> list[str]:
+    """Return the columns that a checkpoint of a level has: those of later levels come after these."""
+    later = {name for feature in FEATURES if feature.level > level for name in feature.fields.get("LiveSegment", ())}
+    return [name for name in _FIELDS if name not in later]
 
 
 _FIRST_BLOCK_ROWS = 8

@@ -24,6 +24,8 @@ from sparklog.log.layout import read_certain_boundary
 from sparklog.log.parallel import map_parallel
 from sparklog.monitoring.commit_rows import CommitRows
 from sparklog.monitoring.rollups import ROLLED_TABLES, ROLLUPS, RolledCommits, commits_of, encode_rollup, rollup_key
+from sparklog.protocol.features import is_allowed
+from sparklog.protocol.levels import ROLLUPS as ROLLUPS_FEATURE
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -49,7 +51,7 @@ class RollupResult:
 
 
 def keep_rollups(coordinator: Coordinator) -> RollupResult:
-    """Write the rollups that are due, and delete those that are too old.
+    """Write the rollups that are due, and delete those that are too old. Does nothing below the level of rollups.
 
     Raises StorageError; CorruptMetadataError if a damaged commit hides which rollups are due, or of this history.
     """
@@ -59,6 +61,8 @@ def keep_rollups(coordinator: Coordinator) -> RollupResult:
     state = coordinator.refresh()  # last: so it has all commits that other processes have rolled up
     unwanted = _find_foreign(store, state, boundary, rolled)
     result = RollupResult()
+    if not is_allowed(ROLLUPS_FEATURE, state.level):
+        return result
     first = max([boundary, *(commits.last for key, commits in rolled.items() if key not in unwanted)]) + 1
     last = _find_last_due(coordinator, state, first)
     while first <= last:

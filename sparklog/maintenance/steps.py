@@ -47,6 +47,7 @@ from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.groups import expire_offsets
+from sparklog.protocol.features import check_written
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,8 @@ class MaintenanceContext:
         once: bool = True,
         mirror: str = "",
     ) -> None:
+        """Raises FeatureLevelError for a cluster of a level that this version only reads."""
+        check_written(coordinator.state.level)
         self.coordinator = coordinator
         self.runner = runner
         self.check = check

@@ -120,7 +120,7 @@ def encode_rollup(tables: Mapping[str, pa.Table]) -> bytes:
     names = {name: number for number, name in enumerate(dict.fromkeys(row.name for row in rows))}
     version, time_ms = (rows[0].version, rows[0].time_ms) if rows else (0, 0)
     metadata = {
-        _FORMAT: str(levels.CURRENT),
+        _FORMAT: str(levels.ROLLUPS.level),
         _NAMES: json.dumps(list(names), separators=(",", ":")),
         _FROM: json.dumps([version, time_ms]),
     }

@@ -16,7 +16,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from sparklog.errors import CorruptMetadataError
-from sparklog.protocol import indexes, levels, log_time, partition_fold, schema_versions, segment_checksum
+from sparklog.protocol import indexes, log_time, partition_fold, schema_versions, segment_checksum
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
     Action,
@@ -97,8 +97,8 @@ def fold(state: State, commit: Commit, digest: str) -> Folded:
     Raises CorruptMetadataError if the commit does not follow from ``state``.
     """
     check_follows(state, commit)
-    draft = Draft(state, commit.timestamp, commit.actions)
-    new = draft.finish(commit.version, digest, commit.format)
+    draft = Draft(state, commit.timestamp, commit.actions, commit.format)
+    new = draft.finish(commit.version, digest)
     if new.checksum != commit.checksum:
         raise _contradiction(
             commit.version, f"its checksum of live segments is {commit.checksum}, the state gives {new.checksum}"
@@ -132,15 +132,17 @@ def _contradiction(version: int, why: str) -> CorruptMetadataError:
 class Draft:
     """Builder of the next commit, from the state ``base``, and of the state after it. Not thread-safe.
 
-    ``actions`` are those applied so far, at the commit's time. ``touched`` are the entries that may have changed. All
-    changes go through ``_put``, ``_drop``, ``_put_partition`` or ``_put_offset``, which record it.
+    ``actions`` are those applied so far, at the commit's time. ``level`` is that of the commit, never below the base's.
+    ``touched`` are the entries that may have changed. All changes go through ``_put``, ``_drop``, ``_put_partition`` or
+    ``_put_offset``, which record it.
     Requests that share a commit are decided on it as well, to see the effect of the actions before their own.
     """
 
-    def __init__(self, base: State, timestamp_ms: int, actions: Iterable[Action] = ()) -> None:
+    def __init__(self, base: State, timestamp_ms: int, actions: Iterable[Action] = (), level: int = 0) -> None:
         """Apply these actions. Raises as ``fold``."""
         self.base = base
         self.timestamp_ms = timestamp_ms
+        self.level = max(base.level, level)
         self.actions: list[Action] = []
         self.touched: set[Entry] = set()
         self._fields: dict[str, Any] = {}
@@ -157,13 +159,22 @@ class Draft:
         _FOLDS[type(action)](self, action)
         self.actions.append(action)
 
+    def raise_level(self, level: int) -> None:
+        """Make this at least the level of the commit."""
+        self.level = max(self.level, level)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the commit would change nothing."""
+        return not self.actions and self.level == self.base.level
+
     @property
     def checksum(self) -> str:
         """The checksum of all live segments after these actions."""
         return segment_checksum.to_text(self._checksum)
 
-    def finish(self, version: int, digest: str, level: int = levels.CURRENT) -> State:
-        """Return the new state after a commit of this level. The draft may still be used after this."""
+    def finish(self, version: int, digest: str) -> State:
+        """Return the new state after the commit. The draft may still be used after this."""
         topics: Map[str, TopicState] = self._field("topics")
         for name, partitions in self._partitions.items():
             checksum = segment_checksum.to_text(self._topic_sums[name])
@@ -176,7 +187,7 @@ class Draft:
             digest=digest,
             checksum=self.checksum,
             next_producer_id=self._next_producer_id,
-            level=max(self.base.level, level),
+            level=self.level,
         )
 
     # -- the only places that change an entry

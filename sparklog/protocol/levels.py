@@ -1,18 +1,24 @@
 """Levels: the versions of all stored formats together, and the version of sparklog that introduced each.
 
-The ``format`` of a commit is a level, as is that of a checkpoint's manifest. A cluster's level is the highest of any
-commit in it: the first commit of a newer program raises it automatically, and it is never lowered. A program that finds
-a higher level than it supports stops before it writes anything, and says which version is needed.
+Kafka calls this the feature level of ``metadata.version``. The ``format`` of a commit is a level, as is that of a
+checkpoint's manifest. A cluster's level is the highest of any commit in it. Everything is written at the cluster's
+level, so that older programs can read it, until `sparklog features upgrade` raises the level by a commit; it is never
+lowered. A program that finds a higher level than it supports stops before it writes anything, and says which version is
+needed.
 
 Rules: every change of anything stored (a field, a bound, an action, a column) raises the level in the table below, once
-for each released version; ``tests/golden/schemas`` has the schemas of each level, and a test compares them with the
-code. Two things never change, so that every version can tell a newer object from a corrupt one: ``format`` is the first
-field of a commit, and ``digest`` the last, the SHA-256 of all bytes before it. Not for: encoding (``commit_bytes``).
+for each released version, and belongs to a feature in ``FEATURES``; ``tests/golden/schemas`` has the schemas of each
+level, and a test compares them with the code. A small object of its own has as ``format`` the level that introduced its
+present fields. Two things never change, so that every version can tell a newer object from a corrupt one: ``format`` is
+the first field of a commit, and ``digest`` the last, the SHA-256 of all bytes before it. Not for: encoding
+(``commit_bytes``), checking what a commit needs (``features``).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -47,17 +53,61 @@ LEVELS = (
         "segments how many records do not fit; the config history.format",
     ),
 )
-"""Oldest first. This version reads all of them and writes the last."""
+"""Oldest first. This version reads all of them, and writes those from ``OLDEST_WRITTEN`` on."""
 
 CURRENT = LEVELS[-1].number
-"""The level of every commit that this version writes."""
+"""The newest level that this version knows: that of new clusters."""
 
 NEEDS = LEVELS[-1].since
-"""The oldest version of sparklog that reads what this one writes."""
+"""The oldest version of sparklog that reads ``CURRENT``."""
 
 FIRST = LEVELS[0].number
 
+RELEASE = "0.3.0"
+"""This version of sparklog, as ``sparklog.__version__``, which no module below the command line imports."""
+
+OLDEST_WRITTEN = 2
+"""The oldest level at which this version writes; clusters of older ones are read, and have to be upgraded first."""
+
+FEATURE = "metadata.version"
+"""Kafka's name of the feature whose level this is."""
+
+
+class Feature(NamedTuple):
+    """What needs a level: a feature's ``name`` for messages, its configs, and its fields of actions by class."""
+
+    name: str
+    level: int
+    configs: frozenset[str] = frozenset()
+    fields: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+FEATURES = (
+    Feature(
+        "Parquet history and Delta tables",
+        3,
+        frozenset(("history.format", "log.history.format", "history.delete.delay.ms", "log.history.delete.delay.ms")),
+        MappingProxyType({"LiveSegment": ("stats", "file_bytes")}),
+    ),
+    Feature(
+        "typed topics",
+        3,
+        frozenset(
+            f"{part}.{setting}"
+            for part in ("value", "key")
+            for setting in ("format", "schema", "schema.validation", "keep")
+        ),
+        MappingProxyType({"LiveSegment": ("unfit",), "RemovedSegments": ("unfit",)}),
+    ),
+    Feature("rollups of old commits", 3, frozenset(("system.retention.ms",))),
+)
+"""Everything that a program may use only from a level on. What level 2 brought is part of every cluster that can be
+written, and needs no check."""
+
+ROLLUPS = FEATURES[-1]
+
 _VERSION = re.compile(r"\d[0-9A-Za-z.+!-]{0,39}\Z")
+_RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?")
 
 
 def needed_version(level: object, stated: object = "") -> str:
@@ -69,6 +119,29 @@ def needed_version(level: object, stated: object = "") -> str:
     if not version and isinstance(stated, str) and _VERSION.fullmatch(stated):
         version = stated
     return f"sparklog {version} or newer" if version else "a newer sparklog"
+
+
+def needs_of(level: int) -> str:
+    """Return the oldest version of sparklog that reads a known level: the ``needs`` of its commits."""
+    return next(entry.since for entry in LEVELS if entry.number == level)
+
+
+def level_of_release(version: str) -> int | None:
+    """Return the newest level that a release such as ``0.2.1`` reads and writes; None if that is not known: the release
+    is older than all, newer than ``RELEASE``, or not a version."""
+    release = _parse_release(version)
+    if release is None or release > _release(RELEASE):
+        return None
+    return max((entry.number for entry in LEVELS if _release(entry.since) <= release), default=None)
+
+
+def _parse_release(version: str) -> tuple[int, ...] | None:
+    match = _RELEASE.fullmatch(version)
+    return tuple(int(part or 0) for part in match.groups()) if match else None
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return _parse_release(version) or ()
 
 
 class _Formatted(msgspec.Struct):

@@ -14,12 +14,10 @@ Not for: offsets, formats and commits, which all clients share (``coordinator``,
 from __future__ import annotations
 
 import importlib
-from importlib.util import find_spec
 
-if find_spec("pyspark") is None:
-    raise ModuleNotFoundError(
-        "sparklog.spark needs Spark, and this Python has no pyspark: pip install 'sparklog[spark]'", name="pyspark"
-    )
+from sparklog.spark.versions.required import check_spark
+
+check_spark()
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from sparklog.errors import InvalidRequestError
@@ -21,6 +22,9 @@ from sparklog.store.process_local import ProcessTable
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark plans a read again for each query only if it has a filter to push down (``api.read``)."""
+
+ALREADY_EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
+"""Spark's condition for a second registration."""
 
 DEFAULT_MODE = "ErrorIfExists"
 """The save mode of a writer without one."""
@@ -40,16 +44,26 @@ def register_source(spark: SparkSession) -> None:
 
     Raises InvalidRequestError if Spark's Python processes have no sparklog.
     """
-    _prepare_writers()
     if spark.conf.get(PUSH_DOWN, None) is None:
         spark.conf.set(PUSH_DOWN, "true")
-    if _java(spark) is None:
+    if is_connect(spark):
+        _prepare_connect_writers()
         if _is_new(spark.session_id):  # type: ignore[attr-defined]
-            spark.dataSource.register(SparklogDataSource)
+            _register_with_server(spark)
         return
+    _prepare_writers()
     check_python(spark)
     if not _java(spark).sessionState().dataSourceManager().dataSourceExists(SparklogDataSource.name()):
         spark.dataSource.register(SparklogDataSource)
+
+
+def _register_with_server(spark: SparkSession) -> None:
+    """Register the source with a server of Spark Connect. One of Spark 4.0 refuses what it has found itself."""
+    try:
+        spark.dataSource.register(SparklogDataSource)
+    except PySparkException as error:
+        if error.getCondition() != ALREADY_EXISTS:
+            raise
 
 
 def activate(spark: SparkSession) -> None:
@@ -57,6 +71,11 @@ def activate(spark: SparkSession) -> None:
     by Python have none."""
     if _java(spark) is not None:
         spark._jvm.SparkSession.setActiveSession(_java(spark))  # type: ignore[union-attr]
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether this is a session of Spark Connect, which has no JVM, context, RDDs or accumulators here."""
+    return _java(spark) is None
 
 
 def _java(spark: SparkSession) -> Any:
@@ -94,6 +113,24 @@ def _prepare_writers() -> None:
 
     choose.prepares_writers = True  # type: ignore[attr-defined]
     DataFrameWriter.format = choose  # type: ignore[method-assign]
+
+
+def _prepare_connect_writers() -> None:
+    """Have ``df.write.format("sparklog")`` of Spark Connect append if no mode was set, too."""
+    from pyspark.sql.connect.readwriter import DataFrameWriter as ConnectWriter  # needs grpcio, as its sessions do
+
+    choose_format = ConnectWriter.format
+    if hasattr(choose_format, "prepares_writers"):
+        return
+
+    @functools.wraps(choose_format)
+    def choose(self: Any, source: str) -> Any:
+        writer = choose_format(self, source)
+        is_undecided = str(source).lower() == SparklogDataSource.name() and writer._write.mode is None
+        return writer.mode("append") if is_undecided else writer
+
+    choose.prepares_writers = True  # type: ignore[attr-defined]
+    ConnectWriter.format = choose  # type: ignore[method-assign]
 
 
 # -- the Python of planner and workers

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from sparklog.errors import InvalidRequestError
 from sparklog.spark import startup
 from sparklog.spark.api import register
+from sparklog.spark.versions.api import checkpoint_file_manager
 
 ARCHIVE_NAME = "env"
 """Folder into which an archive is unpacked, in the working directory of driver and executors."""
@@ -33,9 +34,7 @@ BASE_OVERHEAD_MIB = 384
 
 LOW_LATENCY = {
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": checkpoint_file_manager(),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 """Settings that speed up small jobs and micro-batches on one machine; ``conf/spark-local.conf`` gives the reasons and

@@ -12,6 +12,8 @@ Rules:
   (``conditional_write_probe``).
 * A response counts only if it is S3's. A success has every field that S3 always sends; otherwise it came from a proxy
   or a captive portal. "Does not exist" is the code NoSuchKey. A HEAD has no body for it, so a 404 is followed by a GET.
+* S3 says 403 of a missing object to those who may not list it, and some servers to those who may list the root only.
+  So a refused read is followed by a listing of that key, which decides; if that is refused, it stays a missing right.
 * Every call passes bucket and key instead of a path, which s3fs would parse for versions and folders.
 * A streaming write is a multipart upload, visible when completed. Parts are sent while the next one is being filled.
 
@@ -36,12 +38,14 @@ from sparklog.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
+    StoragePermissionError,
     StorageUnavailableError,
     UnsupportedStoreError,
 )
 from sparklog.retry import is_a, retry
 from sparklog.store.base import BytesLike, ObjectInfo, StreamedFile, check_create, is_hidden, not_written, validate_key
 from sparklog.store.remote import FsspecStore, as_bytes, cause_of, error_code
+from sparklog.store.s3_errors import explain_s3_error, is_denied, lacks_to_read
 
 PART_BYTES = 16 * 1024 * 1024
 """bytes of one part of an upload. S3 requires at least 5 MiB and at most 10,000 parts: 160 GB."""
@@ -127,8 +131,11 @@ class S3Store(FsspecStore):
 
     def info(self, key: str) -> ObjectInfo:
         try:
-            answer = self._call("read", key, "head_object")
-        except ObjectNotFoundError as error:
+            answer = self._send(self.client.get(), "head_object", validate_key(key))
+        except Exception as failure:
+            error = self._explain_read(failure, key)
+            if not isinstance(error, ObjectNotFoundError) or is_denied(failure):
+                raise error from cause_of(failure)
             self.get_range(key, 0, 1)
             raise StorageUnavailableError(
                 f"read {self._shown(key)}: {self._bucket} reported it as missing, and then as present; retry",
@@ -172,7 +179,7 @@ class S3Store(FsspecStore):
         except Exception as error:
             if error_code(error) == "InvalidRange":
                 return b""
-            raise self._translate(error, "read", key) from cause_of(error)
+            raise self._explain_read(error, key) from cause_of(error)
 
     async def _fetch(self, client: Any, key: str, bounds: Mapping[str, str]) -> bytes:
         """Send one GET and return the whole body."""
@@ -202,7 +209,32 @@ class S3Store(FsspecStore):
                 "and the storage?",
                 path=shown,
             )
+        explained = None if isinstance(error, StorageError) else explain_s3_error(error)
+        if explained is not None:
+            shown = self._shown(key)
+            return explained.kind(f"{operation} {shown}: {explained.said}; {explained.advice}", path=shown)
         return super()._translate(error, operation, key)
+
+    def _explain_read(self, error: Exception, key: str) -> Exception:
+        """Translate the error of a read. After a refusal it is looked up whether there is such an object."""
+        translated = self._translate(error, "read", key)
+        if not is_denied(error):
+            return translated
+        try:
+            if self._is_listed(key):
+                return translated
+        except Exception as failure:
+            if is_denied(failure):
+                return StoragePermissionError(lacks_to_read(str(translated)), path=self._shown(key))
+            return self._translate(failure, "read", key)  # such as a wrong secret, which the answer to a HEAD hides
+        return ObjectNotFoundError(f"{self._shown(key)} does not exist", path=self._shown(key))
+
+    def _is_listed(self, key: str) -> bool:
+        """Return whether the object exists. Raises the client's errors."""
+        whole = self._prefix + key
+        page = self.client.get().call_s3("list_objects_v2", Bucket=self._bucket, Prefix=whole, MaxKeys=1)
+        _check_response("list_objects_v2", page, self._shown(key))
+        return any(entry["Key"] == whole for entry in page.get("Contents", ()))
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects page by page as S3 lists them: ordered by key, a thousand each."""

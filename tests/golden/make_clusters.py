@@ -4,12 +4,14 @@
     PYTHONPATH=/tmp/old python tests/golden/make_clusters.py cluster-v1
 
 Run it with the code of the version that writes the level: level 1 is what commit 48d3fec writes, level 2 commit
-7ff02c5. A level is written
-once and then kept: later versions must open it, read every record, and continue it (``test_golden_clusters.py``).
+7ff02c5. A level is written once, when it is released, and then kept: later versions must open it, read every record,
+and continue it (``test_golden_clusters.py``). The package of a level, to run beside a later one, is in ``releases/``:
+its ``make dist`` wrote it.
 
     cluster-v1/written        what clients write: every codec, producers, transactions, groups, a checkpoint
     cluster-v1/maintained     after rolling, compaction, retention and the clean-up of commits: a boundary
     cluster-v1/replicated     two brokers: the root and broker-1
+    cluster-v3/history        typed topics as Parquet and Delta tables, rollups, a report of fsck, many checkpoints
     .../expected.json         their contents, bytes as hexadecimal digits
 
 Ids and times are seeded, so a level is always written identically, except with another version of Arrow. The second
@@ -264,6 +266,45 @@ def replicated() -> World:
     return world
 
 
+def history() -> World:
+    """Level 3: versions of schemas, history as Parquet with a table and its checkpoint, rollups, a kept report."""
+    from sparklog.maintenance import rollups
+    from sparklog.maintenance.fsck.check import check_cluster
+    from sparklog.maintenance.fsck.kept_report import keep_report
+    from sparklog.maintenance.tables import Tables
+
+    world = World("history", seed=4)
+    coordinator = world.coordinator
+    schema = {"value.format": "json", "value.schema": "carrier string, delay int", "value.keep": "false"}
+    delta = {"history.format": "delta", "internal.segment.bytes": "300", "retention.ms": "-1"}
+    coordinator.create_topic("flights", 2, configs={**delta, **schema})
+    coordinator.create_topic("plain", 1, configs={**delta, "cleanup.policy": "compact", "key.format": "string"})
+    rollups.ROLLUP_COMMITS = 20
+    for turn in range(4):
+        flights: list[Record] = [
+            (None, json.dumps({"carrier": f"c{number}", "delay": 10 * turn + number}).encode(), None)
+            for number in range(4)
+        ]
+        world.write("flights", {0: flights, 1: [*flights[:2], (b"k", b"no JSON", EDGES[1][2])]}, "zstd")
+        world.write("plain", {0: rows_of("plain", 6, 6 * turn, keys=3)}, "lz4")
+        world.tick(DAY_SECONDS)
+        world.write("flights", {0: flights[:1], 1: flights[:1]})
+        world.write("plain", {0: rows_of("plain", 1, 100 + turn, keys=3)})
+        roll(coordinator, InProcess())
+        compact(coordinator, InProcess())
+        Tables(coordinator).publish_all({"flights", "plain"})
+        changes = {"value.schema": "carrier string, delay bigint, origin string"}
+        coordinator.submit(partial(alter_configs, topic="flights", changes=changes))
+        coordinator.log.write_checkpoint()
+        sweep(coordinator)
+    rollups.keep_rollups(coordinator)
+    check = check_cluster(world.store, clock=world.clock)
+    keep_report(check, world.clock.now_ms(), 1.0)
+    world.write("flights", {0: flights})
+    join(world, "readers", "member-1", ["flights"])
+    return world
+
+
 # -- writing
 
 
@@ -318,7 +359,7 @@ def main(folder: Path) -> None:
     if folder.exists():
         sys.exit(f"{folder} exists: a level is written once; remove it to write it again")
     controller.writer_name = lambda: "golden/1"  # type: ignore[attr-defined]  # otherwise it names this machine
-    for make in (written, maintained, replicated):
+    for make in (written, maintained, replicated, history):
         world = make()
         target = folder / make.__name__
         size = dump(world.store, target / "root")

@@ -8,9 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from scripts.reference import SPARK_FUNCTIONS
+from tests.integration.sparks import needs_bytes
 from tests.unit.test_examples import examples, run
 
 
+@needs_bytes
 @pytest.mark.parametrize("name", SPARK_FUNCTIONS)
 def test_the_examples_of_a_function_run(spark: SparkSession, name: str, tmp_path: Path) -> None:
     sources = examples(name)

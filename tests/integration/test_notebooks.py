@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.notebooks import VARIES, WIDGET, clean, complaints, digests, normalised, shown
+from tests.integration.sparks import needs_limits
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
@@ -87,6 +88,7 @@ def check_outputs(notebook: str, end: dict[str, Any]) -> None:
             assert committed == now, f"cell {cell['id']} of {notebook}: run `make notebook-outputs`"
 
 
+@needs_limits
 def test_streaming_notebook_ends_with_every_late_flight_copied_once_and_no_lag(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra notebooks")
     end = run("streaming.ipynb", tmp_path, "found_late", "expected_late", "lags", "produced")

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
+from tests.integration.sparks import needs_column_defaults, needs_push_down
 
 KAFKA_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
@@ -178,6 +179,7 @@ def test_a_static_side_of_a_stream_join_and_a_lookup_in_foreach_batch_see_new_re
     assert counts[-2:] == [([5], 5), ([10], 10)]
 
 
+@needs_push_down
 def test_a_source_without_a_filter_reuses_the_plan_of_its_first_query(spark: SparkSession, log: Coordinator) -> None:
     frame = spark.read.format("sparklog").option("subscribe", "orders").load(log.store.root)
     sparklog.write(orders(spark), log.store.root, "orders")
@@ -187,6 +189,7 @@ def test_a_source_without_a_filter_reuses_the_plan_of_its_first_query(spark: Spa
     assert frame.where("partition IS NOT NULL").count() == 200
 
 
+@needs_column_defaults
 def test_every_query_of_a_table_looks_up_the_offsets(spark: SparkSession, log: Coordinator) -> None:
     spark.sql(
         f"CREATE TABLE sparklog_table USING sparklog OPTIONS "
@@ -201,6 +204,7 @@ def test_every_query_of_a_table_looks_up_the_offsets(spark: SparkSession, log: C
     assert spark.sql('SELECT * FROM sparklog_table WITH (endingOffsets=\'{"clicks":{"0":1}}\')').count() == 1
 
 
+@needs_column_defaults
 def test_a_table_is_read_and_written_after_alter_table(spark: SparkSession, log: Coordinator) -> None:
     spark.sql(
         f"CREATE TABLE sparklog_table USING sparklog OPTIONS (`kafka.bootstrap.servers` '{log.store.root}', "
@@ -248,6 +252,7 @@ def test_filters_do_not_affect_other_queries_of_the_same_dataframe(spark: SparkS
     assert {row.partition for row in both.collect()} == {first, second}
 
 
+@needs_push_down
 def test_filters_prune_tasks_with_push_down_predicate(spark: SparkSession, log: Coordinator) -> None:
     sparklog.write(orders(spark), log.store.root, "orders")
     query = "partition = 1 AND offset BETWEEN 2 AND 4 AND timestamp > TIMESTAMP'2020-01-01' AND topic = 'orders'"

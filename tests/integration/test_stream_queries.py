@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
+from tests.integration.sparks import needs_limits
 
 WAIT_SECONDS = 120
 
@@ -69,6 +70,7 @@ def test_a_restarted_query_copies_only_new_records(spark: SparkSession, log: Coo
     assert values(spark, log) == list(range(150))
 
 
+@needs_limits
 def test_each_micro_batch_is_one_commit_with_the_querys_id(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:

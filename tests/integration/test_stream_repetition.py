@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.spark.stream.lag_listener import LagListener, QueryLag
+from tests.integration.sparks import needs_limits
 
 WAIT_SECONDS = 120
 REFUSED = "micro-batch {} of query:.* {}"
@@ -138,6 +139,7 @@ def test_a_checkpoint_restored_from_an_older_copy_is_refused_or_its_batch_skippe
     assert values(spark, log) == [*range(20), *range(30, 40)], "20 to 29 are skipped, as configured"
 
 
+@needs_limits
 def test_a_listener_reports_a_rerun_batch_that_added_nothing(
     spark: SparkSession, log: Coordinator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

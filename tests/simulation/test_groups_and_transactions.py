@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sparklog.log.settings import LogSettings
+from sparklog.protocol import levels
 from sparklog.testing.checks import assert_clean
 from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE, LOST_ANSWER
 from sparklog.testing.history import READ, History
@@ -25,9 +26,11 @@ EAGER = ("range", "roundrobin")
 COOPERATIVE = ("cooperative-sticky",)
 
 
-def build(seed: int, life: type[Life] = Life, settings: LogSettings = MANY_CHECKPOINTS) -> World:
+def build(
+    seed: int, life: type[Life] = Life, settings: LogSettings = MANY_CHECKPOINTS, level: int = levels.CURRENT
+) -> World:
     """Build a world with members of one kind; with odd seeds they use eager assignors."""
-    world = World(seed, settings=settings)
+    world = World(seed, settings=settings, level=level)
     assignors = EAGER if seed % 2 else COOPERATIVE
     facts: dict[str, Any] = {"assignors": assignors, "life": life}
     world.spawn("p1", IdempotentProducer(world, "p1", 6).work)

@@ -142,10 +142,10 @@ def a_publisher_reads_the_log_before_the_table(patch: Patch) -> None:
 
 def a_checkpoint_ignores_replaced_segments(patch: Patch) -> None:
     def rewritten(
-        store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], version: int
+        store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], state: State
     ) -> TopicList:
         added = [event for event in events if isinstance(event, Segment)]
-        return lists.add_tail(before, version, added)
+        return lists.add_tail(before, state.version, added, state.level)
 
     patch.setattr(checkpoint, "_rewrite_list", rewritten)
 

@@ -21,8 +21,10 @@ from sparklog.errors import CommitConflictError, IndeterminateCommitError, Produ
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.settings import LogSettings
+from sparklog.protocol import levels
 from sparklog.protocol.commits import CommitOffsets, Run
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide.features import raise_level
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, expire_offsets
 from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.protocol.state import State
@@ -114,7 +116,13 @@ class World:
     once the storage has worked for some sessions.
     """
 
-    def __init__(self, seed: int, rates: Mapping[str, float] = RATES, settings: LogSettings = MANY_CHECKPOINTS) -> None:
+    def __init__(
+        self,
+        seed: int,
+        rates: Mapping[str, float] = RATES,
+        settings: LogSettings = MANY_CHECKPOINTS,
+        level: int = levels.CURRENT,
+    ) -> None:
         self.settings = settings
         self.at_work: set[str] = set()
         self.members = 0
@@ -132,7 +140,9 @@ class World:
         self.logs: dict[str, OperationLog] = {}
         self.lives: list[FaultyStore] = []
         self.heartbeats: dict[str, float] = {}
-        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids(), settings=settings)
+        cluster = create_cluster(
+            self.store, clock=self.simulation, ids=self.simulation.ids(), settings=settings, level=level
+        )
         for topic, partitions in TOPICS.items():
             cluster.create_topic(topic, partitions)
         cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group=IDLE_GROUP, offsets={("in", 0): 0})))
@@ -431,6 +441,21 @@ class TransactionalProducer:
                 pending.fail("aborted")
                 continue
             transactions.commit(pending, sent)
+
+
+class Operator:
+    """Raises the feature level at some time, and tries until that is done."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def work(self) -> None:
+        self.world.simulation.sleep(self.world.random.uniform(0, 4 * SESSION_SECONDS))
+        done = False
+        while not done:
+            with suppress(SimulatedCrash, SimulatedInterrupt, IndeterminateCommitError, *NOTHING_WRITTEN):
+                self.world.open().submit(partial(raise_level, level=levels.CURRENT))
+                done = True
 
 
 class Janitor:

@@ -78,10 +78,16 @@ class _Response(NamedTuple):
 
 
 class StubS3:
-    """Listens on a port of its own, in a thread of its own. ``objects`` are the stored objects by key."""
+    """Listens on a port of its own, in a thread of its own. ``objects`` are the stored objects by key.
+
+    With ``hide_missing`` it says of a missing object that access is denied, as S3 does to those who may not list it;
+    with ``deny_lists`` they may not.
+    """
 
     def __init__(self, ignore_conditions: bool = False) -> None:
         self.ignore_conditions = ignore_conditions
+        self.hide_missing = False
+        self.deny_lists = False
         self.objects: dict[str, bytes] = {}
         self.requests: dict[tuple[str, str], int] = defaultdict(int)
         self._scripts: dict[tuple[str, str], deque[Step]] = {}
@@ -183,7 +189,7 @@ class StubS3:
 
     def _get(self, request: _Request) -> _Response:
         if request.key not in self.objects:
-            return _error(404, "NoSuchKey")
+            return _error(403, "AccessDenied") if self.hide_missing else _error(404, "NoSuchKey")
         whole = self.objects[request.key]
         headers = {"ETag": _etag(whole), "Last-Modified": DATE}
         if "range" not in request.headers:
@@ -197,7 +203,7 @@ class StubS3:
 
     def _head(self, request: _Request) -> _Response:
         if request.key not in self.objects:
-            return _Response(404, {}, b"")
+            return _Response(403 if self.hide_missing else 404, {}, b"")
         whole = self.objects[request.key]
         return _Response(200, {"ETag": _etag(whole), "Last-Modified": DATE}, whole)
 
@@ -206,6 +212,8 @@ class StubS3:
         return _Response(204, {}, b"")
 
     def _list(self, request: _Request) -> _Response:
+        if self.deny_lists:
+            return _error(403, "AccessDenied")
         prefix = request.query.get("prefix", "")
         keys = sorted(key for key in self.objects if key.startswith(prefix))
         entries = "".join(

@@ -56,13 +56,14 @@ def test_process_killed_in_a_stream_leaves_nothing_visible(store: Store) -> None
     assert list(store.list()) == []
 
 
-def test_remains_of_a_killed_stream_can_be_removed(store: Store) -> None:
+def test_remains_of_a_killed_stream_can_be_removed(store: Store, kind: str) -> None:
     store.put("orders-0/0.log", b"1")
     file = store.open_output("orders-0/1.log")
     for _ in range(20):
         file.write(bytes(1024 * 1024))
     assert store.remove_unfinished(1_600_000_000_000) == 0  # too recent
-    assert store.remove_unfinished(1 << 60) == 1
+    # Google and Microsoft delete unfinished uploads by themselves.
+    assert store.remove_unfinished(1 << 60) == (0 if kind in ("gcs", "azure") else 1)
     assert store.remove_unfinished(1 << 60) == 0
     assert [info.key for info in store.list()] == ["orders-0/0.log"]
     file.abort()

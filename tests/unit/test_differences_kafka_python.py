@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.security import UpdateFeatureType
 from sparklog.client.admin.types import AbortTransactionSpec, ConfigResource
 from sparklog.client.consumer.assignors import RangePartitionAssignor
 from sparklog.client.consumer.consumer import Consumer
@@ -23,6 +24,7 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
     ClusterAuthorizationFailedError,
     ClusterNotFoundError,
+    FeatureUpdateFailedError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidRecordError,
@@ -246,9 +248,16 @@ def test_permissions_of_the_storage(admin: AdminClient) -> None:
 
 
 def test_no_versions_and_no_quorum(admin: AdminClient) -> None:
-    for call in (admin.api_versions, admin.describe_features, admin.describe_metadata_quorum):
+    for call in (admin.api_versions, admin.describe_metadata_quorum):
         with pytest.raises(InvalidRequestError, match=r"there (are|is) no"):
             call()
+
+
+def test_one_feature(admin: AdminClient) -> None:
+    assert list(admin.describe_features()["finalized_features"]) == ["metadata.version"]
+    for updates in ({"kraft.version": 1}, {"metadata.version": (UpdateFeatureType.UNSAFE_DOWNGRADE, 2)}):
+        with pytest.raises(FeatureUpdateFailedError):
+            admin.update_features(updates)
 
 
 def test_one_log_dir_per_broker(admin: AdminClient) -> None:

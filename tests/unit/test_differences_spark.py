@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo
 from pyspark.sql.types import NullType, StructField, StructType
 
 from sparklog.coordinator.offsets_topic import offset_key
@@ -21,6 +20,7 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.spark.options import sink_options, source_options
+from sparklog.spark.source.filters import EqualTo
 from sparklog.spark.source.ranges import split_ranges
 from sparklog.spark.source.rows import check_write_schema
 from sparklog.spark.stream.lag_listener import find_lag

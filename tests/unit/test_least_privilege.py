@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,7 +18,7 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import NewPartitions, NewTopic
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
-from sparklog.clock import ManualClock
+from sparklog.clock import Clock, ManualClock
 from sparklog.coordinator import coordinator as coordinators
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.reader_leases import take_reader_lease
@@ -31,6 +31,7 @@ from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -136,7 +137,14 @@ def clock() -> ManualClock:
 @pytest.fixture
 def store(clock: ManualClock) -> MemoryStore:
     """A root that its owner created, with a topic, records and a group."""
-    store = ProbedStore(uuid.uuid4().hex, clock)
+    return fill(ProbedStore(uuid.uuid4().hex, clock), clock)
+
+
+AnyStore = TypeVar("AnyStore", bound=Store)
+
+
+def fill(store: AnyStore, clock: Clock) -> AnyStore:
+    """Create a cluster with topics and records, as its owner, and return its root."""
     owner = create_cluster(store, clock=clock)
     owner.create_topic("orders", 2)
     owner.create_topic("wide", WIDTH)
@@ -155,7 +163,7 @@ def store(clock: ManualClock) -> MemoryStore:
 # -- the operations of each role
 
 
-def be_reader(root: FaultyStore, clock: ManualClock) -> None:
+def be_reader(root: Store, clock: ManualClock) -> None:
     cluster = open_cluster(root, clock=clock)
     with Consumer(cluster=cluster, auto_offset_reset="earliest", group_id=None) as consumer:
         consumer.assign([TopicPartition("orders", 0)])
@@ -170,7 +178,7 @@ def be_reader(root: FaultyStore, clock: ManualClock) -> None:
         admin.describe_cluster()
 
 
-def be_committer(root: FaultyStore, clock: ManualClock) -> None:
+def be_committer(root: Store, clock: ManualClock) -> None:
     """Any process that changes something, such as the offsets of a group."""
     cluster = open_cluster(root, clock=clock)
     for offset in range(4):
@@ -182,7 +190,7 @@ def be_committer(root: FaultyStore, clock: ManualClock) -> None:
     cluster.log.wait_for_checkpoint()
 
 
-def be_group_member(root: FaultyStore, clock: ManualClock) -> None:
+def be_group_member(root: Store, clock: ManualClock) -> None:
     """Uses the real clock, because its threads wait."""
     cluster = open_cluster(root)
     settings: dict[str, Any] = {
@@ -203,7 +211,7 @@ def be_group_member(root: FaultyStore, clock: ManualClock) -> None:
     cluster.log.wait_for_checkpoint()
 
 
-def be_producer(root: FaultyStore, clock: ManualClock) -> None:
+def be_producer(root: Store, clock: ManualClock) -> None:
     cluster = open_cluster(root, clock=clock)
     with Producer(cluster=cluster, enable_idempotence=True, linger_ms=60_000) as producer:
         sent = [producer.send("wide", b"v", partition=number) for number in range(WIDTH)]
@@ -216,7 +224,7 @@ def be_producer(root: FaultyStore, clock: ManualClock) -> None:
     cluster.log.wait_for_checkpoint()
 
 
-def be_transactional_producer(root: FaultyStore, clock: ManualClock) -> None:
+def be_transactional_producer(root: Store, clock: ManualClock) -> None:
     cluster = open_cluster(root, clock=clock)
     with Producer(cluster=cluster, transactional_id="tx") as producer:
         producer.init_transactions()
@@ -229,7 +237,7 @@ def be_transactional_producer(root: FaultyStore, clock: ManualClock) -> None:
     cluster.log.wait_for_checkpoint()
 
 
-def be_topic_admin(root: FaultyStore, clock: ManualClock) -> None:
+def be_topic_admin(root: Store, clock: ManualClock) -> None:
     cluster = open_cluster(root, clock=clock)
     with AdminClient(cluster=cluster) as admin:
         admin.create_topics([NewTopic("audit", 1, 1)])
@@ -241,7 +249,7 @@ def be_topic_admin(root: FaultyStore, clock: ManualClock) -> None:
     cluster.log.wait_for_checkpoint()
 
 
-def be_maintainer(root: FaultyStore, clock: ManualClock) -> None:
+def be_maintainer(root: Store, clock: ManualClock) -> None:
     cluster = open_cluster(root, clock=clock)
     with Producer(cluster=cluster) as producer:
         for number in range(3, 6):
@@ -253,18 +261,19 @@ def be_maintainer(root: FaultyStore, clock: ManualClock) -> None:
         clock.advance(30 * 86_400.0)
         with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:
             reports = list(Loop(steps(context), clock).once())
-            assert [problem for report in reports for problem in report.problems] == []
+            problems = [problem for report in reports for problem in report.problems]
+            assert not problems, "\n".join(problems)
     cluster.log.wait_for_checkpoint()
     vacuum(cluster)
 
 
-def be_owner(root: FaultyStore, clock: ManualClock) -> None:
+def be_owner(root: Store, clock: ManualClock) -> None:
     cluster = create_cluster(root, clock=clock)
     add_broker(cluster, f"memory://{uuid.uuid4().hex}")
     cluster.brokers.allow("s3://other-bucket/logs", cluster.log.ids)
 
 
-ACTS: dict[str, Callable[[FaultyStore, ManualClock], None]] = {
+ACTS: dict[str, Callable[[Store, ManualClock], None]] = {
     "reader": be_reader,
     "committer": be_committer,
     "group member": be_group_member,

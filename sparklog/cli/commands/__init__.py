@@ -38,6 +38,7 @@ COMMANDS = {
     "fsck": "verify all files against their checksums, and repair them",
     "dump-log": "print and verify .log and .index files",
     "system": "print system tables: lag at any time, throughput, commits, segments and others",
+    "features": "describe and raise the cluster's feature level",
     "cluster": "create, describe and mirror a cluster, or print its id",
     "ui": "serve a web page that shows clusters",
     "jobs": "list the programs for spark-submit and their paths",

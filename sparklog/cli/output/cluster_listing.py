@@ -9,7 +9,7 @@ from sparklog.cli.arguments.parser import plural_s
 from sparklog.cli.output.documents import ClusterBroker, ClusterDescription, ClusterTopic, Endpoint, EndpointList
 from sparklog.cli.output.tables import table
 from sparklog.clock import utc_text
-from sparklog.protocol.levels import needed_version
+from sparklog.protocol.levels import CURRENT, needed_version
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def description_lines(description: ClusterDescription) -> Iterator[str]:
     lines = {
         "Cluster ID": description.cluster_id,
         "Root": description.root,
-        "Level": f"{description.level} (needs {description.needs_version})",
+        "Level": f"{description.level} (needs {description.needs_version}{_newer_level(description.level)})",
         "Version": f"{description.version} (last commit {utc_text(description.timestamp_ms)})",
         "Boundary": all_kept if description.boundary is None else some_removed,
         "Checkpoint": "none yet" if description.checkpoint is None else f"{description.checkpoint}",
@@ -78,6 +78,10 @@ def description_lines(description: ClusterDescription) -> Iterator[str]:
     if description.topics:
         yield ""
         yield from _topic_table(description.topics)
+
+
+def _newer_level(level: int) -> str:
+    return f"; `sparklog features upgrade` raises it to {CURRENT}" if level < CURRENT else ""
 
 
 def _conditions(broker: ClusterBroker) -> str:

@@ -352,6 +352,22 @@ class ClusterIdentity(Document, frozen=True, kw_only=True):
     cluster_id: Annotated[str, says("its id")]
 
 
+class FeatureDetails(Document, frozen=True, kw_only=True):
+    """A feature of the cluster."""
+
+    feature: Annotated[str, says("its name; there is only `metadata.version`, the level of all stored formats")]
+    supported_min_version: Annotated[int, says("the oldest level that this version of sparklog writes")]
+    supported_max_version: Annotated[int, says("the newest level that it knows")]
+    finalized_version_level: Annotated[int, says("the cluster's level")]
+    epoch: Annotated[int, says("the version of the commit log at which that was read")]
+
+
+class FeatureList(Document, frozen=True, kw_only=True):
+    """The features of the cluster."""
+
+    features: list[FeatureDetails]
+
+
 class Endpoint(Document, frozen=True, kw_only=True):
     """The location of a broker."""
 
@@ -890,6 +906,7 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "applications --list": ApplicationList,
     "brokers list": BrokerList,
     "cluster cluster-id": ClusterIdentity,
+    "features describe": FeatureList,
     "cluster list-endpoints": EndpointList,
     "cluster describe": ClusterDescription,
     "log-dirs --describe": LogDirDescription,

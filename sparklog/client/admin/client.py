@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from sparklog.client.admin.base import ErrorClass, with_deadlines
 from sparklog.client.admin.cluster import ClusterAdmin
 from sparklog.client.admin.configs import ConfigAdmin
+from sparklog.client.admin.features import FeatureAdmin
 from sparklog.client.admin.groups import GroupAdmin
 from sparklog.client.admin.replicas import ReplicaAdmin
 from sparklog.client.admin.schemas import SchemaAdmin
@@ -91,7 +92,15 @@ class GroupInformation(NamedTuple):
 
 @with_deadlines
 class AdminClient(
-    Shown, TopicAdmin, ConfigAdmin, SchemaAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin
+    Shown,
+    TopicAdmin,
+    ConfigAdmin,
+    SchemaAdmin,
+    GroupAdmin,
+    TransactionAdmin,
+    ReplicaAdmin,
+    FeatureAdmin,
+    ClusterAdmin,
 ):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 

@@ -20,7 +20,7 @@ PERMISSIONS = (
     "there are no servers that could check it: the permissions of the storage decide which clients may read and write, "
     "so set them there"
 )
-NO_SERVERS = "there are no servers, so there are no versions to query or change; the format version is in cluster.json"
+NO_SERVERS = "there are no servers, so there are no versions to query; describe_features has the level of the cluster"
 
 
 class LogDescription(NamedTuple):
@@ -108,13 +108,3 @@ class ClusterAdmin(BrokerAdmin):
     def get_broker_version_data(self, broker_id: int) -> NoReturn:
         """Raise InvalidRequestError: there are no servers."""
         raise InvalidRequestError(f"get_broker_version_data: {NO_SERVERS}")
-
-    def describe_features(self, send_request_to_controller: bool = False) -> NoReturn:
-        """Raise InvalidRequestError: there are no servers."""
-        raise InvalidRequestError(f"describe_features: {NO_SERVERS}")
-
-    def update_features(
-        self, feature_updates: object, validate_only: bool = False, timeout_ms: int = 60_000
-    ) -> NoReturn:
-        """Raise InvalidRequestError: there are no servers."""
-        raise InvalidRequestError(f"update_features: {NO_SERVERS}")

@@ -30,6 +30,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidAcksError, InvalidConfigurationError
 from sparklog.format.codecs import CODECS, compressor
 from sparklog.protocol.decide.acks import ACKS_ALL
+from sparklog.protocol.features import check_written
 from sparklog.protocol.names import validate_client_id
 
 DEFAULTS: Mapping[str, object] = {
@@ -102,7 +103,8 @@ _invalid_argument = partial(invalid_argument, "Producer")
 def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordinator]:
     """Check the arguments; return them typed, with the cluster they name.
 
-    Raises InvalidClientConfigurationError for an unknown name or an invalid value, and the errors of ``cluster_of``.
+    Raises InvalidClientConfigurationError for an unknown name or an invalid value, FeatureLevelError for a
+    cluster that is only read, and the errors of ``cluster_of``.
     """
     arguments = check_arguments("Producer", given, DEFAULTS)
 
@@ -142,7 +144,9 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
         transaction_timeout=seconds("transaction_timeout_ms", 1),
     )
     _check_together(config, given)
-    return config, cluster_of("Producer", arguments)
+    coordinator = cluster_of("Producer", arguments)
+    check_written(coordinator.state.level)  # before any file is written
+    return config, coordinator
 
 
 def _acks(value: Any) -> int:

@@ -54,12 +54,12 @@ from sparklog.log.parallel import call_both, map_parallel
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
 from sparklog.protocol import levels
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.features import check_written
 from sparklog.protocol.fold import Entry
 from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import BytesLike, Store
 
-FORMAT = levels.CURRENT
 LATEST_KEY = CHECKPOINTS + "latest.json"
 
 MAX_HEAD_PARTS = 40
@@ -276,12 +276,14 @@ def write_checkpoint(
     touched: Iterable[Entry] | None = None,
     cache: ListCache | None = None,
 ) -> Manifest:
-    """Store the state and the changes of segments since ``base``.
+    """Store the state and the changes of segments since ``base``, at the level of the state.
 
     ``recent`` are the changes of segments by the commits after ``base`` up to ``state.version``, by topic id;
     ``touched`` are at least the entries that these commits changed; None: all of the state is written. No argument is
-    modified, and no lock is needed. Raises CorruptMetadataError, StorageError.
+    modified, and no lock is needed. Raises CorruptMetadataError, StorageError, FeatureLevelError for a state of a level
+    that is only read.
     """
+    check_written(state.level)
     cache = cache or ListCache(store)
     stem = f"{CHECKPOINTS}{state.version:020d}-{ids.write_id()}"
     before = read_lists(store, base, cache) if base is not None else NO_LISTS
@@ -291,7 +293,7 @@ def write_checkpoint(
     write_lists = partial(_write_lists, store, stem, base, before, changes, now)
     head_parts, (list_parts, added) = call_both(write_heads, write_lists, store.parallel_requests)
     manifest = Manifest(
-        format=FORMAT,
+        format=state.level,
         version=state.version,
         heads=head_parts[-1],
         segments={},
@@ -367,28 +369,28 @@ def _write_changed_lists(
         events = recent[topic_id]
         added = [event for event in events if isinstance(event, Segment)]
         if len(added) < len(events):
-            work.append(partial(_rewrite_list, store, key, live[topic_id], topic_list, events, state.version))
+            work.append(partial(_rewrite_list, store, key, live[topic_id], topic_list, events, state))
         elif lists.needs_file(topic_id, topic_list.waiting + len(added)):
-            work.append(partial(_write_list_file, store, key, topic_list, added))
+            work.append(partial(_write_list_file, store, key, topic_list, added, state.level))
         else:
-            work.append(partial(lists.add_tail, topic_list, state.version, added))
+            work.append(partial(lists.add_tail, topic_list, state.version, added, state.level))
     new_lists = map_parallel(lambda function: function(), work, store.parallel_requests)
     return {**changes, **dict(zip(grown, new_lists, strict=True))}
 
 
 def _rewrite_list(
-    store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], version: int
+    store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], state: State
 ) -> TopicList:
     """Rewrite the list of a topic in which segments were replaced or deleted."""
     listed = TopicSegments(topic, lists.read_list(store, before), events)
     table = listed.table()
     if lists.needs_file(topic.topic_id, table.num_rows):
-        return TopicList((write_segments_file(store, key, table),))
+        return TopicList((write_segments_file(store, key, table, state.level),))
     segments = [segment for number in range(len(topic.partitions)) for segment in listed.partition(number)]
-    return lists.add_tail(TopicList(), version, segments) if segments else TopicList()
+    return lists.add_tail(TopicList(), state.version, segments, state.level) if segments else TopicList()
 
 
-def _write_list_file(store: Store, key: str, before: TopicList, added: Sequence[Segment]) -> TopicList:
+def _write_list_file(store: Store, key: str, before: TopicList, added: Sequence[Segment], level: int) -> TopicList:
     """Write the list of a topic with new segments to files, without tails; small last files are merged into the new."""
     kept = list(before.files)
     parts = [to_part([*lists.tail_segments(before), *added])]
@@ -397,7 +399,8 @@ def _write_list_file(store: Store, key: str, before: TopicList, added: Sequence[
         last = kept.pop()
         parts.insert(0, read_segments_file(store, last))
         rows += last.rows
-    return TopicList((*kept, write_segments_file(store, key, merge_parts(parts) if len(parts) > 1 else parts[0])))
+    part = merge_parts(parts) if len(parts) > 1 else parts[0]
+    return TopicList((*kept, write_segments_file(store, key, part, level)))
 
 
 def withdraw(store: Store, manifest: Manifest) -> None:

@@ -18,7 +18,7 @@ from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, Unsupport
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.checksum import crc32c
 from sparklog.log.checkpoints.tiers import FileReference, Row, RowEncoding
-from sparklog.log.segments import DEFAULTS, SCHEMA
+from sparklog.log.segments import DEFAULTS, SCHEMA, columns_of
 from sparklog.store.base import BytesLike, Store
 
 MEND = "delete this checkpoint if the commits up to it still exist, else restore it from a copy of the root"
@@ -96,8 +96,9 @@ def read_columns(store: Store, file: FileReference, schema: pa.Schema, defaults:
         return with_columns(rows, schema, defaults)
 
 
-def write_segments_file(store: Store, key: str, batch: pa.RecordBatch) -> FileReference:
-    """Store a part of a topic's list, and read it back."""
+def write_segments_file(store: Store, key: str, segments: pa.RecordBatch, level: int) -> FileReference:
+    """Store a part of a topic's list with the columns of a level, and read it back."""
+    batch = segments.select(columns_of(level))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -29,7 +29,7 @@ from sparklog.errors import CorruptMetadataError
 from sparklog.log.checkpoints.files import MEND, read_rows, read_segments_file, translate_damage
 from sparklog.log.checkpoints.tiers import FileReference, PartReference, Row, RowEncoding, Rows
 from sparklog.log.parallel import map_parallel
-from sparklog.log.segments import to_part
+from sparklog.log.segments import columns_of, to_part
 from sparklog.protocol.segments import Segment
 from sparklog.store.base import Store
 
@@ -127,9 +127,10 @@ def tail_segments(listed: TopicList) -> list[Segment]:
         raise CorruptMetadataError(f"a checkpoint's list of segments cannot be read: {error}; {MEND}") from error
 
 
-def add_tail(listed: TopicList, version: int, segments: Sequence[Segment]) -> TopicList:
-    """Return the list with the segments that this version's checkpoint adds."""
-    body = _ENCODER.encode([msgspec.structs.astuple(segment) for segment in segments])
+def add_tail(listed: TopicList, version: int, segments: Sequence[Segment], level: int) -> TopicList:
+    """Return the list with the segments that this version's checkpoint adds, with the fields of a level."""
+    count = len(columns_of(level))
+    body = _ENCODER.encode([msgspec.structs.astuple(segment)[:count] for segment in segments])
     return TopicList(listed.files, (*listed.tails, (version, body)), listed.waiting + len(segments))
 
 

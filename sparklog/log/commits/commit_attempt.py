@@ -41,7 +41,6 @@ from sparklog.log.layout import exists, read_boundary, read_certain_boundary
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import (
-    FORMAT,
     EncodedCommit,
     actions_key,
     decode_commit,
@@ -49,6 +48,7 @@ from sparklog.protocol.commit_bytes import (
     stored_digest,
 )
 from sparklog.protocol.commits import Commit, ResetTime, commit_key
+from sparklog.protocol.features import check_level
 from sparklog.protocol.fold import Draft, Folded, check_follows
 from sparklog.protocol.state import State
 from sparklog.retry import READ_PAUSES, is_a, retry
@@ -86,14 +86,16 @@ class PreparedCommit(NamedTuple):
 def prepare_commit(draft: Draft, write_id: str, writer: str, settings: LogSettings = DEFAULTS) -> PreparedCommit:
     """Return the commit of a draft. Its time is the draft's; if it resets the log's time, the time that it resets to.
 
-    Pure. Raises RecordListTooLargeError, InvalidRequestError, CorruptMetadataError as ``Draft.apply``.
+    Pure. Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError if the level of the cluster does not
+    allow it, CorruptMetadataError as ``Draft.apply``.
     """
     reset = next((action.time_ms for action in draft.actions if isinstance(action, ResetTime)), draft.timestamp_ms)
     if reset != draft.timestamp_ms:
-        draft = Draft(draft.base, reset, draft.actions)
+        draft = Draft(draft.base, reset, draft.actions, draft.level)
+    check_level(draft.actions, draft.level)
     commit = Commit(
-        format=FORMAT,
-        needs=levels.NEEDS,
+        format=draft.level,
+        needs=levels.needs_of(draft.level),
         version=draft.base.version + 1,
         write_id=write_id,
         timestamp=draft.timestamp_ms,
@@ -104,7 +106,7 @@ def prepare_commit(draft: Draft, write_id: str, writer: str, settings: LogSettin
     )
     check_follows(draft.base, commit)
     encoded = encode_to_store(commit, settings.max_inline_actions)
-    state = draft.finish(commit.version, encoded.digest, commit.format)
+    state = draft.finish(commit.version, encoded.digest)
     return PreparedCommit(draft.base, commit, encoded, Folded(state, draft.touched))
 
 
@@ -283,13 +285,14 @@ class CommitAttempt:
             # retried even if the object is absent: a create may still be in flight
             return retry(read, self._clock, READ_PAUSES, is_a(SparklogError))
         except SparklogError as failure:
-            raise self._indeterminate(failure) from (cause or failure)
+            raise self._indeterminate(failure, cause) from (cause or failure)
 
-    def _indeterminate(self, failure: Exception | None) -> IndeterminateCommitError:
+    def _indeterminate(self, failure: Exception, cause: Exception | None = None) -> IndeterminateCommitError:
         commit = self._commit
+        reason = f"{failure}" if cause is None else f"{cause}. Reading it back: {failure}"
         return IndeterminateCommitError(
             f"it is not known whether commit {commit.version} (write id {commit.write_id}) is in {self._store.root} "
-            f"for good: {failure}; read the log again, or repeat the write with a producer id or txnAppId, which "
+            f"for good: {reason}; read the log again, or repeat the write with a producer id or txnAppId, which "
             "writes nothing twice",
             version=commit.version,
             write_id=commit.write_id,

@@ -78,6 +78,7 @@ from sparklog.log.layout import (
 )
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
+from sparklog.protocol import levels
 from sparklog.protocol.commits import Action, Commit, RegisterBroker
 from sparklog.protocol.fold import Draft, Folded, fold
 from sparklog.protocol.state import State
@@ -146,8 +147,9 @@ class CommitLog:
         ids: Ids | None = None,
         cluster_id: str | None = None,
         settings: LogSettings = DEFAULTS,
+        level: int = levels.CURRENT,
     ) -> CommitLog:
-        """Create a cluster at the store's root, with broker 0 registered.
+        """Create a cluster of this level at the store's root, with broker 0 registered.
 
         Raises ClusterAlreadyExistsError; nothing is changed then. An interrupted creation may be repeated. Commits
         without a cluster.json belong to another cluster, of which this is a mirror or a damaged root:
@@ -164,7 +166,7 @@ class CommitLog:
                     f"{store.root} already holds cluster {log.state.cluster_id}; use it, or choose an empty location",
                     path=store.root,
                 )
-        return cls.open(store, clock, ids, settings=settings)
+        return cls.open(store, clock, ids, settings=settings, level=level)
 
     @classmethod
     def open(
@@ -174,14 +176,16 @@ class CommitLog:
         ids: Ids | None = None,
         writer: str = "",
         settings: LogSettings = DEFAULTS,
+        level: int = levels.CURRENT,
     ) -> CommitLog:
         """Open an existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
 
-        Completes a creation that was interrupted after cluster.json: the first commit registers broker 0.
+        Completes a creation that was interrupted after cluster.json: the first commit registers broker 0, and is of
+        this ``level``.
         """
         log = cls(store, clock or SystemClock(), ids or RandomIds(), writer, settings=settings)
         log.catch_up()
-        if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)]) is Outcome.LOST:
+        if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)], level) is Outcome.LOST:
             log.refresh()
         return log
 
@@ -511,15 +515,19 @@ class CommitLog:
         """Return a draft of the next commit, on the newest state read. Raises as ``Draft.apply``."""
         return Draft(self._state, self.next_timestamp_ms(), actions)
 
-    def attempt(self, actions: Sequence[Action]) -> Outcome:
-        """Try to commit these actions, decided on ``state``; as ``commit``."""
+    def attempt(self, actions: Sequence[Action], level: int = 0) -> Outcome:
+        """Try to commit these actions, decided on ``state``, at least at this level; as ``commit``."""
         with self._lock:
-            return Outcome.LOST if self._torn else self.commit(self.draft(actions))
+            if self._torn:
+                return Outcome.LOST
+            draft = self.draft(actions)
+            draft.raise_level(level)
+            return self.commit(draft)
 
     def commit(self, draft: Draft) -> Outcome:
         """Try to commit a draft as the next version. WON: ``state`` includes it. LOST: refresh, decide again.
 
-        Raises RecordListTooLargeError, InvalidRequestError or StorageError if nothing was written,
+        Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError or StorageError if nothing was written,
         IndeterminateCommitError if the outcome is unknown.
         """
         with self._lock:

@@ -39,6 +39,8 @@ SCHEMA = pa.schema(
     ]
 )
 _FORMAT = b"sparklog.format"
+FORMAT = 2
+"""The level that introduced the present columns of a listing."""
 """In the schema's metadata: a level (see ``protocol.levels``). Columns of later versions are ignored unless it grew."""
 
 
@@ -74,7 +76,7 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
         sizes[file.path, file.broker] = sizes.get((file.path, file.broker), 0) + file.size_bytes
     columns: list[list[object]] = [[path for path, _ in sizes], [broker for _, broker in sizes], list(sizes.values())]
     sink = pa.BufferOutputStream()
-    schema = SCHEMA.with_metadata({_FORMAT: str(levels.CURRENT)})
+    schema = SCHEMA.with_metadata({_FORMAT: str(FORMAT)})
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_batch(plain_batch(columns, schema))
     key = f"{REMOVED}{max(version, 0):020d}-{ids.write_id()}.arrow"

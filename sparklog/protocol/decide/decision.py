@@ -18,10 +18,14 @@ Result = TypeVar("Result", covariant=True)
 
 @dataclass(frozen=True)
 class Decision(Generic[Result]):
-    """The actions to commit for a request, and its result once they are committed; immediately if there are none."""
+    """The actions to commit for a request, and its result once they are committed; immediately if there are none.
+
+    A ``level`` above the cluster's raises it, by a commit that may have no actions.
+    """
 
     actions: list[Action]
     result: Result
+    level: int = 0
 
 
 def decide_each(

@@ -43,8 +43,9 @@ from sparklog.protocol.decide.producers import ProducerIdentity, init_producer
 from sparklog.protocol.group.start_offset import find_start
 from sparklog.protocol.state import State
 from sparklog.spark.group.output import TaskSends
-from sparklog.spark.source.rows import STORED, arrow_schema, read_columns, read_schema
+from sparklog.spark.source.rows import STORED, read_columns, read_schema
 from sparklog.spark.stream.offsets import find_logs
+from sparklog.spark.versions.api import arrow_schema
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from decimal import Decimal, InvalidOperation
 from math import isnan
 from typing import Any, NamedTuple
 
-from pyspark.sql.datasource import (
+from sparklog.spark.source.filters import (
+    EPOCH,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -25,8 +26,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from sparklog.spark.source.filters import EPOCH
 
 MAX_VALUES = 100
 """Values of a list (``IN``) up to which it is read: each takes calls of the JVM."""

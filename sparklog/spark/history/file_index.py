@@ -14,14 +14,13 @@ from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import Filter, IsNotNull
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from sparklog.spark.history.expressions import items, read_filter
 from sparklog.spark.history.files import HistoryFile, select_files
 from sparklog.spark.history.java import Java, java_of
 from sparklog.spark.history.typed_filters import TypedFilters
-from sparklog.spark.source.filters import prune
+from sparklog.spark.source.filters import Filter, IsNotNull, prune
 
 PARTITION_SCHEMA = StructType([StructField("partition", IntegerType())])
 

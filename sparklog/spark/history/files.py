@@ -19,6 +19,15 @@ from sparklog.spark.source.filters import Pruning
 HADOOP_SCHEMES = {"s3": "s3a"}
 """Schemes by which Hadoop's file systems, and so Spark's own readers, know a storage, where they differ from ours."""
 
+READ_OPTIONS = {
+    "parquet.page.verify-checksum.enabled": "true",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+}
+"""Settings of Spark's Parquet reader, whatever those of the session are: the checksums of pages are verified, damage
+and loss are errors, and dates are those that were written."""
+
 
 class HistoryFile(NamedTuple):
     """A history segment as a query plans it: the address of its file in Spark's words, bytes, and what is

@@ -3,7 +3,7 @@
 A class that is named by its package (``jvm.org.apache…``) costs py4j a request to the JVM for each part of the name,
 some two ms in all, and a call a tenth of one. So classes and constants are kept, and calls are few.
 
-Rules: names are those of Spark 4.2. Not for: what Spark asks while it plans (``file_index``).
+Rules: names are those of Spark 4.0 to 4.3. Not for: what Spark asks while it plans (``file_index``).
 """
 
 from __future__ import annotations
@@ -15,16 +15,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from sparklog.spark.history.files import HistoryFile
-
-OPTIONS = {
-    "parquet.page.verify-checksum.enabled": "true",
-    "ignoreCorruptFiles": "false",
-    "ignoreMissingFiles": "false",
-    "datetimeRebaseMode": "CORRECTED",
-}
-"""Settings of the read, whatever those of the session are: the checksums of pages are verified, damage and loss are
-errors, and dates are those that were written."""
+from sparklog.spark.history.files import READ_OPTIONS, HistoryFile
 
 _BLOCK_BYTES = 128 * 1024 * 1024
 
@@ -63,7 +54,7 @@ class Java:
         self._directory = datasources.PartitionDirectory.apply
         self._relation = datasources.HadoopFsRelation
         self._parquet = datasources.parquet.ParquetFileFormat()
-        self._options = utils.toScalaMap(OPTIONS)
+        self._options = utils.toScalaMap(READ_OPTIONS)
         self.none = jvm.scala.Option.apply(None)
         self.no_items = self.sequence([])
 

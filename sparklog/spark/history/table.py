@@ -23,19 +23,21 @@ from pyspark.sql.types import StructType
 from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.errors import InvalidOptionError
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
 from sparklog.spark.api import milliseconds, path_of, prefixed
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history
+from sparklog.spark.history.partition_scan import scan_by_partition
 from sparklog.spark.history.typed import add_typed_columns, read_partitions, typed_struct
 from sparklog.spark.options import Options, address
-from sparklog.spark.own_session import register_source
+from sparklog.spark.own_session import is_connect, register_source
 from sparklog.spark.source.reader import SparklogReader
-from sparklog.spark.source.rows import arrow_schema, read_schema
+from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.versions.api import arrow_schema
 
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of a topic's table, as in its Delta table."""
@@ -72,12 +74,10 @@ def table(
         [Row(partition=0, offset=0, key=b'k')]
 
     Raises UnknownTopicOrPartitionError, StorageError, InvalidOptionError for an invalid address, topic or time,
-    InvalidRequestError for a version that is not known, or a session of Spark Connect.
+    InvalidRequestError for a version that is not known.
     """
     if not isinstance(topic, str):
         raise InvalidOptionError(f"invalid topic {topic!r}: give the name of one topic", option="topic")
-    if getattr(spark, "_jsparkSession", None) is None:
-        raise InvalidRequestError("sparklog.table requires a classic Spark session: Spark Connect is not supported")
     register_source(spark)
     path = path_of(root)
     given = {**prefixed(storage_options), **({} if path is None else {"path": path})}
@@ -134,7 +134,11 @@ def _find_ends(
 
 
 def _history(spark: SparkSession, topic: str, history: TopicHistory, typed: RecordSchema) -> DataFrame:
-    rows = scan_files(spark, topic, history.files, StructType([*ROW_SCHEMA.fields, *typed_struct(typed).fields]))
+    schema = StructType([*ROW_SCHEMA.fields, *typed_struct(typed).fields])
+    if is_connect(spark):
+        rows = scan_by_partition(spark, history.files, schema)
+    else:
+        rows = scan_files(spark, topic, history.files, schema)
     deleted = [
         (F.col("partition") != number) | F.col("offset").between(cut.start, cut.end - 1)
         for number, cut in enumerate(history.cuts)

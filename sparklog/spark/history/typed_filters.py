@@ -11,10 +11,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql.datasource import Filter
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from sparklog.format.parquet.delta_stats import FileStats, decode_stats
+from sparklog.spark.source.filters import Filter
 
 _TYPES: dict[str, type] = {
     "boolean": bool,

@@ -33,6 +33,7 @@ from pyspark.util import inheritable_thread_target
 
 from sparklog.errors import SparklogError, StorageError
 from sparklog.ids import Ids, RandomIds
+from sparklog.spark.own_session import is_connect
 from sparklog.spark.picklable import Picklable
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ CHECK_SECONDS = 0.5
 
 DEFAULT_MAX_FAILURES = 4
 """Spark's default of ``spark.task.maxFailures``."""
+
+MOST_WORKERS = 1000
+"""Tasks up to which a server of Spark Connect is asked how many it runs concurrently."""
 
 _LOCAL = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 _ARROW_SCHEMA = pa.schema([("number", pa.int64()), ("succeeded", pa.bool_()), ("body", pa.binary())])
@@ -78,8 +82,11 @@ class SparkTasks:
 
     @property
     def workers(self) -> int:
-        """Number of tasks that run concurrently, as far as the driver knows."""
-        return 1 if _is_connect(self._spark) else self._spark.sparkContext.defaultParallelism
+        """Number of tasks that run concurrently, as far as the driver knows. Spark Connect finds it out by a job."""
+        if not is_connect(self._spark):
+            return self._spark.sparkContext.defaultParallelism
+        numbers = self._spark.range(0, MOST_WORKERS).selectExpr("spark_partition_id() number")  # by default one a slot
+        return numbers.distinct().count()
 
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield the results of all items. Raises the error of a task, or SparklogError with Spark's reason if the job
@@ -89,7 +96,7 @@ class SparkTasks:
             return
         description = f"{self._description or function_name(function)}: {len(payloads)} tasks"
         code = dumps(function)
-        if _is_connect(self._spark):
+        if is_connect(self._spark):
             outcomes = run_in_arrow(self._spark, code, payloads, description)
         else:
             outcomes = self._run_in_context(code, payloads, description)
@@ -110,11 +117,6 @@ class SparkTasks:
             yield from job.outcomes(self._check)
         finally:
             job.close()
-
-
-def _is_connect(spark: SparkSession) -> bool:
-    """Return whether this is a session of Spark Connect, which has no context, RDDs or accumulators."""
-    return getattr(spark, "_jvm", None) is None
 
 
 class _Job:

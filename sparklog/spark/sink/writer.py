@@ -33,6 +33,7 @@ from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.topics import NewTopic
+from sparklog.protocol.features import check_written
 from sparklog.protocol.state import State
 from sparklog.spark.broker_stores import broker_stores
 from sparklog.spark.options import SinkOptions
@@ -95,6 +96,7 @@ class RowWriter(Picklable):
         schema = schema if names is None else _renamed(schema, names)
         partitioner(options.partitioner)
         coordinator = shared_cluster(*options.address)
+        check_written(coordinator.state.level)  # before any file is written
         self.typed = self._find_typed_rows(options.topic, schema, coordinator.state) if names is None else None
         schema = schema if self.typed is None else self.typed.row_schema
         advice = _instead_of_value(options.topic, coordinator.state)

@@ -3,8 +3,9 @@
 Spark pushes the simple comparisons of a ``WHERE`` down to the reader and evaluates all of them again afterwards, so
 pruning too little is only slow. Pruning too much would lose records, so an unknown filter prunes nothing.
 
-Rules: pure; filters are recognised by their class names and attributes, those of ``pyspark.sql.datasource``; a
-comparison with null is never true. Not for: evaluating filters on records.
+Rules: pure; filters are recognised by their class names and attributes, those of ``pyspark.sql.datasource``, which
+Spark 4.0 does not have: the classes here stand for them where sparklog reads a query's filters itself. A comparison
+with null is never true. Not for: evaluating filters on records.
 """
 
 from __future__ import annotations
@@ -18,6 +19,54 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 NEVER_NULL = ("partition", "timestampType", "topic", "offset", "timestamp")
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A test of one column, named by its path."""
+
+    attribute: tuple[str, ...]
+
+
+class IsNull(Filter):
+    """The column is null."""
+
+
+class IsNotNull(Filter):
+    """The column is not null."""
+
+
+@dataclass(frozen=True)
+class _Comparison(Filter):
+    value: Any
+
+
+class EqualTo(_Comparison):
+    """The column equals the value."""
+
+
+class EqualNullSafe(_Comparison):
+    """The column equals the value, or both are null."""
+
+
+class GreaterThan(_Comparison):
+    """The column is greater than the value."""
+
+
+class GreaterThanOrEqual(_Comparison):
+    """The column is at least the value."""
+
+
+class LessThan(_Comparison):
+    """The column is less than the value."""
+
+
+class LessThanOrEqual(_Comparison):
+    """The column is at most the value."""
+
+
+class In(_Comparison):
+    """The column equals one of the values, a tuple."""
 
 
 @dataclass(frozen=True)

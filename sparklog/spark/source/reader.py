@@ -10,10 +10,11 @@ Not for: streaming queries (``stream.reader``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
@@ -28,7 +29,8 @@ from sparklog.spark.source.filters import Pruning, keeps_all, prune
 from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan
 from sparklog.spark.source.range_reader import RangeReader
 from sparklog.spark.source.reused_plans import EXECUTION_ID, PlanIdentity, warn_of_reuse
-from sparklog.spark.source.rows import STORED, arrow_schema, read_columns
+from sparklog.spark.source.rows import STORED, read_columns
+from sparklog.spark.versions.api import arrow_schema, base_push_filters
 from sparklog.store.base import Store
 
 
@@ -69,7 +71,7 @@ class SparklogReader(Picklable, DataSourceReader):
         self.bytes_read = 0
 
     @property
-    def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:
+    def pushFilters(self) -> Callable[[list[Any]], Iterable[Any]]:
         """The method that Spark calls with a query's filters if ``spark.sql.python.filterPushdown.enabled`` is true."""
         return _PushFilters(self)
 
@@ -132,12 +134,12 @@ class _PushFilters:
     only not pruned.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    __func__ = staticmethod(base_push_filters)
 
     def __init__(self, reader: SparklogReader) -> None:
         self._reader = reader
 
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+    def __call__(self, filters: list[Any]) -> Iterable[Any]:
         """Prune by these filters if the options say so. Return all that may drop a row: Spark evaluates them on the
         rows."""
         if self._reader.options.push_down_predicate:

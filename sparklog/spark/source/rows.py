@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -88,11 +86,6 @@ def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tupl
             )
         columns.append(name)
     return tuple(columns)
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return exactly the Arrow schema that Spark expects for this schema."""
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def check_write_schema(

@@ -28,7 +28,7 @@ from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.spark.options import BOOTSTRAP, STORAGE_PREFIX, SYSTEM, SYSTEM_OPTIONS, Address, Options, address
 from sparklog.spark.picklable import Picklable
-from sparklog.spark.source.rows import arrow_schema
+from sparklog.spark.versions.api import arrow_schema
 
 
 @dataclass(frozen=True)

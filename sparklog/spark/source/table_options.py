@@ -1,6 +1,6 @@
 """Carry the options of a SQL table through Spark's catalog.
 
-Spark 4.2 passes a Python data source the options of ``CREATE TABLE ... USING sparklog OPTIONS (...)`` only when the
+Spark passes a Python data source the options of ``CREATE TABLE ... USING sparklog OPTIONS (...)`` only when the
 table is created; queries of the table create the source with no options at all. Spark does keep the schema with the
 metadata of its columns, and passes it to the reader of a SELECT and to the writer of an INSERT. So the options are
 stored in the metadata of every column, with the column's name in the log: ``ALTER TABLE`` may rename and drop columns.
@@ -68,7 +68,8 @@ def effective_options(options: Mapping[str, str], schema: StructType) -> Options
             "no cluster given: set its root, a URL or a folder, as option kafka.bootstrap.servers or "
             "bootstrap.servers, or pass it to load() or save(). Spark drops the options of a table that is created "
             "with a list of columns, or changed by REPLACE COLUMNS: drop the table (its topic stays), and create it "
-            "without the list; to select columns, use an option such as columns 'key,value'",
+            "without the list; to select columns, use an option such as columns 'key,value', and ALTER TABLE to rename "
+            "them, drop some or add others, which keeps the options",
             option=BOOTSTRAP[0],
         )
     return given

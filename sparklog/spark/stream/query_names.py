@@ -6,7 +6,8 @@ the query's lag. Spark does not tell a source its query's name, but it tells a l
 
 Rules: runs in the user's process, on Spark's listener thread and not on the query's; commits only changed offsets; best
 effort: a failure is logged once per query and stops nothing. A query is skipped if one of its sources has
-``kafka.group.id``, which names a group itself, or ``commitOffsets=false``, or if its sources read several clusters.
+``kafka.group.id``, to which the source commits itself, or ``commitOffsets=false``, or if its sources read several
+clusters. Before Spark 4.2, which asks a source for offsets after the last batch too, such a group is committed to here.
 Not for: lag in Python (``lag_listener``), and sessions of Spark Connect, whose plans are not accessible.
 """
 
@@ -31,6 +32,7 @@ from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import Address, Options, address
 from sparklog.spark.stream import skipped_batch_report
 from sparklog.spark.stream.lag_listener import commit_progress
+from sparklog.spark.versions.api import HAS_LIMITS
 from sparklog.store.process_local import ProcessTable
 
 logger = logging.getLogger(__name__)
@@ -54,9 +56,9 @@ class QueryNameListener(StreamingQueryListener):
             skipped_batch_report.look_up(self._session, str(event.id), str(event.runId))
         except Exception as error:
             logger.debug("could not look up which batches of query %s are in the log: %s", event.id, error)
-        if event.name:
+        if event.name or not HAS_LIMITS:
             try:
-                group = find_group(event.name, source_options(self._session, str(event.id)))
+                group = find_group(event.name or "", source_options(self._session, str(event.id)))
                 if group is not None:
                     self._groups[str(event.runId)] = group
             except Exception as error:
@@ -93,23 +95,28 @@ class NamedGroup:
         commit_progress(progress, shared_cluster(*self.cluster), self.name)
 
 
-def find_group(name: str, sources: Iterable[Mapping[str, str]]) -> NamedGroup | None:
+def find_group(name: str, sources: Iterable[Mapping[str, str]], sources_commit: bool = HAS_LIMITS) -> NamedGroup | None:
     """Return the group for a query of that name with these sources; None if its offsets are not to be committed.
 
-    Raises InvalidOptionError for sources without an address, InvalidRequestError for an invalid group id.
+    ``sources_commit``: a source with ``kafka.group.id`` commits the offsets of each batch itself. Raises
+    InvalidOptionError for sources without an address, InvalidRequestError for an invalid group id.
     """
     clusters: list[Address] = []
+    groups: list[str] = []
     for raw in sources:
         options = Options(raw)
-        if options.text("kafka.group.id") or not options.boolean("commitOffsets", True):
+        group = options.text("kafka.group.id")
+        if (group and sources_commit) or not options.boolean("commitOffsets", True):
             return None
         cluster = address(options)
         if cluster not in clusters:
             clusters.append(cluster)
-    if len(clusters) != 1:
+        if (group or name) not in groups:
+            groups.append(group or name)
+    if len(clusters) != 1 or len(groups) != 1 or not groups[0]:
         return None
-    validate_group_id(name)
-    return NamedGroup(name, clusters[0])
+    validate_group_id(groups[0])
+    return NamedGroup(groups[0], clusters[0])
 
 
 def source_options(session: SparkSession, query_id: str) -> list[dict[str, str]]:

@@ -3,6 +3,9 @@
 Spark keeps one reader in a process beside the driver as long as a query runs, and asks it for offsets and partitions.
 A second reader is sent to the executors and reads.
 
+A Spark without limits asks for the newest offset alone, and does not say where the batch starts: a batch then takes
+all the records there are, which is also what ends a query with Trigger.AvailableNow.
+
 Rules: thin; ``stream.planner`` decides, ``source.reader`` reads. Only limits are translated here: Spark's Python API
 has no combined limit, so the planner applies ``minOffsetsPerTrigger`` if there is also a ``maxOffsetsPerTrigger``.
 Not for: batch queries.
@@ -15,13 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock
@@ -31,12 +27,20 @@ from sparklog.spark.source.reader import SparklogPartition, SparklogReader
 from sparklog.spark.source.rows import read_columns
 from sparklog.spark.stream.options import StreamOptions
 from sparklog.spark.stream.planner import StreamPlanner
+from sparklog.spark.versions.api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+    warn_of_limits,
+)
 
 
 class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream of rows of the columns in the schema. Not thread-safe."""
 
-    left_out = ("_planner",)
+    left_out = ("_planner", "_planned_to")
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
         self.names = names
         self._clock = clock
         self._planner: StreamPlanner | None = None
+        self._planned_to: dict[str, Any] | None = None
 
     @property
     def planner(self) -> StreamPlanner:
@@ -63,7 +68,8 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offsets at which a new query starts. Errors as ``StreamPlanner.initial``."""
-        return self.planner.initial()
+        self._planned_to = self.planner.initial()
+        return self._planned_to
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limits of the options, as far as Spark's API can express them."""
@@ -73,8 +79,17 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
             return ReadMinRows(self.options.min_offsets)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch. Errors as ``StreamPlanner.latest``."""
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Return the end of the next batch; without a limit, where this Spark passes none, the ends of the logs. Errors
+        as ``StreamPlanner.latest``."""
+        if start is None:
+            limits = {
+                "maxOffsetsPerTrigger": self.options.max_offsets,
+                "minOffsetsPerTrigger": self.options.min_offsets,
+            }
+            if any(limits.values()):
+                warn_of_limits(tuple(name for name, value in limits.items() if value))
+            start, limit = self._planned_to or {}, ReadAllAvailable()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self.planner.latest(start, most, read_all=isinstance(limit, ReadAllAvailable))
 
@@ -89,6 +104,7 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one partition per task, without empty ranges. Errors as ``StreamPlanner.ranges``."""
         ranges = self.planner.ranges(start, end)
+        self._planned_to = end
         lease = self.planner.take_lease(ranges)
         return [SparklogPartition(planned, self.planner.stores, lease) for planned in ranges]
 
@@ -119,7 +135,7 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         raise self.error
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         raise self.error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
 from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.protocol.names import validate_group_id
@@ -30,6 +30,7 @@ from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink.repeated_batches import FAIL, query_numbered_as
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage
 from sparklog.spark.stream.checkpoint import batch_digest, batch_offsets
+from sparklog.spark.versions.api import StreamArrowWriter
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class SparklogStreamCommitMessage(SparklogCommitMessage):
         self.query_id = query_id
 
 
-class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
+class SparklogStreamWriter(RowWriter, StreamArrowWriter):
     """Writes the micro-batches of a query. Errors as ``RowWriter``."""
 
     def check_options(self, options: SinkOptions) -> SinkOptions:
@@ -84,7 +85,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
         if len(queries) != 1 or not all(queries):
             raise InvalidRequestError(
                 f"the tasks of micro-batch {batchId} sent query ids {sorted(queries) or 'none'}, expected exactly one: "
-                f"Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
+                f"Spark has not set the local property {QUERY_ID} in its tasks"
             )
         options = self.options
         group = options.group if offsets else ""

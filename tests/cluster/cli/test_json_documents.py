@@ -168,6 +168,7 @@ LINES: dict[str, Sequence[str]] = {
     "system --describe": ("lag",),
     "brokers list": (),
     "cluster cluster-id": (),
+    "features describe": (),
     "cluster list-endpoints": (),
     "cluster describe": (),
     "log-dirs --describe": (),

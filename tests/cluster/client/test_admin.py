@@ -288,8 +288,6 @@ def test_there_are_no_hanging_transactions_to_abort(admin: AdminClient, transact
         ("describe_metadata_quorum", (), InvalidRequestError, "there is no quorum"),
         ("api_versions", (), InvalidRequestError, "no servers"),
         ("get_broker_version_data", (0,), InvalidRequestError, "no servers"),
-        ("describe_features", (), InvalidRequestError, "no servers"),
-        ("update_features", ({},), InvalidRequestError, "no servers"),
     ],
 )
 def test_unsupported_methods_are_refused_with_a_reason(

@@ -182,9 +182,10 @@ def test_a_log_append_time_topic_has_that_timestamp_type(orders: Cluster) -> Non
 
 def test_columns_match_the_spark_source() -> None:
     rows = pytest.importorskip("sparklog.spark.source.rows", reason="Spark is not installed")
+    api = pytest.importorskip("sparklog.spark.versions.api", reason="Spark is not installed")
     with cluster(topics={"orders": 1}) as c:
         schema = scan(c).schema
-        expected = rows.arrow_schema(rows.read_schema(include_headers=True))
+        expected = api.arrow_schema(rows.read_schema(include_headers=True))
         assert schema.names == expected.names
         for field in expected:
             if field.name != "headers":  # Spark's list of structs has its own field names and nullability

@@ -17,11 +17,10 @@ from sparklog.coordinator.brokers import add_broker, move_broker, remove_broker,
 from sparklog.coordinator.health import Health
 from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.ids import RandomIds
-from sparklog.log.broker_files import LOCATIONS_KEY, allow_location, read_allowed
+from sparklog.log.broker_files import LOCATIONS_FORMAT, LOCATIONS_KEY, allow_location, read_allowed
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.promotion import promote
-from sparklog.protocol import levels
 from sparklog.protocol.commits import Action, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.spark.broker_stores import broker_stores, readable_stores
@@ -121,7 +120,7 @@ def test_a_location_is_contacted_once_it_is_allowed(root: Store, calls: list[Cal
     assert coordinator.brokers.allow("s3://other-bucket", coordinator.log.ids)
     assert not coordinator.brokers.allow("s3://other-bucket/log", coordinator.log.ids)
     assert coordinator.store_of(1).list() is not None
-    assert json.loads(root.get(LOCATIONS_KEY)) == {"format": levels.CURRENT, "allowed": ["s3://other-bucket"]}
+    assert json.loads(root.get(LOCATIONS_KEY)) == {"format": LOCATIONS_FORMAT, "allowed": ["s3://other-bucket"]}
 
 
 def test_registering_a_location_allows_it_before_the_commit(root: Store, calls: list[Call]) -> None:

@@ -14,6 +14,7 @@ from sparklog.log.checkpoints import checkpoint, heads, lists, tiers
 from sparklog.log.checkpoints.lists import ListCache, read_list
 from sparklog.log.layout import CHECKPOINTS
 from sparklog.log.segments import TopicSegments
+from sparklog.protocol import levels
 from sparklog.protocol.commits import (
     Action,
     AlterConfig,
@@ -53,7 +54,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.state = State(cluster_id="c")
+        self.state = State(cluster_id="c", level=levels.CURRENT)
         self.touched: dict[Entry, int] = {}
         self.recent: dict[str, list[SegmentEvent]] = {}
         self.live: dict[str, list[Segment]] = {}

@@ -13,6 +13,7 @@ from sparklog.log.commits.commit_attempt import prepare_commit
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.settings import LogSettings
+from sparklog.protocol import levels
 from sparklog.protocol.commits import Action, Append, CreateTopic, RegisterBroker, Run, commit_key
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
@@ -29,7 +30,7 @@ class SmallLog:
         self.store: Store = store or MemoryStore(uuid.uuid4().hex)
         self.clock = ManualClock()
         self.expiry_clock = self.clock
-        self.state = State(cluster_id="c")
+        self.state = State(cluster_id="c", level=levels.CURRENT)
         self.avoided: list[str] = []
         cache = ListCache(self.store)
         self.lists = SegmentLists(self.store, cache, None)

@@ -13,6 +13,7 @@ from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import Boundary, write_boundary
 from sparklog.log.settings import LogSettings
+from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, RegisterBroker, ResetTime, commit_key
 from sparklog.protocol.fold import Draft, fold
@@ -30,7 +31,7 @@ def prepare(base: State, *actions: Action, write_id: str = "mine") -> PreparedCo
 
 def log_of_one_commit() -> tuple[MemoryStore, State]:
     store = MemoryStore(uuid.uuid4().hex)
-    prepared = prepare(State(cluster_id="c", timestamp_ms=1_000_000), RegisterBroker(broker=0))
+    prepared = prepare(State(cluster_id="c", timestamp_ms=1_000_000, level=levels.CURRENT), RegisterBroker(broker=0))
     assert make(store, prepared) is Outcome.WON
     return store, prepared.folded.state
 

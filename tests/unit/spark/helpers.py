@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.cloudpickle import dumps
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,6 +30,7 @@ from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
 from sparklog.spark.source.filters import prune
 from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import read_schema
+from sparklog.spark.versions.api import arrow_schema
 
 Row = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def across(sent: Any) -> Any:
 
 def batches(ddl: str, rows: Sequence[Row], size: int = 10_000) -> list[pa.RecordBatch]:
     """Rows as Spark passes them to a writer."""
-    schema = to_arrow_schema(schema_of(ddl), timezone="UTC")
+    schema = arrow_schema(schema_of(ddl))
     return [
         pa.RecordBatch.from_pylist([dict(row) for row in rows[start : start + size]], schema=schema)
         for start in range(0, len(rows), size)

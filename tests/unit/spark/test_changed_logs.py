@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
@@ -22,6 +21,7 @@ from sparklog.spark.source.reader import SparklogPartition
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
+from sparklog.spark.versions.api import ReadAllAvailable
 from sparklog.store.open import open_store
 from tests.cluster.log.replicated import append_copies, copies, replicated_cluster
 from tests.cluster.log.rewriting import delete_files, drop_segments, rewrite

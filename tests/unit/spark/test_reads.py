@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
+from pyspark.sql.datasource import InputPartition
 
 from sparklog.errors import (
     DataLossError,
@@ -15,6 +15,7 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.spark.source.filters import EqualTo, GreaterThanOrEqual, LessThan
 from tests.unit.spark.helpers import cluster, read_rows, reader, values, write_rows
 
 

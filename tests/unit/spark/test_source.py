@@ -8,16 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from pyspark_sparklog import DefaultSource
 from sparklog.errors import InvalidOptionError, InvalidRecordError, InvalidRequestError
 from sparklog.spark.options import Options
-from sparklog.spark.source.rows import arrow_schema, read_schema
+from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.source.table_options import METADATA_KEY, effective_options
 from sparklog.spark.stream.reader import RefusedStreamReader
+from sparklog.spark.versions.api import ReadAllAvailable, arrow_schema
 from tests.unit.spark.helpers import across, cluster, schema_of, values, write_rows
 
 TABLE = {"provider": "sparklog", "owner": "me", "location": "file:/warehouse/t", "path": "file:/warehouse/t"}

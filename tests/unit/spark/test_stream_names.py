@@ -55,3 +55,16 @@ def test_only_changed_offsets_are_committed(tmp_path: Path) -> None:
     group.commit(after(7, "another topic of that name"))
     assert log.refresh().version == version
     assert {one.partition: one.offset for one in log.state.groups["audit"].offsets.values()} == {0: 5, 1: 0}
+
+
+def test_a_group_of_the_sources_is_committed_to_where_spark_does_not_ask_them_again() -> None:
+    chosen = {**SOURCE, "kafka.group.id": "chosen"}
+    assert find_group("audit", [chosen], sources_commit=True) is None
+    found = find_group("audit", [chosen], sources_commit=False)
+    assert found is not None
+    assert found.name == "chosen"
+    unnamed = find_group("", [chosen], sources_commit=False)
+    assert unnamed is not None
+    assert unnamed.name == "chosen"
+    for sources in ([SOURCE], [chosen, {**SOURCE, "kafka.group.id": "other"}], [{**chosen, "commitOffsets": "false"}]):
+        assert find_group("", sources, sources_commit=False) is None

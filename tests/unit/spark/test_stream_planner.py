@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import shared_cluster
@@ -20,6 +19,7 @@ from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
+from sparklog.spark.versions.api import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from sparklog.store.local import LocalStore
 from tests.unit.spark.helpers import across, cluster, write_rows
 

@@ -11,19 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import StringStartsWith
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -39,6 +27,18 @@ from pyspark.sql.types import (
 
 from sparklog.format.parquet.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, encode_stats
 from sparklog.spark.history.typed_filters import NO_FILTERS, TypedFilters
+from sparklog.spark.source.filters import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+)
 
 INFINITY = float("inf")
 NAN = float("nan")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -29,6 +28,7 @@ from sparklog.errors import InvalidRecordError
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink import typed_rows
 from sparklog.spark.sink.writer import SparklogWriter
+from sparklog.spark.versions.api import arrow_schema
 
 from .helpers import across, batches, cluster, read_rows, values, write_job, write_rows
 
@@ -168,7 +168,7 @@ def test_a_nested_row_is_written_by_the_names_of_the_schema(log: Path) -> None:
     cluster_topic(log, NESTED)
     kind = StructType([StructField("B", ArrayType(ByteType())), StructField("a", IntegerType())])
     job = writer(log, {"c": kind}, "nested")
-    schema = to_arrow_schema(StructType([StructField("c", kind)]), timezone="UTC")
+    schema = arrow_schema(StructType([StructField("c", kind)]))
     batch = pa.RecordBatch.from_pylist([{"c": {"B": [1, None], "a": 2}}], schema=schema)
     message = across(across(job).write(iter([batch])))
     across(job).commit([message])

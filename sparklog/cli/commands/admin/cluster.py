@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 ACTIONS = ("create", "describe", "cluster-id", "list-endpoints", "mirror", "promote", "reset-time")
 LISTINGS = ("describe", "cluster-id", "list-endpoints")
 
-FLAGS = {"if-not-exists": ("create",), "to": ("mirror", "promote"), "force": ("promote",), "json": LISTINGS,
+FLAGS = {"if-not-exists": ("create",), "release-version": ("create",),
+         "to": ("mirror", "promote"), "force": ("promote",), "json": LISTINGS,
          "include-fenced-brokers": ("list-endpoints",)}  # fmt: skip
 
 
@@ -53,6 +54,7 @@ def parser() -> CommandParser:
     )
     options.add_actions(ACTIONS)
     options.add_switch("--if-not-exists", "create: succeed without effect if there is a cluster")
+    options.add_value("--release-version", "VERSION", "create: readable by this release, without later features")
     options.add_value("--to", "URL", "mirror, promote: the location of the mirror")
     options.add_switch("--force", "promote: even if the root does not answer, so that commits may be lost")
     add_json(options, ", ".join(LISTINGS))
@@ -81,11 +83,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _create(options: argparse.Namespace) -> None:
+    from sparklog.client.cluster import level_of
     from sparklog.coordinator import create_cluster
 
     root, storage_options = bootstrap_server(options)
     try:
-        coordinator = create_cluster(root, storage_options)
+        coordinator = create_cluster(root, storage_options, level=level_of(options.release_version))
     except ClusterAlreadyExistsError as error:
         if not options.if_not_exists:
             raise ClusterAlreadyExistsError(

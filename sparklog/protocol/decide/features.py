@@ -1,0 +1,25 @@
+"""Decisions about the feature level of a cluster. Rules: as in ``decide``."""
+
+from __future__ import annotations
+
+from sparklog.errors import FeatureUpdateFailedError
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.features import check_written
+from sparklog.protocol.state import State
+
+
+def raise_level(state: State, level: int) -> Decision[int]:
+    """Raise the cluster's level; the result is the level before. The present level is no change.
+
+    Raises FeatureLevelError for a level that this version does not write, FeatureUpdateFailedError for a lower one.
+    """
+    if level < state.level:
+        raise FeatureUpdateFailedError(
+            f"the feature level cannot be lowered from {state.level} to {level}: commits, checkpoints and files of "
+            f"level {state.level} are stored, and older programs cannot read them. To go back, restore a copy of the "
+            "root that was made before the upgrade",
+            level=state.level,
+        )
+    if level > state.level:
+        check_written(level)
+    return Decision([], state.level, level)
