@@ -6,7 +6,7 @@
 The command finds them in HADOOP_CONF_DIR, as spark-submit does, and in SPARKLOG_TEST_HDFS_URL. What is needed and
 fetched, and the limit of time, are those of scripts/servers/hdfs.py.
 
-Rules: there is no security in this YARN: containers run as the user of the NodeManagers.
+Rules: this YARN is not secured: containers run as the user of the NodeManagers.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 After each run readers see the log as before or after the job, a reader that started before reads to its end, and a
 rerun of the job completes as if nothing had failed.
 
-The ids of every run are the same, so many faults leave the same objects, and what readers and a rerun see depends on
-those alone: it is checked once for each set of objects.
+All runs use the same ids, so many faults leave identical objects. What readers and a rerun see depends only on these
+objects, so each set of objects is checked once.
 """
 
 from __future__ import annotations

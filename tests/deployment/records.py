@@ -25,7 +25,7 @@ def create(root: Root, topics: Mapping[str, int], **configs: str) -> Root:
 
 
 def fill(root: Root, topic: str, records: int, batches: int = 4) -> list[bytes]:
-    """Append records in so many commits; return their values, which all differ."""
+    """Append ``records`` records in ``batches`` flushes; return their values, all distinct."""
     values = [f"{topic} {number}".encode() for number in range(records)]
     with Producer(bootstrap_servers=root.url, storage_options=dict(root.options), linger_ms=60_000) as producer:
         for batch in range(batches):

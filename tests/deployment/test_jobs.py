@@ -30,7 +30,7 @@ def succeeded(done: Finished) -> str:
 
 
 def trips(cluster: SparkCluster, folder: Path, rows: int = ROWS) -> list[str]:
-    """The arguments of jobs/produce.py that read a CSV file of so many rows."""
+    """Return arguments for jobs/produce.py to read a generated CSV file."""
     file = folder / "trips.csv"
     with file.open("w", newline="") as opened:
         csv.writer(opened).writerows([["id", "city"], *([number, f"city {number % 97}"] for number in range(rows))])

@@ -39,9 +39,10 @@ SCHEMA = pa.schema(
     ]
 )
 _FORMAT = b"sparklog.format"
+"""In the schema's metadata: a level (see ``protocol.levels``). Columns of later versions are ignored unless it grew."""
+
 FORMAT = 2
 """The level that introduced the present columns of a listing."""
-"""In the schema's metadata: a level (see ``protocol.levels``). Columns of later versions are ignored unless it grew."""
 
 
 class RemovedFile(NamedTuple):

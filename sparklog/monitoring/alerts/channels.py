@@ -85,7 +85,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Deadline:
-    """Cuts off connections when it expires: a socket's own timeout begins anew with each byte that arrives."""
+    """Closes connections when it expires. A socket's own timeout restarts with each byte received."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

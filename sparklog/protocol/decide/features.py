@@ -9,7 +9,7 @@ from sparklog.protocol.state import State
 
 
 def raise_level(state: State, level: int) -> Decision[int]:
-    """Raise the cluster's level; the result is the level before. The present level is no change.
+    """Raise the cluster's level; the result is the previous level. Raising to the current level changes nothing.
 
     Raises FeatureLevelError for a level that this version does not write, FeatureUpdateFailedError for a lower one.
     """
