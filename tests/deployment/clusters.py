@@ -215,6 +215,10 @@ class SparkCluster(ABC):
         """Variables that spark-submit needs."""
         return {}
 
+    def page_replacements(self, root: Root, work: Path) -> Mapping[str, str]:
+        """What of this environment's commands in docs/deployment.md is an operator's own, and what stands for it."""
+        return {}
+
     def submit(
         self,
         program: str,
