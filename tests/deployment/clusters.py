@@ -75,11 +75,14 @@ class Process(NamedTuple):
 class Job:
     """A submitted job. ``close`` kills what is left of it, also containers that lost their node."""
 
-    def __init__(self, cluster: SparkCluster, tag: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(
+        self, cluster: SparkCluster, tag: str, process: subprocess.Popen[bytes], log: Path, mode: str = "client"
+    ) -> None:
         self.cluster = cluster
         self.tag = tag
         self._process = process
         self._log = log
+        self._mode = mode
 
     @property
     def printed(self) -> str:
@@ -133,7 +136,8 @@ class Job:
         every = {process.pid: process for process in tagged_processes(self.tag)}
         if kind == "driver":
             named = [each for each in every.values() if any(name in each.command for name in DRIVERS)]
-            return [each for each in named if "java" in each.command.split(" ", 1)[0]]
+            launcher = {self._process.pid} if self._mode == "cluster" else set()
+            return [each for each in named if "java" in each.command.split(" ", 1)[0] and each.pid not in launcher]
         if kind == "python driver":
             drivers = {each.pid for each in self.processes("driver")}
             return [each for each in every.values() if each.parent in drivers and "daemon" not in each.command]
@@ -244,9 +248,9 @@ class SparkCluster(ABC):
             command += ["--files", ",".join(files)]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
-        return self.start([*command, path, *arguments], given)
+        return self.start([*command, path, *arguments], given, mode)
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> Job:
+    def start(self, command: Sequence[str], environment: Mapping[str, str], mode: str = "client") -> Job:
         """Start a program that may submit jobs itself. JOB_VARIABLE must be in the environment, and in that of its jobs
         (``variables``)."""
         tag = environment[JOB_VARIABLE]
@@ -261,7 +265,7 @@ class SparkCluster(ABC):
                 stderr=output,
                 start_new_session=True,
             )
-        job = Job(self, tag, process, log)
+        job = Job(self, tag, process, log, mode)
         self._jobs.append(job)
         return job
 

@@ -19,7 +19,7 @@ from scripts.servers import hdfs, kubernetes, s3
 from scripts.servers.common import CHECKOUT, SERVERS
 from scripts.servers.image import build_image
 from tests.deployment.clusters import JOB_VARIABLE, Job, Root, SparkCluster
-from tests.deployment.storages import Storages, build
+from tests.deployment.storages import Storages, build_zip
 
 NAMESPACE = "sparklog"
 PAGE_NAMESPACE = "page"
@@ -143,7 +143,7 @@ class KubernetesCluster(SparkCluster):
             return []
         uploads = f"{self._hdfs()}/uploads"
         return [
-            *("--py-files", str(build()["zip"])),
+            *("--py-files", str(build_zip())),
             *("--conf", f"spark.kubernetes.container.image={WITHOUT_PACKAGE}"),
             *("--conf", f"spark.kubernetes.file.upload.path={uploads}"),
         ]
@@ -204,7 +204,7 @@ class KubernetesCluster(SparkCluster):
 def kubernetes_cluster(work: Path) -> Iterator[KubernetesCluster]:
     """The node with both images, storages that its pods reach, and the chart, installed as docs/deployment.md says."""
     kubernetes.require_runtime()
-    build()
+    build_zip()
     images = [
         build_image(WITHOUT_PACKAGE, SERVERS / "dependencies.tar", target="dependencies"),
         build_image(IMAGE, SERVERS / "sparklog.tar"),

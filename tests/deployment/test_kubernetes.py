@@ -84,6 +84,7 @@ def test_the_page_asks_for_the_token_of_the_secret(kubectl: Kubectl, root: Root)
             assert answer.status == 200
         with pytest.raises(HTTPError) as refused:
             urlopen(Request(f"{url}/", headers={"Authorization": "Bearer wrong"}), timeout=30)
+        refused.value.close()
         assert refused.value.code in (401, 403)
         with urlopen(Request(f"{url}/", headers={"Authorization": f"Bearer {token}"}), timeout=30) as answer:
             assert root.url.rpartition("/")[2] in answer.read().decode()
