@@ -12,8 +12,9 @@ overrides only addresses and sizes.
 
 A subclass has: ``name``, ``conf`` (the shipped file), ``modes`` (deploy modes), ``packages`` (how executors get the
 package: "zip", "archive", "image"), ``overrides`` (addresses and sizes), ``variables`` (how a variable of the
-environment is given to driver and executors), ``driver_log``, ``root`` (where a log may lie), ``upload`` and ``folder``
-(files that Spark itself reads and writes: input, checkpoints), ``kill_node`` and ``start_node``.
+environment is given to driver and executors), ``driver_log``, ``root`` (where a log may lie), ``other_storage`` (than
+the root's usual), ``upload`` and ``folder`` (files that Spark itself reads and writes: input, checkpoints),
+``kill_node`` and ``start_node``.
 
 Rules: a process is found by the variable JOB_VARIABLE of its environment, which a job's processes have on every
 manager, and killed by its id. Tests wait for states: a kill waits until the process exists.
@@ -171,6 +172,7 @@ class SparkCluster(ABC):
     modes: ClassVar[tuple[str, ...]] = ("client", "cluster")
     packages: ClassVar[tuple[str, ...]] = ("zip", "archive")
     kinds: ClassVar[tuple[str, ...]] = ("executor", "python worker", "driver", "node")
+    other_storage: ClassVar[str] = "s3"
 
     def __init__(self, work: Path) -> None:
         self.work = work

@@ -77,6 +77,7 @@ class KubernetesCluster(SparkCluster):
     conf = "conf/spark-kubernetes.conf"
     packages = ("image", "zip")
     kinds = ("executor", "python worker", "driver")
+    other_storage = "hdfs"
 
     def __init__(
         self, work: Path, kubectl: Kubectl, storages: Storages, start: Callable[[str], Mapping[str, str]]
