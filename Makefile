@@ -17,7 +17,7 @@ SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.p
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ test-faults: $(STAMP) ## every outcome that a storage's client can show, at ever
 
 test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and maintenance (2000), some minutes; a failure prints its seed
 	@SPARKLOG_SEEDS=$(or $(SEEDS),2000) $(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/simulation
+
+test-stress: $(STAMP) ## many processes on one folder, killed and stopped, for a fixed time (two minutes)
+	@$(PY) -m pytest -m stress $(PYTEST_ARGS) tests/soak tests/crash
 
 test-soak: $(STAMP) ## disturb thirteen processes on a failing storage for half an hour, and check their history
 	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak

@@ -48,6 +48,7 @@ def check_offsets(records: list[tuple[int, str]]) -> None:
     assert len({value for _, value in records}) == len(records), "a record is stored twice"
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("seconds", [30])
 def test_16_processes_appending_to_one_partition_get_contiguous_offsets_without_duplicates(
     tmp_path: Path, seconds: int
