@@ -38,13 +38,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from scripts.servers.common import CHECKOUT, HOST
 from sparklog.coordinator import Coordinator, open_cluster
+from tests import quick_jvm
 
 JOB_VARIABLE = "SPARKLOG_TEST_JOB"
 WAIT_SECONDS = 240.0
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""These jobs are too short for optimising compilation or parallel garbage collection to pay."""
-QUICK_LAUNCHER = {"SPARK_SUBMIT_OPTS": QUICK_JVM, "SPARK_LAUNCHER_OPTS": QUICK_JVM, "SPARK_LOCAL_IP": HOST}
-QUICK = {"spark.executor.extraJavaOptions": QUICK_JVM, "spark.driver.extraJavaOptions": QUICK_JVM}
+QUICK = {**quick_jvm.EXECUTORS, "spark.driver.extraJavaOptions": quick_jvm.OPTIONS}
 DRIVERS = ("deploy.SparkSubmit", "yarn.ApplicationMaster", "deploy.k8s", "deploy.worker.DriverWrapper")
 
 
@@ -309,7 +307,12 @@ def operator_environment() -> dict[str, str]:
     left_out = re.compile(r"PYSPARK_|SPARK_|PYTHON|SPARKLOG_|HADOOP_|AWS_|COV_|PYTEST_")
     inherited = {name: value for name, value in os.environ.items() if not left_out.match(name)}
     here = str(Path(sys.executable).parent)
-    return {**inherited, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", **QUICK_LAUNCHER}
+    return {
+        **inherited,
+        "PATH": f"{here}{os.pathsep}{os.environ['PATH']}",
+        **quick_jvm.LAUNCHERS,
+        "SPARK_LOCAL_IP": HOST,
+    }
 
 
 def bare_python(work: Path) -> Path:
