@@ -18,6 +18,7 @@ import fsspec
 from scripts.servers import hdfs, kubernetes, s3
 from scripts.servers.common import CHECKOUT, SERVERS
 from scripts.servers.image import build_image
+from tests import quick_jvm
 from tests.deployment.clusters import JOB_VARIABLE, Job, Root, SparkCluster
 from tests.deployment.storages import Storages, build_zip
 
@@ -117,9 +118,12 @@ class KubernetesCluster(SparkCluster):
             "spark.kubernetes.container.image": IMAGE,
             "spark.kubernetes.driver.master": api,
             "spark.kubernetes.executor.useDriverPodIP": "true",
+            "spark.executor.extraJavaOptions": quick_jvm.WITHOUT_ARCHIVE,
             **SIZES,
         }
-        if mode == "client":
+        if mode == "cluster":
+            given["spark.driver.extraJavaOptions"] = quick_jvm.WITHOUT_ARCHIVE
+        else:
             address = kubernetes.ADDRESS
             given |= {"spark.driver.host": address, "spark.driver.bindAddress": address}
         return given
