@@ -76,7 +76,7 @@ def realm(home: Path, principals: Sequence[str]) -> Iterator[Realm]:
     names = {"realm": REALM, "host": HOST, "port": port, "home": home, "lifetime": TICKET_LIFETIME}
     (home / "krb5.conf").write_text(CLIENT.format(**names))
     (home / "kdc.conf").write_text(SERVER.format(**names))
-    variables = {"PATH": PATH, "KRB5_CONFIG": str(home / "krb5.conf")}
+    variables = {"KRB5_CONFIG": str(home / "krb5.conf")}
     of_server = {**variables, "KRB5_KDC_PROFILE": str(home / "kdc.conf")}
     _run(["kdb5_util", "create", "-s", "-P", "secret", "-r", REALM], of_server)
     keytab = home / "keytab"
@@ -84,7 +84,7 @@ def realm(home: Path, principals: Sequence[str]) -> Iterator[Realm]:
         _run(["kadmin.local", "-q", f"addprinc -randkey {principal}"], of_server)
         _run(["kadmin.local", "-q", f"ktadd -k {keytab} {principal}"], of_server)
     variables["JAVA_TOOL_OPTIONS"] = f"-Djava.security.krb5.conf={home / 'krb5.conf'}"
-    with running({"krb5kdc": ["krb5kdc", "-n", "-P", str(home / "pid")]}, home, of_server):
+    with running({"krb5kdc": [_program("krb5kdc"), "-n", "-P", str(home / "pid")]}, home, of_server):
         wait_until(lambda: _answers(port), "the KDC", home)
         yield Realm(home, keytab, variables)
 
@@ -94,10 +94,13 @@ def _answers(port: int) -> bool:
         return True
 
 
+def _program(name: str) -> str:
+    return shutil.which(name, path=PATH) or name
+
+
 def _run(command: Sequence[str], variables: dict[str, str]) -> None:
-    program = shutil.which(command[0], path=PATH)
     subprocess.run(
-        [program or command[0], *command[1:]],
+        [_program(command[0]), *command[1:]],
         env={**os.environ, **variables},
         check=True,
         stdout=subprocess.DEVNULL,
