@@ -17,7 +17,7 @@ SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.p
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s measure-pods test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ test-yarn: $(STAMP) $(JVM_ARCHIVE) ## the jobs on a YARN with its HDFS, which it
 
 test-k8s: $(STAMP) $(JVM_ARCHIVE) ## the jobs, the image and the chart on a Kubernetes of one node, which it starts (as root; Go builds it once)
 	@$(WITH_JAVA) $(PY) -m pytest -m k8s $(PYTEST_ARGS) tests/deployment
+
+measure-pods: $(STAMP) ## what the pods of the chart and of a Spark job use on a Kubernetes of one node, which it starts (as root)
+	@$(WITH_JAVA) $(PY) -m tests.deployment.usage
 
 test-airflow: $(STAMP) ## the example DAG, run by Airflow (installs it once, into .venv-airflow)
 	-@bash scripts/airflow.sh

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 _ARCHIVE = Path(sys.prefix, "spark.jsa")
-OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+WITHOUT_ARCHIVE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM in a container, which does not see this environment: a missing archive costs it its own."""
+OPTIONS = WITHOUT_ARCHIVE
 if _ARCHIVE.exists() and " " not in str(_ARCHIVE):
     OPTIONS += f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:disable -Xlog:all=error:stderr"
 LAUNCHERS = {"SPARK_SUBMIT_OPTS": OPTIONS, "SPARK_LAUNCHER_OPTS": OPTIONS}
