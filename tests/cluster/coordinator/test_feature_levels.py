@@ -229,12 +229,16 @@ def test_the_admin_client_describes_and_raises_the_level(old: Coordinator, store
         ({"metadata.version": ("sideways", 3)}, InvalidArgumentError),
         ({"metadata.version": ("unknown", 3)}, InvalidArgumentError),
         ({}, FeatureUpdateFailedError),
+        ({"metadata.version": ("safe_downgrade", 3)}, FeatureUpdateFailedError),
+        ({"metadata.version": (3, 3)}, FeatureUpdateFailedError),
+        ({"metadata.version": ("safe_downgrade", 1)}, FeatureUpdateFailedError),
         ({"metadata.version": 3, "kraft.version": 1}, FeatureUpdateFailedError),
     ],
 )
 def test_invalid_updates_of_features_are_refused(old: Coordinator, updates: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         AdminClient(cluster=old).update_features(updates)  # type: ignore[arg-type]
+    assert old.refresh().level == 2
 
 
 @pytest.mark.parametrize(("release", "level"), [("0.2.0", 2), ("0.2.7", 2), ("0.3", 3), (None, levels.CURRENT)])
