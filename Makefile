@@ -17,7 +17,7 @@ SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.p
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s measure-pods test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,12 +46,13 @@ test-python: $(STAMP) ## those of make test that start no Spark
 
 # SPARK=4.3.0 runs them with this version of Spark, from an environment of its own; scripts/spark_env.sh says what else
 # can be chosen: PYTHON, PANDAS, PYARROW, NUMPY; JAVA_HOME chooses the Java. Without a network there is none.
-# SMOKE=1 runs a part of some three minutes: batches, streams, groups, tables and Spark Connect.
+# Those of test-stress are part of it then. SMOKE=1 runs a part of some three minutes: batches, streams, groups, tables and
+# Spark Connect.
 test-spark: $(STAMP) $(JVM_ARCHIVE) ## those of make test that start Spark (SPARK=4.3.0 with this version, TESTS=path a part)
 ifeq ($(SPARK),)
 	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),$(if $(SMOKE),$(SPARK_SMOKE)),tests/integration)
 else
-	@bash scripts/spark_tests.sh $(SPARK) -n $(or $(JOBS),3) --dist worksteal $(PYTEST_ARGS) $(or $(TESTS),$(if $(SMOKE),$(SPARK_SMOKE)),tests/integration)
+	@bash scripts/spark_tests.sh $(SPARK) -n $(or $(JOBS),3) --dist worksteal -m "not slow and not s3" $(PYTEST_ARGS) $(or $(TESTS),$(if $(SMOKE),$(SPARK_SMOKE)),tests/integration)
 endif
 
 # Without it the tests are slower, nothing else.
@@ -62,6 +63,7 @@ test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go 
 	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests
 
 test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
+	-@bash scripts/kerberos.sh
 	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
 
 test-gcs: $(STAMP) ## the tests that need Google Cloud Storage, with an emulator, which they start (Go builds it once)
@@ -72,20 +74,23 @@ test-azure: $(STAMP) ## the tests that need Azure, with an emulator, which they 
 	-@$(PY) -c 'import adlfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
 	@$(PY) -m pytest -m azure $(PYTEST_ARGS) tests/stores
 
-test-standalone: $(STAMP) ## the jobs on a Spark standalone cluster, which it starts
+test-standalone: $(STAMP) $(JVM_ARCHIVE) ## the jobs on a Spark standalone cluster, which it starts
 	@$(WITH_JAVA) $(PY) -m pytest -m standalone $(PYTEST_ARGS) tests/deployment
 
-test-yarn: $(STAMP) ## the jobs on a YARN with its HDFS, which it starts (Maven fetches them once)
+test-yarn: $(STAMP) $(JVM_ARCHIVE) ## the jobs on a YARN with its HDFS, which it starts (Maven fetches them once)
 	@$(WITH_JAVA) $(PY) -m pytest -m yarn $(PYTEST_ARGS) tests/deployment
 
-test-k8s: $(STAMP) ## the jobs, the image and the chart on a Kubernetes of one node, which it starts (as root; Go builds it once)
+test-k8s: $(STAMP) $(JVM_ARCHIVE) ## the jobs, the image and the chart on a Kubernetes of one node, which it starts (as root; Go builds it once)
 	@$(WITH_JAVA) $(PY) -m pytest -m k8s $(PYTEST_ARGS) tests/deployment
+
+measure-pods: $(STAMP) ## what the pods of the chart and of a Spark job use on a Kubernetes of one node, which it starts (as root)
+	@$(WITH_JAVA) $(PY) -m tests.deployment.usage
 
 test-airflow: $(STAMP) ## the example DAG, run by Airflow (installs it once, into .venv-airflow)
 	-@bash scripts/airflow.sh
 	@$(WITH_JAVA) $(PY) -m pytest -m airflow $(PYTEST_ARGS) tests/airflow
 
-test-killed-copy: $(STAMP) ## kill each kind of process of a stream copy KILLS times (20) on CLUSTER (yarn), and compare; STORAGE=hdfs, SEED=n
+test-killed-copy: $(STAMP) $(JVM_ARCHIVE) ## kill each kind of process of a stream copy KILLS times (20) on CLUSTER (yarn), and compare; STORAGE=hdfs, SEED=n
 	@$(WITH_JAVA) $(PY) -m tests.deployment.kills $(or $(CLUSTER),yarn) --kills $(or $(KILLS),20) $(if $(STORAGE),--storage $(STORAGE)) $(if $(SEED),--seed $(SEED))
 
 # Without a network there is no such environment, and the tests say that they are skipped.
@@ -112,6 +117,9 @@ test-faults: $(STAMP) ## every outcome that a storage's client can show, at ever
 
 test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and maintenance (2000), some minutes; a failure prints its seed
 	@SPARKLOG_SEEDS=$(or $(SEEDS),2000) $(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/simulation
+
+test-stress: $(STAMP) $(JVM_ARCHIVE) ## real processes, also of Spark, that race for a fixed time, or are killed or stopped (five minutes)
+	@$(WITH_JAVA) $(PY) -m pytest -m stress $(PYTEST_ARGS) tests/soak tests/crash tests/integration
 
 test-soak: $(STAMP) ## disturb thirteen processes on a failing storage for half an hour, and check their history
 	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak
@@ -161,7 +169,7 @@ dist: ## build the wheel, the source archive and the zip for spark-submit --py-f
 release-check: $(STAMP) ## what has to hold before a release (docs/releasing.md): versions, reproducible builds, licences, clean installs
 	@$(PY) scripts/release_check.py
 
-bench-clusters: $(STAMP) ## what cluster managers cost, beside local[2] and Parquet (CLUSTERS="standalone yarn:hdfs yarn:s3", QUICK=1)
+bench-clusters: $(STAMP) $(JVM_ARCHIVE) ## what cluster managers cost, beside local[2] and Parquet (CLUSTERS="standalone yarn:hdfs yarn:s3", QUICK=1)
 	@$(WITH_JAVA) $(PY) benchmarks/managers.py $(CLUSTERS) $(if $(QUICK),--quick)
 
 dist-env: dist ## build dist/env.tar.gz too: sparklog and what it needs, for executors that have only Python (EXTRAS=s3,hdfs)

@@ -27,7 +27,6 @@ from scripts.servers.common import CHECKOUT, SERVERS, Skipped
 from sparklog.coordinator import create_cluster
 from tests.deployment.clusters import QUICK, Root, SparkCluster
 from tests.deployment.conftest import CLUSTERS
-from tests.deployment.storages import build
 
 JOB = "benchmarks/managers_job.py"
 TARGET = 0.8
@@ -94,7 +93,6 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer records and runs")
     options = parser.parse_args()
     settings = Settings(rows=200_000, runs=2, quick=True) if options.quick else Settings(rows=1_000_000, runs=5)
-    build()
     SERVERS.mkdir(exist_ok=True)
     figures: list[Figure] = []
     for chosen in options.clusters:

@@ -37,12 +37,13 @@ ELSEWHERE = {
     "ui": "make test-ui",
     "go": "make test-go",
     "slow": "make test-slow",
-    "soak": "pytest -m soak",
+    "stress": "make test-stress",
+    "soak": "make test-soak",
 }
 
 
 # folders of tests/ with the longest tests
-LONGEST = ("soak", "crash", "simulation")
+LONGEST = ("crash", "simulation")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

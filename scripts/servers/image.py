@@ -41,8 +41,13 @@ def build_image(name: str, archive: Path, target: str = "") -> Path:
         if target:
             options += ["--target", target]
         _buildah("build", *options, "--file", DOCKERFILE, "--tag", name, ".")
-        archive.unlink(missing_ok=True)
-        _buildah("push", name, f"oci-archive:{archive}:{name}")
+        built = _buildah("images", "--quiet", "--no-trunc", name).strip()
+        written = archive.with_name(f"{archive.name}.id")
+        if not (archive.exists() and written.exists() and written.read_text() == built):
+            written.unlink(missing_ok=True)
+            archive.unlink(missing_ok=True)
+            _buildah("push", name, f"oci-archive:{archive}:{name}")
+            written.write_text(built)
     return archive
 
 

@@ -81,7 +81,7 @@ def started(environment: Mapping[str, str] | None = None) -> Iterator[Standalone
         **(environment or {}),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     command = [*spark_class(), MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(http)]
     try:

@@ -56,5 +56,5 @@ def test_a_date_that_runs_again_writes_nothing_twice(airflow: dict[str, str], tm
         )
         assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
     with LogReader(log) as reader:
-        ends = [partition.high_watermark for partition in reader.state.topics["orders"].partitions]
+        ends = [partition.high_watermark for partition in reader.refresh().topics["orders"].partitions]
     assert sum(ends) == 2 * ROWS

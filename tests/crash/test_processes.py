@@ -48,6 +48,7 @@ def check_offsets(records: list[tuple[int, str]]) -> None:
     assert len({value for _, value in records}) == len(records), "a record is stored twice"
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("seconds", [30])
 def test_16_processes_appending_to_one_partition_get_contiguous_offsets_without_duplicates(
     tmp_path: Path, seconds: int
@@ -68,6 +69,7 @@ def test_16_processes_appending_to_one_partition_get_contiguous_offsets_without_
     assert dict(records) == all_acknowledged
 
 
+@pytest.mark.stress
 def test_processes_killed_at_random_lose_no_acknowledged_record_and_leave_no_partial_append(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

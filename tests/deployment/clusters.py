@@ -12,8 +12,9 @@ overrides only addresses and sizes.
 
 A subclass has: ``name``, ``conf`` (the shipped file), ``modes`` (deploy modes), ``packages`` (how executors get the
 package: "zip", "archive", "image"), ``overrides`` (addresses and sizes), ``variables`` (how a variable of the
-environment is given to driver and executors), ``driver_log``, ``root`` (where a log may lie), ``upload`` and ``folder``
-(files that Spark itself reads and writes: input, checkpoints), ``kill_node`` and ``start_node``.
+environment is given to driver and executors), ``driver_log``, ``root`` (where a log may lie), ``other_storage`` (than
+the root's usual), ``upload`` and ``folder`` (files that Spark itself reads and writes: input, checkpoints),
+``kill_node`` and ``start_node``.
 
 Rules: a process is found by the variable JOB_VARIABLE of its environment, which a job's processes have on every
 manager, and killed by its id. Tests wait for states: a kill waits until the process exists.
@@ -37,13 +38,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from scripts.servers.common import CHECKOUT, HOST
 from sparklog.coordinator import Coordinator, open_cluster
+from tests import quick_jvm
 
 JOB_VARIABLE = "SPARKLOG_TEST_JOB"
 WAIT_SECONDS = 240.0
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""These jobs are too short for optimising compilation or parallel garbage collection to pay."""
-QUICK_LAUNCHER = {"SPARK_SUBMIT_OPTS": QUICK_JVM, "SPARK_LAUNCHER_OPTS": QUICK_JVM, "SPARK_LOCAL_IP": HOST}
-QUICK = {"spark.executor.extraJavaOptions": QUICK_JVM, "spark.driver.extraJavaOptions": QUICK_JVM}
+QUICK = {**quick_jvm.EXECUTORS, "spark.driver.extraJavaOptions": quick_jvm.OPTIONS}
 DRIVERS = ("deploy.SparkSubmit", "yarn.ApplicationMaster", "deploy.k8s", "deploy.worker.DriverWrapper")
 
 
@@ -75,11 +74,14 @@ class Process(NamedTuple):
 class Job:
     """A submitted job. ``close`` kills what is left of it, also containers that lost their node."""
 
-    def __init__(self, cluster: SparkCluster, tag: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(
+        self, cluster: SparkCluster, tag: str, process: subprocess.Popen[bytes], log: Path, mode: str = "client"
+    ) -> None:
         self.cluster = cluster
         self.tag = tag
         self._process = process
         self._log = log
+        self._mode = mode
 
     @property
     def printed(self) -> str:
@@ -133,7 +135,8 @@ class Job:
         every = {process.pid: process for process in tagged_processes(self.tag)}
         if kind == "driver":
             named = [each for each in every.values() if any(name in each.command for name in DRIVERS)]
-            return [each for each in named if "java" in each.command.split(" ", 1)[0]]
+            launcher = {self._process.pid} if self._mode == "cluster" else set()
+            return [each for each in named if "java" in each.command.split(" ", 1)[0] and each.pid not in launcher]
         if kind == "python driver":
             drivers = {each.pid for each in self.processes("driver")}
             return [each for each in every.values() if each.parent in drivers and "daemon" not in each.command]
@@ -167,6 +170,7 @@ class SparkCluster(ABC):
     modes: ClassVar[tuple[str, ...]] = ("client", "cluster")
     packages: ClassVar[tuple[str, ...]] = ("zip", "archive")
     kinds: ClassVar[tuple[str, ...]] = ("executor", "python worker", "driver", "node")
+    other_storage: ClassVar[str] = "s3"
 
     def __init__(self, work: Path) -> None:
         self.work = work
@@ -215,6 +219,10 @@ class SparkCluster(ABC):
         """Variables that spark-submit needs."""
         return {}
 
+    def page_replacements(self, root: Root, work: Path) -> Mapping[str, str]:
+        """What of this environment's commands in docs/deployment.md is an operator's own, and what stands for it."""
+        return {}
+
     def submit(
         self,
         program: str,
@@ -240,9 +248,9 @@ class SparkCluster(ABC):
             command += ["--files", ",".join(files)]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
-        return self.start([*command, path, *arguments], given)
+        return self.start([*command, path, *arguments], given, mode)
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> Job:
+    def start(self, command: Sequence[str], environment: Mapping[str, str], mode: str = "client") -> Job:
         """Start a program that may submit jobs itself. JOB_VARIABLE must be in the environment, and in that of its jobs
         (``variables``)."""
         tag = environment[JOB_VARIABLE]
@@ -257,7 +265,7 @@ class SparkCluster(ABC):
                 stderr=output,
                 start_new_session=True,
             )
-        job = Job(self, tag, process, log)
+        job = Job(self, tag, process, log, mode)
         self._jobs.append(job)
         return job
 
@@ -299,7 +307,12 @@ def operator_environment() -> dict[str, str]:
     left_out = re.compile(r"PYSPARK_|SPARK_|PYTHON|SPARKLOG_|HADOOP_|AWS_|COV_|PYTEST_")
     inherited = {name: value for name, value in os.environ.items() if not left_out.match(name)}
     here = str(Path(sys.executable).parent)
-    return {**inherited, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", **QUICK_LAUNCHER}
+    return {
+        **inherited,
+        "PATH": f"{here}{os.pathsep}{os.environ['PATH']}",
+        **quick_jvm.LAUNCHERS,
+        "SPARK_LOCAL_IP": HOST,
+    }
 
 
 def bare_python(work: Path) -> Path:

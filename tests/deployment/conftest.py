@@ -21,6 +21,7 @@ from tests.deployment.yarn_cluster import YarnCluster
 
 @contextmanager
 def standalone_cluster(work: Path) -> Iterator[SparkCluster]:
+    build()
     with ExitStack() as stack:
         start = stack.enter_context(servers(stack))
         started = stack.enter_context(standalone.started(node_environment(work)))
@@ -29,6 +30,7 @@ def standalone_cluster(work: Path) -> Iterator[SparkCluster]:
 
 @contextmanager
 def yarn_cluster(work: Path) -> Iterator[SparkCluster]:
+    build()
     with ExitStack() as stack:
         start = stack.enter_context(servers(stack))
         started = stack.enter_context(yarn.started(node_environment(work)))
@@ -49,7 +51,6 @@ def node_environment(work: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session", params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in CLUSTERS])
 def every_cluster(request: pytest.FixtureRequest) -> Iterator[SparkCluster]:
-    build()
     SERVERS.mkdir(exist_ok=True)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobs-", dir=SERVERS)))

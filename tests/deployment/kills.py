@@ -19,13 +19,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from scripts.servers.common import SERVERS, Skipped
 from sparklog import Producer
 from tests.deployment.clusters import Job, Root, SparkCluster, await_until
 from tests.deployment.records import create, damage_and_orphans, values_of
-from tests.deployment.storages import build
 
 PROGRESS_SECONDS = 300.0
 LONGEST_PAUSE_SECONDS = 3.0
@@ -34,13 +35,21 @@ LONGEST_PAUSE_SECONDS = 3.0
 class KilledCopy:
     """A copy of the topic "source" to the topic "copy" while a producer appends and processes are killed."""
 
-    def __init__(self, cluster: SparkCluster, root: Root, seed: int, package: str = "archive") -> None:
+    def __init__(
+        self,
+        cluster: SparkCluster,
+        root: Root,
+        seed: int,
+        package: str = "archive",
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.cluster = cluster
         self.root = create(root, {"source": 2, "copy": 2})
         self.kills: Counter[str] = Counter()
         self.submissions = 0
         self._random = random.Random(seed)
         self._package = package
+        self._log = log
         self._checkpoint = cluster.folder()
         self._job: Job | None = None
         self._ending = threading.Event()
@@ -54,9 +63,15 @@ class KilledCopy:
         self._random.shuffle(order)
         try:
             for kind in order:
+                started = time.monotonic()
                 self._await_progress()
+                progressed = time.monotonic()
                 time.sleep(self._random.uniform(0, LONGEST_PAUSE_SECONDS))
                 self._kill(kind)
+                self._log(
+                    f"{sum(self.kills.values())}/{len(order)} {kind}: progress after {progressed - started:.1f} s, "
+                    f"killed after {time.monotonic() - started:.1f} s, submissions {self.submissions}"
+                )
         finally:
             self._ending.set()
             producer.join()
@@ -154,13 +169,12 @@ def main() -> int:
     options = parser.parse_args()
     from tests.deployment.conftest import CLUSTERS
 
-    build()
     SERVERS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kills-", dir=SERVERS) as work:
         try:
             with CLUSTERS[options.cluster](Path(work)) as cluster:
                 print(f"seed {options.seed}", flush=True)
-                copy = KilledCopy(cluster, cluster.root(options.storage), options.seed)
+                copy = KilledCopy(cluster, cluster.root(options.storage), options.seed, log=partial(print, flush=True))
                 started = time.monotonic()
                 try:
                     wrong = copy.run((options.kinds or ",".join(cluster.kinds)).split(","), options.kills)

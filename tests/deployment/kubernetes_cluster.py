@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,13 +18,16 @@ import fsspec
 from scripts.servers import hdfs, kubernetes, s3
 from scripts.servers.common import CHECKOUT, SERVERS
 from scripts.servers.image import build_image
+from tests import quick_jvm
 from tests.deployment.clusters import JOB_VARIABLE, Job, Root, SparkCluster
-from tests.deployment.storages import Storages, build
+from tests.deployment.storages import Storages, build_zip
 
 NAMESPACE = "sparklog"
+PAGE_NAMESPACE = "page"
 IMAGE = "registry.example.com/sparklog:0.3.0"
 WITHOUT_PACKAGE = "registry.example.com/spark-dependencies:0.3.0"
 CHART = CHECKOUT / "conf" / "kubernetes" / "chart"
+EVERYTHING = ("--set=metrics.enabled=true", "--set=ui.enabled=true", "--set=networkPolicy.enabled=true")
 SECRET = "sparklog-storage"
 JOB_LABEL = "sparklog-test-job"
 TEMPLATE = "conf/kubernetes/pod-template.yaml"
@@ -73,6 +78,7 @@ class KubernetesCluster(SparkCluster):
     conf = "conf/spark-kubernetes.conf"
     packages = ("image", "zip")
     kinds = ("executor", "python worker", "driver")
+    other_storage = "hdfs"
 
     def __init__(
         self, work: Path, kubectl: Kubectl, storages: Storages, start: Callable[[str], Mapping[str, str]]
@@ -83,7 +89,27 @@ class KubernetesCluster(SparkCluster):
         self._start = start
 
     def environment(self) -> Mapping[str, str]:
-        return {"KUBECONFIG": self.kubectl.environment["KUBECONFIG"], "HADOOP_USER_NAME": "sparklog"}
+        given = self.kubectl.environment
+        path = f"{Path(sys.executable).parent}{os.pathsep}{given['PATH']}"
+        return {"KUBECONFIG": given["KUBECONFIG"], "PATH": path, "HADOOP_USER_NAME": "sparklog"}
+
+    def page_replacements(self, root: Root, work: Path) -> Mapping[str, str]:
+        """The page's own namespace, since the release of the other tests has the usual one; images are there."""
+        secret = work / "storage.env"
+        secret.write_text("".join(f"{name}={value}\n" for name, value in root.environment.items()))
+        settings = f"--properties-file {self.conf}"
+        chosen = f"--master k8s://{self.kubectl.environment['SPARKLOG_TEST_K8S_API']}"
+        chosen += f" --conf spark.kubernetes.namespace={PAGE_NAMESPACE}"
+        return {
+            "make dist\n": "true\n",
+            "docker buildx build": "true",
+            "s3a://bucket/flights.csv": "/data/flights.csv",
+            "s3://bucket/log": root.url,
+            "storage.env": str(secret),
+            "namespace sparklog": f"namespace {PAGE_NAMESPACE}",
+            settings: f"{settings} {chosen}",
+            "maintenance now": f"maintenance now && kubectl -n {PAGE_NAMESPACE} wait --for=condition=complete job/now",
+        }
 
     def overrides(self, mode: str) -> Mapping[str, str]:
         api = self.kubectl.environment["SPARKLOG_TEST_K8S_API"]
@@ -92,9 +118,12 @@ class KubernetesCluster(SparkCluster):
             "spark.kubernetes.container.image": IMAGE,
             "spark.kubernetes.driver.master": api,
             "spark.kubernetes.executor.useDriverPodIP": "true",
+            "spark.executor.extraJavaOptions": quick_jvm.WITHOUT_ARCHIVE,
             **SIZES,
         }
-        if mode == "client":
+        if mode == "cluster":
+            given["spark.driver.extraJavaOptions"] = quick_jvm.WITHOUT_ARCHIVE
+        else:
             address = kubernetes.ADDRESS
             given |= {"spark.driver.host": address, "spark.driver.bindAddress": address}
         return given
@@ -119,7 +148,7 @@ class KubernetesCluster(SparkCluster):
             return []
         uploads = f"{self._hdfs()}/uploads"
         return [
-            *("--py-files", str(build()["zip"])),
+            *("--py-files", str(build_zip())),
             *("--conf", f"spark.kubernetes.container.image={WITHOUT_PACKAGE}"),
             *("--conf", f"spark.kubernetes.file.upload.path={uploads}"),
         ]
@@ -180,7 +209,7 @@ class KubernetesCluster(SparkCluster):
 def kubernetes_cluster(work: Path) -> Iterator[KubernetesCluster]:
     """The node with both images, storages that its pods reach, and the chart, installed as docs/deployment.md says."""
     kubernetes.require_runtime()
-    build()
+    build_zip()
     images = [
         build_image(WITHOUT_PACKAGE, SERVERS / "dependencies.tar", target="dependencies"),
         build_image(IMAGE, SERVERS / "sparklog.tar"),
@@ -211,6 +240,31 @@ def helm(kubectl: Kubectl, verb: str, root: Root, *options: str) -> str:
     """Install or upgrade the release with a root of a test."""
     values = [f"--set=root={root.url}", f"--set=image.name={IMAGE}", *options]
     return kubectl.run("helm", verb, "sparklog", str(CHART), "--namespace", NAMESPACE, *values)
+
+
+def upgrade(kubectl: Kubectl, root: Root) -> None:
+    """Let the release serve this root with everything that the chart has; returns when its pods are replaced."""
+    helm(kubectl, "upgrade", root, *EVERYTHING, "--wait", "--timeout=120s")
+    for deployment in ("sparklog-metrics", "sparklog-ui"):
+        # Helm does not wait for the end of the old pod, to which a port could be forwarded then.
+        kubectl("rollout", "status", f"deployment/{deployment}", "--timeout=120s")
+
+
+@contextmanager
+def forwarded(kubectl: Kubectl, service: str, port: int) -> Iterator[str]:
+    """The address of a service on this machine."""
+    command = ["kubectl", "--namespace", NAMESPACE, "port-forward", f"service/{service}", f":{port}"]
+    process = subprocess.Popen(command, env={**os.environ, **kubectl.environment}, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+        assert found
+        yield f"http://localhost:{found.group(1)}"
+    finally:
+        process.terminate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def _storages_on(stack: ExitStack) -> Callable[[str], Mapping[str, str]]:

@@ -63,12 +63,23 @@ def s3_root(environment: Mapping[str, str], name: str) -> Root:
 
 @cache
 def build() -> dict[str, Path]:
-    """What ``make dist`` builds, once in a session: the zip for --py-files, and the archive with all packages."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    for script in ("scripts/dist.py", "scripts/pack_environment.py"):
-        subprocess.run([sys.executable, script], cwd=CHECKOUT, env=environment, check=True, timeout=BUILD_SECONDS)
-    (packed,) = (CHECKOUT / "dist").glob("sparklog-*-py.zip")
+    """What ``make dist-env`` builds, once in a session: the zip for --py-files, and the archive with all packages."""
+    packed = build_zip()
+    _run_script("scripts/pack_environment.py")
     return {"zip": packed, "archive": CHECKOUT / "dist" / "env.tar.gz"}
+
+
+@cache
+def build_zip() -> Path:
+    """What ``make dist`` builds, once in a session: the zip for --py-files, which it returns, and the wheel."""
+    _run_script("scripts/dist.py")
+    (packed,) = (CHECKOUT / "dist").glob("sparklog-*-py.zip")
+    return packed
+
+
+def _run_script(script: str) -> None:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    subprocess.run([sys.executable, script], cwd=CHECKOUT, env=environment, check=True, timeout=BUILD_SECONDS)
 
 
 @contextmanager

@@ -53,9 +53,10 @@ def test_records_are_produced_and_consumed(cluster: SparkCluster, mode: str, tmp
     assert f"consume: {ROWS:,} records" in output
 
 
-def test_a_log_on_s3_needs_only_the_variables_of_aws(cluster: SparkCluster, tmp_path: Path) -> None:
-    """Another server than Amazon's: its address, a region and the keys are in the environment of driver and tasks."""
-    root = create(cluster.root("s3"), {"trips": 2})
+def test_a_log_on_another_storage_needs_only_its_variables(cluster: SparkCluster, tmp_path: Path) -> None:
+    """On S3 with another server than Amazon's: its address, a region and the keys are in the environment of driver and
+    tasks; on HDFS the user's name."""
+    root = create(cluster.root(cluster.other_storage), {"trips": 2})
     mode = cluster.modes[-1]
     succeeded(
         cluster.run("produce", *on(root, "trips"), *trips(cluster, tmp_path), mode=mode, package="archive", root=root)

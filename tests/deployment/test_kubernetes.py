@@ -4,11 +4,7 @@ and run."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -16,25 +12,24 @@ import pytest
 
 from scripts.servers.common import CHECKOUT
 from tests.deployment.clusters import Root, SparkCluster, await_until
-from tests.deployment.kubernetes_cluster import Kubectl, KubernetesCluster, helm
+from tests.deployment.kubernetes_cluster import Kubectl, KubernetesCluster, forwarded, upgrade
 from tests.deployment.records import create, fill, values_of
 
 pytestmark = pytest.mark.parametrize("every_cluster", [pytest.param("k8s", marks=pytest.mark.k8s)], indirect=True)
 MANIFESTS = CHECKOUT / "conf" / "kubernetes" / "manifests"
-EVERYTHING = ("--set=metrics.enabled=true", "--set=ui.enabled=true", "--set=networkPolicy.enabled=true")
 
 
-@pytest.fixture
-def kubectl(cluster: SparkCluster) -> Kubectl:
-    assert isinstance(cluster, KubernetesCluster)
-    return cluster.kubectl
+@pytest.fixture(scope="module")
+def kubectl(every_cluster: SparkCluster) -> Kubectl:
+    assert isinstance(every_cluster, KubernetesCluster)
+    return every_cluster.kubectl
 
 
-@pytest.fixture
-def root(cluster: SparkCluster, kubectl: Kubectl) -> Root:
-    """A log of which the installed release knows."""
-    made = create(cluster.root(), {"orders": 2})
-    helm(kubectl, "upgrade", made, *EVERYTHING, "--wait", "--timeout=120s")
+@pytest.fixture(scope="module")
+def root(every_cluster: SparkCluster, kubectl: Kubectl) -> Root:
+    """A log of which the installed release knows, with a topic for each test."""
+    made = create(every_cluster.root(), {"maintained": 2, "exported": 2})
+    upgrade(kubectl, made)
     return made
 
 
@@ -54,18 +49,18 @@ def test_a_pod_with_more_rights_is_refused(kubectl: Kubectl) -> None:
 
 
 def test_the_schedule_maintains_the_log(kubectl: Kubectl, root: Root) -> None:
-    written = fill(root, "orders", 1000, batches=10)
+    written = fill(root, "maintained", 1000, batches=10)
     kubectl("create", "job", "--from=cronjob/sparklog-maintenance", "once")
     try:
         kubectl("wait", "--for=condition=complete", "job/once", "--timeout=120s")
         assert "roll: files rewritten" in kubectl("logs", "job/once")
     finally:
         kubectl("delete", "job", "once")
-    assert sorted(values_of(root, "orders")) == sorted(written)
+    assert sorted(values_of(root, "maintained")) == sorted(written)
 
 
 def test_the_exporter_is_scraped(kubectl: Kubectl, root: Root) -> None:
-    fill(root, "orders", 1000)
+    fill(root, "exported", 1000)
     with forwarded(kubectl, "sparklog-metrics", 9308) as url:
         await_until(lambda: exported_records(url) == 1000, "the topic's end", 60, lambda: scrape(url))
 
@@ -76,7 +71,9 @@ def scrape(url: str) -> str:
 
 
 def exported_records(url: str) -> float:
-    ends = re.findall(r'^kafka_topic_partition_current_offset\{.*topic="orders".*\} (\S+)$', scrape(url), re.MULTILINE)
+    ends = re.findall(
+        r'^kafka_topic_partition_current_offset\{.*topic="exported".*\} (\S+)$', scrape(url), re.MULTILINE
+    )
     return sum(map(float, ends))
 
 
@@ -87,23 +84,7 @@ def test_the_page_asks_for_the_token_of_the_secret(kubectl: Kubectl, root: Root)
             assert answer.status == 200
         with pytest.raises(HTTPError) as refused:
             urlopen(Request(f"{url}/", headers={"Authorization": "Bearer wrong"}), timeout=30)
+        refused.value.close()
         assert refused.value.code in (401, 403)
         with urlopen(Request(f"{url}/", headers={"Authorization": f"Bearer {token}"}), timeout=30) as answer:
             assert root.url.rpartition("/")[2] in answer.read().decode()
-
-
-@contextmanager
-def forwarded(kubectl: Kubectl, service: str, port: int) -> Iterator[str]:
-    """The address of a service on this machine."""
-    command = ["kubectl", "--namespace", "sparklog", "port-forward", f"service/{service}", f":{port}"]
-    process = subprocess.Popen(command, env={**os.environ, **kubectl.environment}, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert found
-        yield f"http://localhost:{found.group(1)}"
-    finally:
-        process.terminate()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()

@@ -12,7 +12,7 @@ from scripts.servers.common import CHECKOUT
 from tests.deployment.clusters import QUICK, SparkCluster, tagged
 from tests.deployment.records import values_of
 
-HEADINGS = {"standalone": "Spark standalone", "yarn": "YARN"}
+HEADINGS = {"standalone": "Spark standalone", "yarn": "YARN", "k8s": "Kubernetes"}
 MOST_COMMANDS = 10
 SECONDS = 500.0
 
@@ -34,12 +34,13 @@ def test_the_commands_of_the_page_run_in_order(cluster: SparkCluster, tmp_path: 
     flights = tmp_path / "flights.csv"
     with flights.open("w", newline="") as file:
         csv.writer(file).writerows([["carrier", "flight"], *(["AA", number] for number in range(5000))])
-    environment = tagged()
+    environment = {**tagged(), **root.environment}
     settings = {**QUICK, **cluster.overrides("cluster"), **cluster.variables(environment, "cluster")}
     master = settings.pop("spark.master", "")
     sizes = " ".join(f"--conf '{name}={value}'" for name, value in settings.items())
     replaced = {
         "make dist-env": "true",  # the session has built it
+        **cluster.page_replacements(root, tmp_path),
         "spark-submit ": f"spark-submit {sizes} ",
         "spark://master.example.com:7077": master,
         "/etc/hadoop/conf": cluster.environment().get("HADOOP_CONF_DIR", ""),

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.spark.session import LOW_LATENCY, python_path
-from tests.integration.processes import QUICK_JVM
+from tests import quick_jvm
 
-os.environ.update(QUICK_JVM)  # for the session below and for programs that inherit the environment
+os.environ.update(quick_jvm.LAUNCHERS)  # for the session below and for programs that inherit the environment
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

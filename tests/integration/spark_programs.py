@@ -13,7 +13,7 @@ import sparklog
 import sparklog.spark
 from sparklog.spark.group.task import ConsumeContext
 from sparklog.spark.session import sparklog_session
-from tests.integration.processes import QUICK_EXECUTORS
+from tests import quick_jvm
 
 CLUSTER = "local-cluster[2,1,1024]"
 QUIET = {
@@ -21,7 +21,7 @@ QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
     "spark.driver.memory": "1g",
-    **QUICK_EXECUTORS,
+    **quick_jvm.EXECUTORS,
 }
 
 

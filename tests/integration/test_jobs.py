@@ -27,7 +27,8 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.spark.jobs import attempts
 from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
-from tests.integration.processes import QUICK_EXECUTORS, clean_environment
+from tests import quick_jvm
+from tests.integration.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 CITIES = ("Ulm", "Oslo", "Lima", "Bonn", "")
@@ -399,6 +400,7 @@ def writing_executor(job: int, folder: str) -> int | None:
 
 
 @pytestmark_proc
+@pytest.mark.stress
 def test_every_record_is_written_once_when_an_executor_is_killed_while_writing(tmp_path: Path) -> None:
     root, ids = tmp_path / "log", tmp_path / "ids"
     create_cluster(str(root)).create_topic("numbers", 2)
@@ -407,7 +409,7 @@ def test_every_record_is_written_once_when_an_executor_is_killed_while_writing(t
         (ids / f"{part}.csv").write_text("".join(f"{part * 50_000 + n}\n" for n in range(50_000)))
     command = [sys.executable, str(ROOT / "jobs/produce.py"), "--master", CLUSTER, "--log-level", "WARN"]
     command += ["--conf", "spark.sql.files.maxPartitionBytes=350000", "--conf", "spark.executor.memory=1g"]
-    command += [word for name, value in QUICK_EXECUTORS.items() for word in ("--conf", f"{name}={value}")]
+    command += [word for name, value in quick_jvm.EXECUTORS.items() for word in ("--conf", f"{name}={value}")]
     command += ["--bootstrap-server", str(root), "--topic", "numbers", "--format", "csv", "--path", str(ids)]
     command += ["--schema", "id bigint", "--key", "id", "--value", "concat(id, repeat('.', 500))"]
     with (tmp_path / "output").open("w") as output:

@@ -101,6 +101,7 @@ def end_of(coordinator: Coordinator, topic: str) -> int:
     return 0 if state is None else sum(partition.log_end_offset for partition in state.partitions)
 
 
+@pytest.mark.stress
 def test_every_record_is_copied_once_when_an_executor_of_the_group_is_killed(
     log: Any,  # noqa: F811
     tmp_path: Path,

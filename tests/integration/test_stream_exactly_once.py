@@ -230,6 +230,7 @@ def check_group(log: Coordinator, source: dict[int, list[tuple[bytes, bytes]]], 
     assert ends == {number: len(records) for number, records in source.items()}, f"seed {seed}: the group's offsets"
 
 
+@pytest.mark.stress
 def test_a_killed_query_copies_every_record_once_and_in_order(tmp_path: Path) -> None:
     seed = 20260101
     log = produce(tmp_path / "log", BACKLOG * LIMIT)

@@ -1,6 +1,6 @@
 """Thirteen processes on a failing storage, killed and stopped at random: their history has no finding.
 
-For 60 s in every test run, and for half an hour with ``pytest -m soak`` (``SPARKLOG_SOAK_SECONDS`` sets another
+For 60 s with ``make test-stress``, and for half an hour with ``make test-soak`` (``SPARKLOG_SOAK_SECONDS`` sets another
 length). A slow machine continues without disturbances until the required amount of work is done. The seed, which
 decides the disturbances, is printed; ``SPARKLOG_SEED`` sets it.
 """
@@ -34,6 +34,7 @@ def check(result: Result) -> None:
     assert result.problems == [], "\n".join(result.problems[:10])
 
 
+@pytest.mark.stress
 def test_thirteen_processes_on_a_failing_storage_lose_and_duplicate_no_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
