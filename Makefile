@@ -63,6 +63,7 @@ test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go 
 	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests
 
 test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
+	-@bash scripts/kerberos.sh
 	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
 
 test-gcs: $(STAMP) ## the tests that need Google Cloud Storage, with an emulator, which they start (Go builds it once)

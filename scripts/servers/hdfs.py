@@ -38,12 +38,16 @@ from scripts.servers.common import (
     wait_until,
 )
 from scripts.servers.jars import fetch_jars, find_java
+from scripts.servers.kerberos import REALM, Realm
 
 POM = Path(__file__).with_name("hadoop-pom.xml")
 VERSION = "3.5.0"
 DATANODES = 3
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+DAEMON_PRINCIPAL = "hdfs/localhost"
+WEB_PRINCIPAL = "HTTP/localhost"
+PRINCIPALS = (DAEMON_PRINCIPAL, WEB_PRINCIPAL)
 OPENED = ("java.lang", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch")
 
 
@@ -69,20 +73,22 @@ def server(host: str = HOST) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def file_system(host: str = HOST) -> Iterator[FileSystem]:
+def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSystem]:
     """As ``server``. ``host`` is the address that all clients reach; containers with a network of their own need
-    another than the default."""
+    another than the default. In a Kerberos realm, which must have PRINCIPALS, clients must log in."""
     java = find_java("Hadoop")
     jars = fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-daemons-{VERSION}", 124)
     SERVERS.mkdir(exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="hdfs-", dir=SERVERS))
     rpc, http = free_ports(2)
     try:
-        configure(home / "conf", home, host, rpc, http)
+        configure(home / "conf", home, host, rpc, http, realm)
         base = [java, "-XX:+UseSerialGC", "-Xmx256m", "-Djava.net.preferIPv4Stack=true", f"-Dhadoop.log.dir={home}"]
         base += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
         base += ["-cp", f"{home / 'conf'}:{jars}/*"]
         environment = {"HADOOP_CONF_DIR": str(home / "conf"), "HADOOP_USER_NAME": "sparklog"}
+        if realm:
+            environment |= realm.environment
         _format([*base, NAMENODE, "-format", "-nonInteractive"], home, environment)
         commands = {"namenode": [*base, NAMENODE]}
         for number in range(DATANODES):
@@ -95,7 +101,7 @@ def file_system(host: str = HOST) -> Iterator[FileSystem]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def configure(folder: Path, home: Path, host: str, rpc: int, http: int) -> None:
+def configure(folder: Path, home: Path, host: str, rpc: int, http: int, realm: Realm | None = None) -> None:
     """The settings of a file system on one address; DataNodes choose their own ports."""
     folder.mkdir(parents=True)
     core = {"fs.defaultFS": f"hdfs://{host}:{rpc}", "hadoop.tmp.dir": str(home / "tmp")}
@@ -112,6 +118,9 @@ def configure(folder: Path, home: Path, host: str, rpc: int, http: int) -> None:
         "dfs.datanode.ipc.address": f"{host}:0",
         "dfs.datanode.hostname": "localhost" if host == HOST else host,
     }
+    if realm:
+        core |= {"hadoop.security.authentication": "kerberos", "hadoop.security.authorization": "true"}
+        hdfs |= kerberos_settings(realm)
     write_site(folder / "core-site.xml", core)
     write_site(folder / "hdfs-site.xml", hdfs)
     (folder / "log4j.properties").write_text(
@@ -121,6 +130,22 @@ def configure(folder: Path, home: Path, host: str, rpc: int, http: int) -> None:
         "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n"
         "log4j.appender.stderr.layout.ConversionPattern=%d %p %c: %m%n\n"
     )
+
+
+def kerberos_settings(realm: Realm) -> dict[str, str]:
+    """The settings by which the daemons log in. DataNodes take ports that anybody may open, without TLS, which Hadoop
+    allows for tests."""
+    daemons = {}
+    for daemon in ("namenode", "datanode"):
+        daemons[f"dfs.{daemon}.kerberos.principal"] = f"{DAEMON_PRINCIPAL}@{REALM}"
+        daemons[f"dfs.{daemon}.keytab.file"] = str(realm.keytab)
+    return {
+        **daemons,
+        "dfs.web.authentication.kerberos.principal": f"{WEB_PRINCIPAL}@{REALM}",
+        "dfs.web.authentication.kerberos.keytab": str(realm.keytab),
+        "dfs.block.access.token.enable": "true",
+        "ignore.secure.ports.for.testing": "true",
+    }
 
 
 def live_datanodes(host: str, http: int) -> int:

@@ -22,7 +22,8 @@ from urllib.request import urlopen
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from scripts.servers.common import HOST, Daemons, free_ports, run_beside, running, wait_until
-from scripts.servers.hdfs import FileSystem, file_system, write_site
+from scripts.servers.hdfs import DAEMON_PRINCIPAL, FileSystem, file_system, write_site
+from scripts.servers.kerberos import REALM, Realm
 
 RESOURCE_MANAGER = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
 NODE_MANAGER = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
@@ -98,10 +99,11 @@ class Yarn(NamedTuple):
 
 
 @contextmanager
-def started(node_environment: Mapping[str, str] | None = None) -> Iterator[Yarn]:
-    """A running YARN, whose daemons have ``node_environment`` too. Raises ``Skipped`` or ``ServerFailed``."""
-    with file_system() as hadoop:
-        http = configure(hadoop.home / "conf")
+def started(node_environment: Mapping[str, str] | None = None, realm: Realm | None = None) -> Iterator[Yarn]:
+    """A running YARN, whose daemons have ``node_environment`` too, and in a Kerberos realm log in as those of HDFS.
+    Raises ``Skipped`` or ``ServerFailed``."""
+    with file_system(realm=realm) as hadoop:
+        http = configure(hadoop.home / "conf", realm)
         environment = {**hadoop.environment, **(node_environment or {})}
         with running({"resourcemanager": [*hadoop.java, RESOURCE_MANAGER]}, hadoop.home, environment) as daemons:
             yarn = Yarn(hadoop, http, daemons)
@@ -115,7 +117,7 @@ def node_name(number: int) -> str:
     return f"nodemanager-{number}"
 
 
-def configure(folder: Path) -> int:
+def configure(folder: Path, realm: Realm | None = None) -> int:
     """Add the settings of a YARN on the loopback address; the port of the ResourceManager's web pages."""
     client, scheduler, tracker, admin, http = free_ports(5)
     yarn = {
@@ -136,6 +138,10 @@ def configure(folder: Path) -> int:
         "yarn.nm.liveness-monitor.expiry-interval-ms": str(EXPIRY_MS),
         "yarn.resourcemanager.am.max-attempts": "2",
     }
+    if realm:
+        for daemon in ("resourcemanager", "nodemanager"):
+            yarn[f"yarn.{daemon}.principal"] = f"{DAEMON_PRINCIPAL}@{REALM}"
+            yarn[f"yarn.{daemon}.keytab"] = str(realm.keytab)
     scheduler_settings = {
         "yarn.scheduler.capacity.root.queues": "default",
         "yarn.scheduler.capacity.root.default.capacity": "100",

@@ -67,6 +67,7 @@ _WRITE_BYTES = 1024 * 1024
 
 # Java class names in the text of the client's RuntimeErrors.
 _NOT_ALLOWED = ("AccessControlException", "AuthorizationException", "InvalidToken")
+_NO_LOGIN = "GSSAPIError"
 _FULL = ("QuotaExceededException", "could only be written to 0 of")
 _REFUSED = (
     "ParentNotDirectoryException",
@@ -314,6 +315,12 @@ def translate_hdfs_error(error: BaseException, operation: str, path: str) -> Sto
     missing = isinstance(error, FileNotFoundError) or "ParentNotDirectoryException" in text
     if missing and operation != "write":
         return ObjectNotFoundError(f"{path} does not exist", path=path)
+    if _NO_LOGIN in text:
+        return StoragePermissionError(
+            f"{reason}; log in with kinit (KRB5CCNAME names the ticket cache), or name a file with tokens in "
+            "HADOOP_TOKEN_FILE_LOCATION",
+            path=path,
+        )
     if isinstance(error, PermissionError) or any(name in text for name in _NOT_ALLOWED):
         return StoragePermissionError(f"{reason}; check HADOOP_USER_NAME or Kerberos and the folder's mode", path=path)
     if any(name in text for name in _FULL):

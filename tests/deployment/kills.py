@@ -45,6 +45,7 @@ class KilledCopy:
     ) -> None:
         self.cluster = cluster
         self.root = create(root, {"source": 2, "copy": 2})
+        self._coordinator = self.root.open()
         self.kills: Counter[str] = Counter()
         self.submissions = 0
         self._random = random.Random(seed)
@@ -132,7 +133,7 @@ class KilledCopy:
         return None
 
     def _copied(self) -> int:
-        topic = self.root.open().state.topics["copy"]
+        topic = self._coordinator.refresh().topics["copy"]
         return sum(partition.high_watermark for partition in topic.partitions)
 
     def _finish(self) -> None:

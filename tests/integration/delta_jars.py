@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from sparklog.spark.session import LOW_LATENCY
 from tests.integration.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 RUN_SECONDS = 420
+DELTA = "4.4.0"
+DELTA_SPARKS = ("4.0", "4.1", "4.2")
 UNRESOLVED = ("unresolved dependency", "[download failed")
 """Messages of Ivy when jars cannot be fetched."""
 
 
 def delta_settings(folder: Path) -> Path:
-    """Write the settings for one machine and for Delta to one file in a folder, as the latter documents."""
+    """Write the settings for one machine and for Delta to one file in a folder, as the latter documents, with the
+    names of this Spark (docs/compatibility.md)."""
+    version = ".".join(pyspark.__version__.split(".")[:2])
+    if version not in DELTA_SPARKS:
+        pytest.skip(f"Delta {DELTA} has no jars for Spark {version}")
+    text = "\n".join((ROOT / "conf" / name).read_text() for name in ("spark-local.conf", "spark-delta.conf"))
+    manager = LOW_LATENCY["spark.sql.streaming.checkpointFileManagerClass"]
+    text = re.sub(r"(?m)^(spark\.sql\.streaming\.checkpointFileManagerClass\s+).*", rf"\g<1>{manager}", text)
     joined = folder / "joined.conf"
-    joined.write_text(
-        "\n".join((ROOT / "conf" / name).read_text() for name in ("spark-local.conf", "spark-delta.conf"))
-    )
+    joined.write_text(text.replace("delta-spark_4.2_2.13", f"delta-spark_{version}_2.13"))
     return joined
 
 

@@ -27,6 +27,7 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.loop import Loop, problems
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
@@ -168,12 +169,14 @@ def test_it_stores_nothing_beyond_its_level(golden: Golden) -> None:
 @pytest.mark.parametrize("golden", ONLY_READ, indirect=True)
 def test_a_level_that_is_only_read_is_not_written_before_the_upgrade(golden: Golden) -> None:
     coordinator = golden.open()
+    golden.clock.advance(30 * 86_400.0)
     before = golden.contents()
     for write in (
         lambda: coordinator.create_topic("new"),
         lambda: Producer(cluster=coordinator),
         lambda: MaintenanceContext(coordinator, lambda description: InProcess()),
         coordinator.log.write_checkpoint,
+        lambda: vacuum(coordinator, dry_run=False),
     ):
         with pytest.raises(FeatureLevelError, match="sparklog features upgrade --feature-level 2"):
             write()

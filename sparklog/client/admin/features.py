@@ -43,15 +43,18 @@ class FeatureAdmin(AdminBase):
         ``validate_only`` nothing is changed.
 
         ``feature_updates`` maps ``metadata.version`` to a level, or to an upgrade type and a level, as with
-        kafka-python. The result is ``OK`` for the feature. The level cannot be lowered.
+        kafka-python. The result is ``OK`` for the feature. The level cannot be lowered, and a downgrade does not raise
+        it.
 
             >>> admin.update_features({"metadata.version": 3})
             {'metadata.version': 'OK'}
 
-        Raises FeatureUpdateFailedError for a lower level or another feature, FeatureLevelError for a level that this
-        version does not write, InvalidArgumentError, InvalidArgumentTypeError, StorageError.
+        Raises FeatureUpdateFailedError for a lower level, a downgrade to a higher one or another feature,
+        FeatureLevelError for a level that this version does not write, InvalidArgumentError, InvalidArgumentTypeError,
+        StorageError.
         """
-        decide = partial(raise_level, level=_level(feature_updates))
+        level, kind = _update_of(feature_updates)
+        decide = partial(raise_level, level=level, is_downgrade=kind is not UpdateFeatureType.UPGRADE)
         coordinator = self._opened()
         if validate_only:
             decide(coordinator.refresh())
@@ -60,16 +63,17 @@ class FeatureAdmin(AdminBase):
         return {levels.FEATURE: "OK"}
 
 
-def _level(updates: object) -> int:
-    """Return the level that is asked for. Raises as ``update_features``."""
+def _update_of(updates: object) -> tuple[int, UpdateFeatureType]:
+    """Return the level that is asked for, and how. Raises as ``update_features``."""
     if not isinstance(updates, Mapping):
         raise InvalidArgumentTypeError(f"feature_updates is {updates!r}: give {{'{levels.FEATURE}': level}}")
     if set(updates) != {levels.FEATURE}:
         raise FeatureUpdateFailedError(f"{sorted(map(str, updates))}: the only feature is {levels.FEATURE}")
     stated = updates[levels.FEATURE]
     kind, level = stated if isinstance(stated, tuple) and len(stated) == 2 else (UpdateFeatureType.UPGRADE, stated)
-    if member_of(UpdateFeatureType, kind) is UpdateFeatureType.UNKNOWN:
+    update_type = member_of(UpdateFeatureType, kind)
+    if update_type is UpdateFeatureType.UNKNOWN:
         raise InvalidArgumentError(f"invalid upgrade type {kind!r} of {levels.FEATURE}")
     if not isinstance(level, int) or isinstance(level, bool):
         raise InvalidArgumentTypeError(f"the level of {levels.FEATURE} is {level!r}: give a whole number")
-    return level
+    return level, update_type

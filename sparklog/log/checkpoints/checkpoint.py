@@ -68,6 +68,9 @@ MAX_HEAD_PARTS = 40
 MAX_LIST_PARTS = 12
 """Maximum of parts of the lists."""
 
+_STATES_NEEDS = 3
+"""The first level whose manifests state the version that they need."""
+
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A checkpoint: the state at ``version``, whose newest commit has this digest.
@@ -75,6 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     ``heads`` is the newest part of the heads, ``older`` are the others, oldest first; ``lists`` are the parts of the
     lists, oldest first. ``commit_bytes`` is the size of all commits up to there, as far as it is known.
     ``segments`` are the segment files by topic id in format 1, which has one part of the heads and none of the lists.
+    ``needs`` is the oldest version of sparklog that reads it, empty before level 3: a cluster is opened from its newest
+    checkpoint, so this is where an older program learns of a later level.
     """
 
     format: int
@@ -85,6 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     older: list[PartReference] = []
     lists: list[PartReference] = []
+    needs: str = ""
 
     @property
     def head_parts(self) -> list[PartReference]:
@@ -301,6 +307,7 @@ def write_checkpoint(
         digest=state.digest,
         older=head_parts[:-1],
         lists=list_parts,
+        needs=levels.needs_of(state.level) if state.level >= _STATES_NEEDS else "",
     )
     store.put(_manifest_key(manifest), msgspec.json.encode(manifest))
     store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=_manifest_key(manifest))))

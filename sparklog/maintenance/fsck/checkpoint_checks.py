@@ -139,7 +139,8 @@ class Checkpoints:
         return parts
 
     def hint_fault(self) -> Finding | None:
-        """Return a finding if latest.json names no sound checkpoint; an old one is not a fault."""
+        """Return a finding if latest.json names no sound checkpoint; one that is old, or of a later version, is not a
+        fault."""
         try:
             named = checkpoint.read_hint(self._store)
         except ObjectNotFoundError:
@@ -147,7 +148,7 @@ class Checkpoints:
         except (CorruptionError, msgspec.MsgspecError, RecursionError) as error:
             message = f"{LATEST_KEY} cannot be read: {error}"
         else:
-            if any(kept.key == named for kept in self.kept if kept.is_sound):
+            if any(kept.key == named for kept in self.kept if kept.is_sound or kept.kind == kinds.NEWER_VERSION):
                 return None
             message = f"{LATEST_KEY} names {named}, which does not exist or cannot be used"
         return Finding(

@@ -363,6 +363,12 @@ class _Replay:
         result.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or exists(self._store, kept.key)]
         result.findings += [kept.finding(result.is_whole) for kept in result.checkpoints if not kept.is_sound]
         result.newer = any(finding.kind == kinds.NEWER_VERSION for finding in result.findings)
+        replaced = max((kept.version for kept in result.checkpoints if kept.kind == kinds.NEWER_VERSION), default=-1)
+        result.findings = [
+            finding
+            for finding in result.findings  # removed commits may be in a checkpoint that only a later version reads
+            if finding.kind != kinds.LOST_HISTORY or finding.version > replaced
+        ]
         return result
 
     def _add_commits_beyond(self, versions: Sequence[int]) -> None:

@@ -46,6 +46,7 @@ from sparklog.monitoring.orphans import (
 from sparklog.progress import Show
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.features import check_written
 from sparklog.protocol.file_names import log_path_of
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -106,8 +107,9 @@ def vacuum(
     """Find garbage, and delete it unless it is a ``dry_run``. ``check`` is called between brokers and may raise to
     stop. ``progress`` is told how many files of a broker were looked at, and how many brokers are done.
 
-    Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, StorageError if the root does
-    not answer, CorruptMetadataError if a listing cannot be read. Errors of other brokers are added to the problems.
+    Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, FeatureLevelError for a cluster
+    of a level that this version only reads (unless it is a dry run), StorageError if the root does not answer,
+    CorruptMetadataError if a listing cannot be read. Errors of other brokers are added to the problems.
     """
     if older_than_ms < (0 if force else MIN_AGE_MS):
         raise InvalidRequestError(
@@ -115,6 +117,8 @@ def vacuum(
             "longer from their first byte to their commit would have to write again; choose a longer one, or give "
             "--force (force=True)"
         )
+    if not dry_run:
+        check_written(coordinator.refresh().level)
     now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.log.expiry_clock.now_ms()
     before_ms = now_ms - older_than_ms
     retired = due_files(coordinator, now_ms)

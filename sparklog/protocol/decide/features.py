@@ -8,10 +8,11 @@ from sparklog.protocol.features import check_written
 from sparklog.protocol.state import State
 
 
-def raise_level(state: State, level: int) -> Decision[int]:
+def raise_level(state: State, level: int, is_downgrade: bool = False) -> Decision[int]:
     """Raise the cluster's level; the result is the previous level. Raising to the current level changes nothing.
 
-    Raises FeatureLevelError for a level that this version does not write, FeatureUpdateFailedError for a lower one.
+    Raises FeatureLevelError for a level that this version does not write, FeatureUpdateFailedError for a lower one, and
+    for a higher one if a downgrade was asked for: the raise cannot be undone.
     """
     if level < state.level:
         raise FeatureUpdateFailedError(
@@ -21,5 +22,11 @@ def raise_level(state: State, level: int) -> Decision[int]:
             level=state.level,
         )
     if level > state.level:
+        if is_downgrade:
+            raise FeatureUpdateFailedError(
+                f"the cluster has feature level {state.level}, and a downgrade does not raise it to {level}: "
+                "`sparklog features upgrade` does. Nothing was changed",
+                level=state.level,
+            )
         check_written(level)
     return Decision([], state.level, level)

@@ -72,6 +72,23 @@ def test_what_cannot_be_done_is_refused(run: Run, cluster: Coordinator, argument
     assert cluster.refresh().version == before
 
 
+@pytest.mark.parametrize(
+    "asked", [(), ("--feature-level", "3"), ("--release-version", "0.3.0"), ("--feature", "metadata.version=3")]
+)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_downgrade_never_raises_the_level(
+    run: Run, tmp_path: Path, asked: tuple[str, ...], dry: tuple[str, ...]
+) -> None:
+    root = str(tmp_path / "cluster")
+    run("cluster", "create", "--release-version", "0.2.0", "--bootstrap-server", root)
+    failed = run("features", "downgrade", *asked, *dry, "--bootstrap-server", root)
+    assert failed.code == 1
+    assert ("a downgrade does not raise it to 3" if asked else "cannot be lowered from 2 to 1") in failed.err
+    assert (open_cluster(root).state.level, open_cluster(root).state.version) == (2, 0)
+    same = run("features", "downgrade", *dry, "--feature-level", "2", "--bootstrap-server", root)
+    assert same.lines == [f"metadata.version {'can be' if dry else 'was'} downgraded to 2."]
+
+
 def test_a_release_is_mapped_to_its_level(run: Run, cluster: Coordinator) -> None:
     assert run("features", "version-mapping", "--release-version", "0.2.4").lines == ["metadata.version=2 (0.2.0)"]
     assert run("features", "version-mapping").lines == [f"metadata.version={levels.CURRENT} ({levels.NEEDS})"]

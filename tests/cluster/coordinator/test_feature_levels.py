@@ -19,6 +19,7 @@ from sparklog.errors import (
     FeatureUpdateFailedError,
     InvalidArgumentError,
     InvalidArgumentTypeError,
+    UnsupportedVersionError,
 )
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.maintenance.rollups import keep_rollups
@@ -185,6 +186,20 @@ def test_a_process_that_runs_through_the_raise_continues_at_the_new_level(old: C
     assert open_cluster(store).state == running.state
 
 
+def test_a_checkpoint_states_the_version_that_it_needs(old: Coordinator, store: MemoryStore) -> None:
+    """A cluster is opened from its newest checkpoint, which is all that an older program reads of it."""
+    assert old.log.write_checkpoint().needs == ""
+    upgrade(old)
+    old.log.write_checkpoint()
+    [key] = [info.key for info in store.list("meta/checkpoints/") if f"{old.state.version:020d}" in info.key
+             and info.key.endswith(".json")]  # fmt: skip
+    manifest = json.loads(store.get(key))
+    assert (manifest["format"], manifest["needs"]) == (3, "0.3.0")
+    store.put(key, json.dumps(manifest | {"format": levels.CURRENT + 1, "needs": "9.4.0"}).encode())
+    with pytest.raises(UnsupportedVersionError, match=rf"{key} has format .* needs sparklog 9\.4\.0 or newer; upgrade"):
+        open_cluster(store)
+
+
 def test_what_is_stored_before_the_raise_is_of_the_old_level(old: Coordinator, store: MemoryStore) -> None:
     for number in range(3):
         old.create_topic(f"topic-{number}")
@@ -229,12 +244,16 @@ def test_the_admin_client_describes_and_raises_the_level(old: Coordinator, store
         ({"metadata.version": ("sideways", 3)}, InvalidArgumentError),
         ({"metadata.version": ("unknown", 3)}, InvalidArgumentError),
         ({}, FeatureUpdateFailedError),
+        ({"metadata.version": ("safe_downgrade", 3)}, FeatureUpdateFailedError),
+        ({"metadata.version": (3, 3)}, FeatureUpdateFailedError),
+        ({"metadata.version": ("safe_downgrade", 1)}, FeatureUpdateFailedError),
         ({"metadata.version": 3, "kraft.version": 1}, FeatureUpdateFailedError),
     ],
 )
 def test_invalid_updates_of_features_are_refused(old: Coordinator, updates: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         AdminClient(cluster=old).update_features(updates)  # type: ignore[arg-type]
+    assert old.refresh().level == 2
 
 
 @pytest.mark.parametrize(("release", "level"), [("0.2.0", 2), ("0.2.7", 2), ("0.3", 3), (None, levels.CURRENT)])

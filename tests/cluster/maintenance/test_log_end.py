@@ -340,6 +340,23 @@ def test_a_newer_checkpoint_is_reported_as_newer_and_kept(cluster: DamagedCluste
     assert manifest.exists()
 
 
+def test_commits_that_a_newer_checkpoint_replaces_are_not_called_lost(cluster: DamagedCluster) -> None:
+    """As on any cluster whose level was raised some time ago: its checkpoint and all kept commits are newer."""
+    first = add_newer(cluster)
+    for version in range(first):
+        (cluster.root / commit_key(version)).unlink()
+    write_boundary(LocalStore(str(cluster.root)), Boundary(first - 1, 0))
+    manifest = cluster.root / f"meta/checkpoints/{first + 3:020d}-newer.json"
+    manifest.parent.mkdir(exist_ok=True)
+    manifest.write_text(json.dumps({"format": levels.CURRENT + 1, "needs": "9.4.0", "version": first + 3}))
+    (manifest.parent / "latest.json").write_text(json.dumps({"manifest": f"meta/checkpoints/{manifest.name}"}))
+    before = [path.read_bytes() for path in files(cluster.root)]
+    report = repaired(cluster)
+    assert {finding.kind for finding in report.findings} == {"newer-version"}
+    assert all("needs sparklog 9.4.0 or newer" in finding.message for finding in report.findings)
+    assert [path.read_bytes() for path in files(cluster.root)] == before
+
+
 def test_an_edited_commit_with_an_unknown_action_is_damaged_if_the_next_commit_contradicts_it(
     cluster: DamagedCluster, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ def parser() -> CommandParser:
         "describe         print the levels that this version writes, and the cluster's\n"
         "upgrade          raise the cluster's level; older programs stop then\n"
         "downgrade        refused, with the reason\n"
-        "version-mapping  print the level of each release",
+        "version-mapping  print the level of a release",
         "sparklog features upgrade --bootstrap-server /data/log --release-version 0.3.0",
         "|".join(ACTIONS) + " [OPTIONS]",
     )
@@ -82,7 +82,13 @@ def _asked_level(options: argparse.Namespace) -> int:
         if name != FEATURE or not text.isdecimal() or len(text) > 4:
             raise UsageError(f"Can't parse feature=level string {options.feature}: give {FEATURE}=N")
         return int(text)
-    return _level_of(options) if options.feature_level is None else int(options.feature_level)
+    if options.feature_level is not None:
+        return int(options.feature_level)
+    if options.action == "downgrade" and options.release_version is None:
+        from sparklog.protocol.levels import FIRST
+
+        return FIRST
+    return _level_of(options)
 
 
 def _level_of(options: argparse.Namespace) -> int:
@@ -92,12 +98,15 @@ def _level_of(options: argparse.Namespace) -> int:
 
 
 def _update(admin: AdminClient, level: int, action: str, dry_run: bool) -> int:
+    from sparklog.client.admin.security import UpdateFeatureType
+
+    kind = UpdateFeatureType.UPGRADE if action == "upgrade" else UpdateFeatureType.SAFE_DOWNGRADE
     try:
-        admin.update_features({FEATURE: level}, validate_only=dry_run)
+        admin.update_features({FEATURE: (kind, level)}, validate_only=dry_run)
     except InvalidCallError as error:
         complain(f"Could not {action} {FEATURE} to {level}. {error}")
         return 1
-    say(f"{FEATURE} {'can be' if dry_run else 'was'} upgraded to {level}.")
+    say(f"{FEATURE} {'can be' if dry_run else 'was'} {action}d to {level}.")
     return 0
 
 
