@@ -11,10 +11,10 @@ overrides only addresses and sizes.
     cluster.kill_node(); cluster.start_node()    # a worker of standalone, a NodeManager, a pod's node
 
 A subclass has: ``name``, ``conf`` (the shipped file), ``modes`` (deploy modes), ``packages`` (how executors get the
-package: "zip", "archive", "image"), ``overrides`` (addresses and sizes), ``variables`` (how a variable of the
-environment is given to driver and executors), ``driver_log``, ``root`` (where a log may lie), ``other_storage`` (than
-the root's usual), ``upload`` and ``folder`` (files that Spark itself reads and writes: input, checkpoints),
-``kill_node`` and ``start_node``.
+package: "zip", "archive", "image"), ``executors_have_pandas``, ``overrides`` (addresses and sizes), ``variables`` (how
+a variable of the environment is given to driver and executors), ``exit_code``, ``driver_log``, ``root`` (where a log
+may lie), ``other_storage`` (than the root's usual), ``upload`` and ``folder`` (files that Spark itself reads and
+writes: input, checkpoints), ``kill_node`` and ``start_node``.
 
 Rules: a process is found by the variable JOB_VARIABLE of its environment, which a job's processes have on every
 manager, and killed by its id. Tests wait for states: a kill waits until the process exists.
@@ -81,7 +81,7 @@ class Job:
         self.tag = tag
         self._process = process
         self._log = log
-        self._mode = mode
+        self.mode = mode
 
     @property
     def printed(self) -> str:
@@ -99,7 +99,7 @@ class Job:
             output = self.output()
             self.close()
             raise TimeoutError(f"the job did not end in {seconds:.0f} s:\n{output[-8000:]}") from None
-        return Finished(code, self.output())
+        return Finished(self.cluster.exit_code(self, code), self.output())
 
     def output(self) -> str:
         return self.printed + self.cluster.driver_log(self)
@@ -135,7 +135,7 @@ class Job:
         every = {process.pid: process for process in tagged_processes(self.tag)}
         if kind == "driver":
             named = [each for each in every.values() if any(name in each.command for name in DRIVERS)]
-            launcher = {self._process.pid} if self._mode == "cluster" else set()
+            launcher = {self._process.pid} if self.mode == "cluster" else set()
             return [each for each in named if "java" in each.command.split(" ", 1)[0] and each.pid not in launcher]
         if kind == "python driver":
             drivers = {each.pid for each in self.processes("driver")}
@@ -171,6 +171,7 @@ class SparkCluster(ABC):
     packages: ClassVar[tuple[str, ...]] = ("zip", "archive")
     kinds: ClassVar[tuple[str, ...]] = ("executor", "python worker", "driver", "node")
     other_storage: ClassVar[str] = "s3"
+    executors_have_pandas: ClassVar[bool] = False
 
     def __init__(self, work: Path) -> None:
         self.work = work
@@ -207,6 +208,10 @@ class SparkCluster(ABC):
     @abstractmethod
     def start_node(self) -> None:
         """Start the killed daemon again, and wait until the node takes work."""
+
+    def exit_code(self, job: Job, code: int) -> int:
+        """How the job ended, given the exit code of its spark-submit: that code, unless it does not tell."""
+        return code
 
     def driver_log(self, job: Job) -> str:
         """What the driver printed, where spark-submit does not show it."""

@@ -79,6 +79,7 @@ class KubernetesCluster(SparkCluster):
     packages = ("image", "zip")
     kinds = ("executor", "python worker", "driver")
     other_storage = "hdfs"
+    executors_have_pandas = True  # the image has Spark's own packages
 
     def __init__(
         self, work: Path, kubectl: Kubectl, storages: Storages, start: Callable[[str], Mapping[str, str]]
@@ -184,6 +185,13 @@ class KubernetesCluster(SparkCluster):
 
     def start_node(self) -> None:
         raise NotImplementedError("the cluster has one node")
+
+    def exit_code(self, job: Job, code: int) -> int:
+        """In cluster mode spark-submit ends with 0 whatever became of the driver: its pod tells."""
+        if job.mode == "client" or code:
+            return code
+        pods = self.kubectl.get("pods", "--selector", f"{JOB_LABEL}={job.tag},spark-role=driver")["items"]
+        return 0 if [pod["status"]["phase"] for pod in pods] == ["Succeeded"] else 1
 
     def driver_log(self, job: Job) -> str:
         """The output of the driver's pod, in cluster mode."""

@@ -84,16 +84,16 @@ import importlib.util
 import pyarrow as pa
 
 def copy(records, context):
-    assert importlib.util.find_spec("pandas") is None
+    assert (importlib.util.find_spec("pandas") is not None) == HAVE_PANDAS
     context.send("totals", pa.table({"value": records["value"]}))
 """
 
 
-def test_a_group_of_tasks_consumes_without_pandas_on_the_executors(cluster: SparkCluster, tmp_path: Path) -> None:
+def test_a_group_of_tasks_consumes_with_what_its_executors_have(cluster: SparkCluster, tmp_path: Path) -> None:
     root = create(cluster.root(), {"orders": 3, "totals": 1})
     written = fill(root, "orders", 3000)
     function = tmp_path / "totals.py"
-    function.write_text(FUNCTION)
+    function.write_text(f"HAVE_PANDAS = {cluster.executors_have_pandas}\n{FUNCTION}")
     group = ["--group", "totals", "--process", f"{function}:copy", "--members", "2"]
     output = succeeded(cluster.run("consume_group", *on(root, "orders"), *group, package="archive", root=root))
     assert "consumed everything after 3,000 records" in output
