@@ -31,6 +31,8 @@ from tests.deployment.conftest import CLUSTERS
 JOB = "benchmarks/managers_job.py"
 TARGET = 0.8
 JOB_SECONDS = 1200.0
+SPREAD = {"spark.locality.wait": "0"}
+"""A task runs on whichever core is free. Otherwise most may wait for the executor that has the rows in memory."""
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
 
 
@@ -38,8 +40,8 @@ def measure(cluster: SparkCluster, root: Root, settings: Settings, local: bool) 
     """Run the job, on the cluster or with local[2], and return the seconds of each side."""
     create_cluster(root.url, storage_options=dict(root.options))
     folder = re.sub(r"^s3://", "s3a://", root.url) + "-parquet"
-    conf = {**dict.fromkeys(QUICK, ""), **s3a(root), **({"spark.master": "local[2]"} if local else {})}
-    arguments = [root.url, folder, str(settings.rows), str(settings.runs)]
+    conf = {**dict.fromkeys(QUICK, ""), **s3a(root), **SPREAD, **({"spark.master": "local[2]"} if local else {})}
+    arguments = [root.url, folder, str(settings.rows), str(settings.runs), "0" if local else str(cluster.executors)]
     compiled = {"SPARK_SUBMIT_OPTS": ""}  # the suites leave optimising compilation out
     job = cluster.submit(JOB, *arguments, mode="client", package="archive", root=root, conf=conf, environment=compiled)
     try:

@@ -1,8 +1,9 @@
 """The job of ``benchmarks/managers.py``: produce and scan, beside Parquet on the same storage; prints one line of JSON.
 
-    spark-submit benchmarks/managers_job.py ROOT FOLDER ROWS RUNS
+    spark-submit benchmarks/managers_job.py ROOT FOLDER ROWS RUNS EXECUTORS
 
-Everything is timed after a round that is not. The rows are in Spark's memory before. Runs alternate.
+Everything is timed after a round that is not. The rows are in Spark's memory before, spread over all EXECUTORS (0: the
+driver alone). Runs alternate.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import sparklog
 from sparklog.coordinator import open_cluster
 
 PARTITIONS = 4
+EXECUTORS_WITHIN = 120.0
 
 
-def main(root: str, folder: str, rows: int, runs: int) -> None:
+def main(root: str, folder: str, rows: int, runs: int, executors: int) -> None:
     spark = SparkSession.Builder().getOrCreate()
+    await_executors(spark, executors)
     sparklog.register(spark)
     log = open_cluster(root)
     value = (
@@ -58,6 +61,15 @@ def main(root: str, folder: str, rows: int, runs: int) -> None:
     print(f"SAMPLES {json.dumps(samples)}", flush=True)
 
 
+def await_executors(spark: SparkSession, executors: int) -> None:
+    """Wait until so many have registered. Raises TimeoutError."""
+    deadline = time.monotonic() + EXECUTORS_WITHIN
+    while len(spark._jsparkSession.sparkContext().statusTracker().getExecutorInfos()) < 1 + executors:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"fewer than {executors} executors after {EXECUTORS_WITHIN:.0f} s")
+        time.sleep(0.2)
+
+
 def total(frame: DataFrame, rows: int) -> None:
     (row,) = frame.selectExpr("count(key)", "sum(length(value))").collect()
     assert tuple(row) == (rows, 92 * rows)
@@ -70,4 +82,4 @@ def timed(action: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

@@ -1,6 +1,6 @@
 """Build dist/env.tar.gz: sparklog and all that it needs on executors that have only Python.
 
-    python scripts/pack_environment.py [--extras s3,hdfs] [--python-version 3.12] [PACKAGE ...]
+    python scripts/pack_environment.py [--extras performance,s3,hdfs] [--python-version 3.12] [PACKAGE ...]
 
 Spark unpacks it in the working directory of driver and executors (``spark.archives=dist/env.tar.gz#env``), and their
 Python finds it by ``PYTHONPATH=./env``: conf/spark-yarn.conf and conf/spark-standalone.conf have the settings. It has
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 TARGET = DIST / "env.tar.gz"
-EXTRAS = "s3,hdfs"
+EXTRAS = "performance,s3,hdfs"
 NOT_NEEDED = ("bin", "pyarrow/include", "pyarrow/tests", "pandas/tests", "numpy/tests", "numpy/f2py")
 """Folders that nothing imports at run time."""
 PYTHON = """\

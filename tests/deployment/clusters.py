@@ -11,7 +11,7 @@ overrides only addresses and sizes.
     cluster.kill_node(); cluster.start_node()    # a worker of standalone, a NodeManager, a pod's node
 
 A subclass has: ``name``, ``conf`` (the shipped file), ``modes`` (deploy modes), ``packages`` (how executors get the
-package: "zip", "archive", "image"), ``executors_have_pandas``, ``overrides`` (addresses and sizes), ``variables`` (how
+package: "zip", "archive", "image"), ``executors_have_pandas``, ``executors`` (how many a job has), ``overrides`` (addresses and sizes), ``variables`` (how
 a variable of the environment is given to driver and executors), ``exit_code``, ``driver_log``, ``root`` (where a log
 may lie), ``other_storage`` (than the root's usual), ``upload`` and ``folder`` (files that Spark itself reads and
 writes: input, checkpoints), ``kill_node`` and ``start_node``.
@@ -172,6 +172,7 @@ class SparkCluster(ABC):
     kinds: ClassVar[tuple[str, ...]] = ("executor", "python worker", "driver", "node")
     other_storage: ClassVar[str] = "s3"
     executors_have_pandas: ClassVar[bool] = False
+    executors: ClassVar[int] = 2
 
     def __init__(self, work: Path) -> None:
         self.work = work

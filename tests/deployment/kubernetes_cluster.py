@@ -79,6 +79,7 @@ class KubernetesCluster(SparkCluster):
     packages = ("image", "zip")
     kinds = ("executor", "python worker", "driver")
     other_storage = "hdfs"
+    executors = 1
     executors_have_pandas = True  # the image has Spark's own packages
 
     def __init__(
