@@ -64,7 +64,7 @@ def main(root: str, folder: str, rows: int, runs: int, executors: int) -> None:
 def await_executors(spark: SparkSession, executors: int) -> None:
     """Wait until so many have registered. Raises TimeoutError."""
     deadline = time.monotonic() + EXECUTORS_WITHIN
-    while len(spark._jsparkSession.sparkContext().statusTracker().getExecutorInfos()) < 1 + executors:
+    while len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) < 1 + executors:
         if time.monotonic() > deadline:
             raise TimeoutError(f"fewer than {executors} executors after {EXECUTORS_WITHIN:.0f} s")
         time.sleep(0.2)
