@@ -17,7 +17,7 @@ SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.p
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-s3 test-hdfs test-standalone test-yarn test-k8s measure-pods test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-all test-s3 test-hdfs test-standalone test-yarn test-k8s measure-pods test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ endif
 # Without it the tests are slower, nothing else.
 $(JVM_ARCHIVE): $(STAMP) scripts/jvm_archive.sh
 	-@$(WITH_JAVA) bash scripts/jvm_archive.sh
+
+# tests/suites.toml says what each of them is for; scripts/suites.py runs one of them, or what is due.
+test-all: $(STAMP) ## every suite that this machine can run, some two hours (scripts/suites.py list)
+	@$(PY) scripts/suites.py run --tier always --tier touched --tier nightly
 
 test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go builds it once)
 	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests
