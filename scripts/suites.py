@@ -9,9 +9,9 @@
                                                due and fits into --seconds, least seconds first
 
 A suite *watches* files: a change of one makes it due at once. It also *relies on* files that the suites of every
-landing verify: a change there makes it due a week later. A pass is a line of tests/passes.jsonl, with digests of both as git
-has them; commit that file. So a suite whose files are as they were at one of its passes is not due, whatever happened
-in between. No pass is recorded while such a file differs from its commit, or where every test was skipped.
+landing verify: a change there makes it due a week later. A pass is a line of tests/passes.jsonl, with digests of both
+as git has them; commit that file. So a suite whose files are as they were at one of its passes is not due, whatever
+happened in between. No pass is recorded while such a file differs from its commit, or where every test was skipped.
 
 ``run`` ends with one line: how many suites passed, failed, are not due and are due. It exits with 1 if one failed or
 stays due for longer than its days. A suite that this machine cannot run (no Go, no network) stays due.

@@ -15,6 +15,7 @@ import pytest
 
 import sparklog
 from scripts import check_project, dist, lowest
+from scripts.suites import parse_suites
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_CONFS = sorted((ROOT / "conf").glob("spark-*.conf"))
@@ -223,9 +224,10 @@ def test_every_target_of_the_makefile_has_a_description() -> None:
 
 def test_ci_runs_the_tests_that_developers_run_and_measures_what_they_cover() -> None:
     (covered,) = re.findall(r"^COVERED := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    ci = (ROOT / ".ci" / "run").read_text()
-    assert "make coverage\n" in ci
-    assert f'make test WITHOUT="{covered}"\n' in ci
+    suites = parse_suites((ROOT / "tests" / "suites.toml").read_text())
+    always = {suite.run for suite in suites.values() if suite.tier == "always"}
+    assert {"make coverage", f'make test WITHOUT="{covered}"'} <= always
+    assert " run --tier always --due " in (ROOT / ".ci" / "run").read_text()
 
 
 def test_zip_for_executors_has_only_modules_and_is_reproducible(tmp_path: Path) -> None:
