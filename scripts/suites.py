@@ -47,6 +47,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SUITES = Path("tests/suites.toml")
 PASSES = Path("tests/passes.jsonl")
 PINS = "constraints.txt"
+"""watched by every suite"""
+SETTINGS = ("Makefile", "pyproject.toml", "tests/conftest.py")
+"""relied on by every suite"""
 TIERS = ("always", "touched", "nightly", "release")
 DAY = 86_400
 RELIED_ON_DAYS = 7
@@ -191,20 +194,20 @@ class Repository:
         """Of the pins, the committed files that a suite watches and its command; of these and what it relies on."""
         watched = self.git("ls-files", "--stage", "--", PINS, *suite.watches)
         # Apart, because a path that one list excludes may be in the other.
-        relied_on = self.git("ls-files", "--stage", "--", *suite.relies_on) if suite.relies_on else ""
-        texts = (f"{suite.run}\n{watched}", f"{suite.run}\n{watched}\n{relied_on}")
+        relied_on = self.git("ls-files", "--stage", "--", *SETTINGS, *suite.relies_on)
+        command = f"{suite.prepare}\n{suite.run}\n{watched}"
+        texts = (command, f"{command}\n{relied_on}")
         first, second = (hashlib.sha256(text.encode()).hexdigest()[:20] for text in texts)
         return first, second
 
     def is_clean(self, suite: Suite) -> bool:
         """Whether all that a suite watches and relies on is as committed."""
-        return not any(
-            self.git("status", "--porcelain", "--", PINS, *paths) for paths in (suite.watches, suite.relies_on) if paths
-        )
+        lists = ((PINS, *suite.watches), (*SETTINGS, *suite.relies_on))
+        return not any(self.git("status", "--porcelain", "--", *paths) for paths in lists)
 
     def first_change(self, since: str, paths: Sequence[str]) -> int:
         """When the oldest commit after ``since`` that touches these paths was made; now if none does."""
-        times = self.git("log", "--format=%ct", f"{since}..HEAD", "--", PINS, *paths).split()
+        times = self.git("log", "--format=%ct", f"{since}..HEAD", "--", *paths).split()
         return int(times[-1]) if times else int(time.time())
 
     def knows(self, commit: str) -> bool:
@@ -218,8 +221,8 @@ class Repository:
         watched, whole = self.digests(suite)
         known = [each for each in own if self.knows(each.commit)]
         if known:
-            changed = self.first_change(known[-1].commit, suite.watches)
-            relied_on_changed = self.first_change(known[-1].commit, suite.relies_on or suite.watches)
+            changed = self.first_change(known[-1].commit, (PINS, *suite.watches))
+            relied_on_changed = self.first_change(known[-1].commit, (*SETTINGS, *suite.relies_on))
         elif own:
             changed = relied_on_changed = own[-1].date
         else:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from scripts import suites
-from scripts.suites import DAY, RELIED_ON_DAYS, History, Outcome, Pass, Repository, Runner, Suite
+from scripts.suites import DAY, RELIED_ON_DAYS, SETTINGS, History, Outcome, Pass, Repository, Runner, Suite
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NOW = 100 * DAY
@@ -109,6 +109,7 @@ class Checkout:
         self.write(str(suites.SUITES), TWO_SUITES)
         self.write("jobs/produce.py", "1")
         self.write("log/commits.py", "1")
+        self.write("Makefile", "test-yarn:")
         self.commit()
         self.results: dict[str, str] = {}
         self.started: list[str] = []
@@ -196,9 +197,10 @@ def test_a_new_file_a_removed_one_and_other_pins_make_a_suite_due(checkout: Chec
     assert "yarn" in checkout.due()
 
 
-def test_what_a_suite_relies_on_makes_it_due_after_a_week(checkout: Checkout) -> None:
+@pytest.mark.parametrize("path", ["log/commits.py", "Makefile"])
+def test_what_a_suite_relies_on_makes_it_due_after_a_week(checkout: Checkout, path: str) -> None:
     checkout.run_suites("yarn")
-    checkout.write("log/commits.py", "2")
+    checkout.write(path, "2")
     checkout.commit()
     assert "yarn" not in checkout.due(days=RELIED_ON_DAYS - 0.1)
     assert "yarn" in checkout.due(days=RELIED_ON_DAYS + 0.1)
@@ -368,7 +370,7 @@ def test_what_a_suite_imports_is_watched_or_relied_on(name: str) -> None:
     folders = {path.removesuffix("conftest.py") for path in marked if path.endswith("/conftest.py")}
     tests = marked | {path for path in graph.files if path.startswith(tuple(folders))}
     assert tests
-    missing = graph.closure(tests) - repository.files(suite.watches) - repository.files(suite.relies_on)
+    missing = graph.closure(tests) - repository.files(suite.watches) - repository.files([*SETTINGS, *suite.relies_on])
     assert not missing, f"neither watched nor relied on: {sorted(missing)}"
     unwatched = marked - repository.files(suite.watches)
     assert not unwatched, f"tests of the suite that it does not watch: {sorted(unwatched)}"
