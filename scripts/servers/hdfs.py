@@ -77,7 +77,7 @@ def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSy
     """As ``server``. ``host`` is the address that all clients reach; containers with a network of their own need
     another than the default. In a Kerberos realm, which must have PRINCIPALS, clients must log in."""
     java = find_java("Hadoop")
-    jars = fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-daemons-{VERSION}", 124)
+    jars = fetch()
     SERVERS.mkdir(exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="hdfs-", dir=SERVERS))
     rpc, http = free_ports(2)
@@ -99,6 +99,11 @@ def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSy
             yield FileSystem(f"hdfs://{host}:{rpc}", home, base, environment)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def fetch() -> Path:
+    """The folder with Hadoop's jars, fetched unless it is there."""
+    return fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-daemons-{VERSION}", 124)
 
 
 def configure(folder: Path, home: Path, host: str, rpc: int, http: int, realm: Realm | None = None) -> None:
