@@ -84,6 +84,8 @@ def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSy
     try:
         configure(home / "conf", home, host, rpc, http, realm)
         base = [java, "-XX:+UseSerialGC", "-Xmx256m", "-Djava.net.preferIPv4Stack=true", f"-Dhadoop.log.dir={home}"]
+        (home / "tmp").mkdir()
+        base.append(f"-Djava.io.tmpdir={home / 'tmp'}")  # where Jetty unpacks its pages
         base += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
         base += ["-cp", f"{home / 'conf'}:{jars}/*"]
         environment = {"HADOOP_CONF_DIR": str(home / "conf"), "HADOOP_USER_NAME": "sparklog"}

@@ -6,8 +6,8 @@ scheduler, kubelet, containerd and runc, without Docker.
 
 The command finds it in KUBECONFIG, with the programs kubectl and helm in PATH, and in SPARKLOG_TEST_K8S_API (the
 address of the API server), _ADDRESS (the node's, which pods and this machine reach) and _CONTAINERD (its socket). Pods
-have a network of their own, but no DNS. Node and command run in namespaces of their own (scripts/servers/namespaces.py),
-without any network: the machine is afterwards as it was.
+have a network of their own, but no DNS. Node and command run in namespaces of their own, without any other network, so
+that the machine is afterwards as it was (scripts/servers/namespaces.py).
 
 Needs root, Go (the first run builds the programs, some minutes), and Debian's packages for the container runtime, which
 scripts/kubernetes.sh installs. Where something is missing, the command is not run, and the exit code is 0.

@@ -201,11 +201,11 @@ def clean(own: Path, enabled: str, groups: Sequence[Path]) -> int:
     """Wait until the caller has ended, then remove what is left when all processes have ended."""
     sys.stdin.buffer.read()
     deadline = time.monotonic() + CLEAN_SECONDS
-    while not all([_remove_group(group) for group in groups]) and time.monotonic() < deadline:
+    while (groups := [group for group in groups if not _remove_group(group)]) and time.monotonic() < deadline:
         time.sleep(0.1)
     for controller in enabled.split():
         with suppress(OSError):  # somebody else limits it now
-            (groups[-1].parent / "cgroup.subtree_control").write_text(controller.replace("+", "-"))
+            (CGROUPS / "cgroup.subtree_control").write_text(controller.replace("+", "-"))
     shutil.rmtree(own, ignore_errors=True)
     return 0
 
@@ -321,7 +321,6 @@ def main() -> int:
             return 2
         case command:
             return run(command, lambda: None)
-    return 2
 
 
 if __name__ == "__main__":

@@ -27,10 +27,12 @@ def secured_hdfs() -> Iterator[dict[str, str]]:
     SERVERS.mkdir(exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="realm-", dir=SERVERS))
     try:
-        with kerberos.realm(home / "realm", (*hdfs.PRINCIPALS, USER)) as realm:
-            with hdfs.file_system(realm=realm) as hadoop:
-                ticket = realm.log_in(hdfs.DAEMON_PRINCIPAL, "ticket")
-                yield {**hadoop.environment, **ticket, "SPARKLOG_TEST_HDFS_URL": hadoop.url}
+        with (
+            kerberos.realm(home / "realm", (*hdfs.PRINCIPALS, USER)) as realm,
+            hdfs.file_system(realm=realm) as hadoop,
+        ):
+            ticket = realm.log_in(hdfs.DAEMON_PRINCIPAL, "ticket")
+            yield {**hadoop.environment, **ticket, "SPARKLOG_TEST_HDFS_URL": hadoop.url}
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

@@ -132,7 +132,8 @@ def left_behind(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         ) as server:
-            assert server.stdin and server.stdout
+            assert server.stdin
+            assert server.stdout
             assert any(USED in line.decode() for line in server.stdout), f"ended with {server.wait()}"
             if killed:
                 server.kill()

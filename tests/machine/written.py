@@ -58,11 +58,12 @@ class Layers:
         return [*unshare, "sh", "-c", COVER, "sh", *arguments, "--", *command]
 
     def written(self) -> Iterator[str]:
-        """Yield the path of each file or folder that is new, changed or removed."""
+        """Yield the path of each file that is new, changed or removed, and of each new folder."""
         for folder in self._covered:
             upper = self._upper(folder)
             for place, folders, files in os.walk(upper):
                 new = [name for name in folders if not _original(upper, place, name, folder).is_dir()]
+                folders[:] = [name for name in folders if name not in new]
                 for name in (*files, *new):
                     path = str(_original(upper, place, name, folder))
                     if not OF_JAVA_AND_PYTHON.fullmatch(path):
