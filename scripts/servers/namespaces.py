@@ -303,9 +303,7 @@ def _real_folders() -> Iterator[Path]:
 
 
 def _call(*command: str, keep: int | None = None) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, pass_fds=[] if keep is None else [keep]
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=[] if keep is None else [keep])
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 
