@@ -14,6 +14,8 @@ WITHOUT ?=
 PYTEST_ARGS ?=
 COVERED := tests/unit tests/cluster
 SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.py spark_connect.py spark_typed_write.py stream_queries.py)
+# In namespaces of its own, in which a Kubernetes node can be started.
+ISOLATED = $(PY) -m tests.deployment.isolated $(PY)
 LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
 
 .DEFAULT_GOAL := help
@@ -72,30 +74,32 @@ test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they 
 
 test-gcs: $(STAMP) ## the tests that need Google Cloud Storage, with an emulator, which they start (Go builds it once)
 	-@$(PY) -c 'import gcsfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
-	@$(PY) -m pytest -m gcs $(PYTEST_ARGS) tests/stores
+	@$(PY) -m pytest -m gcs $(PYTEST_ARGS) tests/stores tests/machine
 
 test-azure: $(STAMP) ## the tests that need Azure, with an emulator, which they start (npm installs it once)
 	-@$(PY) -c 'import adlfs' 2>/dev/null || bash scripts/setup.sh dev,gcs,azure
-	@$(PY) -m pytest -m azure $(PYTEST_ARGS) tests/stores
+	@$(PY) -m pytest -m azure $(PYTEST_ARGS) tests/stores tests/machine
 
 test-standalone: $(STAMP) $(JVM_ARCHIVE) ## the jobs on a Spark standalone cluster, which it starts
-	@$(WITH_JAVA) $(PY) -m pytest -m standalone $(PYTEST_ARGS) tests/deployment
+	@$(WITH_JAVA) $(PY) -m pytest -m standalone $(PYTEST_ARGS) tests/deployment tests/machine
 
 test-yarn: $(STAMP) $(JVM_ARCHIVE) ## the jobs on a YARN with its HDFS, which it starts (Maven fetches them once)
-	@$(WITH_JAVA) $(PY) -m pytest -m yarn $(PYTEST_ARGS) tests/deployment
+	@$(WITH_JAVA) $(PY) -m pytest -m yarn $(PYTEST_ARGS) tests/deployment tests/machine
 
+# The second line looks at the machine from outside.
 test-k8s: $(STAMP) $(JVM_ARCHIVE) ## the jobs, the image and the chart on a Kubernetes of one node, which it starts (as root; Go builds it once)
-	@$(WITH_JAVA) $(PY) -m pytest -m k8s $(PYTEST_ARGS) tests/deployment
+	@$(WITH_JAVA) $(ISOLATED) -m pytest -m k8s $(PYTEST_ARGS) tests/deployment
+	$(if $(PYTEST_ARGS),,@$(PY) -m pytest -m k8s tests/machine)
 
 measure-pods: $(STAMP) ## what the pods of the chart and of a Spark job use on a Kubernetes of one node, which it starts (as root)
-	@$(WITH_JAVA) $(PY) -m tests.deployment.usage
+	@$(WITH_JAVA) $(ISOLATED) -m tests.deployment.usage
 
 test-airflow: $(STAMP) ## the example DAG, run by Airflow (installs it once, into .venv-airflow)
 	-@bash scripts/airflow.sh
 	@$(WITH_JAVA) $(PY) -m pytest -m airflow $(PYTEST_ARGS) tests/airflow
 
 test-killed-copy: $(STAMP) $(JVM_ARCHIVE) ## kill each kind of process of a stream copy KILLS times (20) on CLUSTER (yarn), and compare; STORAGE=hdfs, SEED=n
-	@$(WITH_JAVA) $(PY) -m tests.deployment.kills $(or $(CLUSTER),yarn) --kills $(or $(KILLS),20) $(if $(STORAGE),--storage $(STORAGE)) $(if $(SEED),--seed $(SEED))
+	@$(WITH_JAVA) $(if $(filter k8s,$(CLUSTER)),$(ISOLATED),$(PY)) -m tests.deployment.kills $(or $(CLUSTER),yarn) --kills $(or $(KILLS),20) $(if $(STORAGE),--storage $(STORAGE)) $(if $(SEED),--seed $(SEED))
 
 # Without a network there is no such environment, and the tests say that they are skipped.
 test-thirdparty: $(STAMP) ## programs written for kafka-python, run as they are (installs them once, into .venv-thirdparty)
@@ -105,7 +109,7 @@ test-thirdparty: $(STAMP) ## programs written for kafka-python, run as they are 
 # Without Chromium, or the packages that drive it, the tests say why they are skipped.
 test-ui: $(STAMP) ## every page of `sparklog ui` in a real Chromium, which it installs where apt is there (SCREENSHOTS=1 takes the pictures)
 	-@$(PY) -c 'import playwright, axe_playwright_python' 2>/dev/null || bash scripts/setup.sh dev,browser
-	@CHROMIUM="$$(bash scripts/chromium.sh || true)" $(if $(SCREENSHOTS),SPARKLOG_SCREENSHOTS=$(SCREENSHOTS)) $(PY) -m pytest -m ui $(PYTEST_ARGS) tests/browser
+	@CHROMIUM="$$(bash scripts/chromium.sh || true)" $(if $(SCREENSHOTS),SPARKLOG_SCREENSHOTS=$(SCREENSHOTS)) $(PY) -m pytest -m ui $(PYTEST_ARGS) tests/browser tests/machine
 
 test-go: $(STAMP) ## the metrics and alert rules, read by Prometheus' own parsers (needs Go, which fetches and builds them once)
 	@$(PY) -m pytest -m go $(PYTEST_ARGS) tests/cluster/cli/test_metrics.py
@@ -131,6 +135,7 @@ test-soak: $(STAMP) ## disturb thirteen processes on a failing storage for half 
 test-differential: $(STAMP) ## ask a Kafka broker, which it starts, what tests/differential asks, and compare (RECORD=1 keeps its answers)
 	@$(WITH_JAVA) $(PY) -m tests.differential.record $(if $(RECORD),--write)
 	@$(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/differential
+	$(if $(PYTEST_ARGS),,@$(WITH_JAVA) $(PY) -m pytest -m kafka tests/machine)
 
 test-kafka-python: $(STAMP) ## run kafka-python's own tests, fetched once, against sparklog.kafka
 	@$(PY) scripts/kafka_python_tests.py

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "standalone": "make test-standalone",
     "yarn": "make test-yarn",
     "k8s": "make test-k8s",
+    "kafka": "make test-differential",
     "airflow": "make test-airflow",
     "faults": "make test-faults",
     "thirdparty": "make test-thirdparty",

@@ -77,13 +77,15 @@ def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSy
     """As ``server``. ``host`` is the address that all clients reach; containers with a network of their own need
     another than the default. In a Kerberos realm, which must have PRINCIPALS, clients must log in."""
     java = find_java("Hadoop")
-    jars = fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-daemons-{VERSION}", 124)
+    jars = fetch()
     SERVERS.mkdir(exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="hdfs-", dir=SERVERS))
     rpc, http = free_ports(2)
     try:
         configure(home / "conf", home, host, rpc, http, realm)
         base = [java, "-XX:+UseSerialGC", "-Xmx256m", "-Djava.net.preferIPv4Stack=true", f"-Dhadoop.log.dir={home}"]
+        (home / "tmp").mkdir()
+        base.append(f"-Djava.io.tmpdir={home / 'tmp'}")  # where Jetty unpacks its pages
         base += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
         base += ["-cp", f"{home / 'conf'}:{jars}/*"]
         environment = {"HADOOP_CONF_DIR": str(home / "conf"), "HADOOP_USER_NAME": "sparklog"}
@@ -99,6 +101,11 @@ def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSy
             yield FileSystem(f"hdfs://{host}:{rpc}", home, base, environment)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def fetch() -> Path:
+    """The folder with Hadoop's jars, fetched unless it is there."""
+    return fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-daemons-{VERSION}", 124)
 
 
 def configure(folder: Path, home: Path, host: str, rpc: int, http: int, realm: Realm | None = None) -> None:

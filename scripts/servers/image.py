@@ -22,7 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from scripts.servers.common import CHECKOUT, SERVERS, ServerFailed, Skipped, only_one, tail
 
 STORAGE = SERVERS / "buildah"
-RUN = Path("/run/sparklog-buildah")
+RUN, TEMPORARY = SERVERS / "buildah-run", SERVERS / "buildah-tmp"
+# Mounts and processes end with each command; what is mounted is noted in a folder that ends with it, too.
+CONTAINED = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc")
+MOUNT_RUN = f'mount -t tmpfs tmpfs "{RUN}" && exec "$@"'
 BASE = "localhost/sparklog-base:bookworm"
 DOCKERFILE = "conf/kubernetes/Dockerfile"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -76,16 +79,22 @@ def _command() -> list[str]:
 
 
 def _succeeds(*arguments: str) -> bool:
-    return subprocess.run([*_command(), *arguments], capture_output=True, check=False).returncode == 0
+    try:
+        _buildah(*arguments)
+    except ServerFailed:
+        return False
+    return True
 
 
 def _run(command: list[str]) -> str:
     """What the command prints; its errors go to a log."""
     log = SERVERS / "image.log"
-    environment = {**os.environ, "BUILDAH_ISOLATION": "chroot"}
+    environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(TEMPORARY)}
+    for folder in (RUN, TEMPORARY):
+        folder.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as errors:
         done = subprocess.run(
-            command,
+            [*CONTAINED, "sh", "-c", MOUNT_RUN, "sh", *command],
             cwd=CHECKOUT,
             env=environment,
             stdin=subprocess.DEVNULL,

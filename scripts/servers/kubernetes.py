@@ -6,39 +6,34 @@ scheduler, kubelet, containerd and runc, without Docker.
 
 The command finds it in KUBECONFIG, with the programs kubectl and helm in PATH, and in SPARKLOG_TEST_K8S_API (the
 address of the API server), _ADDRESS (the node's, which pods and this machine reach) and _CONTAINERD (its socket). Pods
-have a network of their own, but no DNS.
+have a network of their own, but no DNS. Node and command run in namespaces of their own, without any other network, so
+that the machine is afterwards as it was (scripts/servers/namespaces.py).
 
 Needs root, Go (the first run builds the programs, some minutes), and Debian's packages for the container runtime, which
-scripts/kubernetes.sh installs. Where something is missing, the command is not run, and the exit code is 0. One at a
-time on a machine. SPARKLOG_SERVERS_TIMEOUT (default 1800) bounds the command, in seconds.
+scripts/kubernetes.sh installs. Where something is missing, the command is not run, and the exit code is 0.
+SPARKLOG_SERVERS_TIMEOUT (default 1800) bounds the command, in seconds.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
-import shutil
-import signal
 import ssl
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.servers import oci
+from scripts.servers import namespaces, oci
 from scripts.servers.common import (
     CHECKOUT,
     HOST,
-    SERVERS,
     ServerFailed,
     Skipped,
     free_ports,
@@ -51,8 +46,9 @@ from scripts.servers.kube_programs import Programs, build_programs
 BRIDGE = "sparklogk8s0"
 ADDRESS, NETWORK, FIRST_POD = "10.213.0.1", "10.213.0.0/24", "10.213.0.10"
 SERVICES = "10.214.0.0/24"
-"""Not of another network that this machine may have; the kubelet refuses a loopback address."""
-LOCK = Path("/run/lock/sparklog-kubernetes")
+"""The kubelet refuses a loopback address."""
+SOCKETS = Path("/run/sparklog-k8s")
+"""The path of a socket must be short."""
 PLUGINS = Path("/usr/lib/cni")
 LISTENERS = ("etcd", "peers", "api", "controllers", "scheduler", "kubelet")
 NODE = "node"
@@ -66,7 +62,6 @@ class Node(NamedTuple):
     """Where the parts of a node are."""
 
     home: Path
-    sockets: Path
     programs: Programs
     ports: Mapping[str, int]
     token: str
@@ -77,7 +72,7 @@ class Node(NamedTuple):
 
     @property
     def containerd(self) -> Path:
-        return self.sockets / "containerd"
+        return SOCKETS / "containerd"
 
     @property
     def kubeconfig(self) -> Path:
@@ -93,31 +88,26 @@ class Node(NamedTuple):
 
 @contextmanager
 def server() -> Iterator[dict[str, str]]:
-    """A running node; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
+    """A running node, once in its namespaces, whose end is that of its containers; yields the environment by which
+    tests find it. Raises ``Skipped``, also outside of the namespaces, or ``ServerFailed``."""
+    home = namespaces.folder() / "kubernetes"
+    home.mkdir()
+    SOCKETS.mkdir()
+    ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
+    node = Node(home, build_programs(), ports, secrets.token_hex(16))
+    configure(node)
+    with running({"containerd": ["containerd", "--config", str(home / "containerd.toml")]}, home, {}), _started(node):
+        yield environment(node)
+
+
+def prepare() -> None:
+    """Install and build what a node needs from the network, before its namespaces. Raises ``Skipped``."""
     require_runtime()
-    programs = build_programs()
-    with _one_at_a_time():
-        remove_leftovers()
-        home = Path(tempfile.mkdtemp(prefix="kubernetes-", dir=SERVERS))
-        sockets = Path(tempfile.mkdtemp(prefix="sparklog-k8s-", dir="/run"))  # the path of a socket must be short
-        ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
-        node = Node(home, sockets, programs, ports, secrets.token_hex(16))
-        try:
-            configure(node)
-            with running({"containerd": ["containerd", "--config", str(home / "containerd.toml")]}, home, {}):
-                with _started(node):
-                    yield environment(node)
-                stop_containers(node)
-        finally:
-            remove_leftovers()
+    build_programs()
 
 
 def require_runtime() -> None:
-    """Raises ``Skipped`` if this machine cannot run containers."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        raise Skipped("a Kubernetes node runs containers, which takes root on Linux")
-    if not any(Path("/sys/fs/cgroup", name).exists() for name in ("memory", "cgroup.controllers")):
-        raise Skipped("a Kubernetes node needs cgroups, and /sys/fs/cgroup has none")
+    """Install the container runtime. Raises ``Skipped``."""
     installed = subprocess.run(
         ["bash", str(CHECKOUT / "scripts" / "kubernetes.sh")], capture_output=True, text=True, timeout=600, check=False
     )
@@ -202,12 +192,12 @@ def _containerd(node: Node) -> str:
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE, as inside another container, runc cannot lower the score.
     return f"""version = 2
 root = "{node.home}/containerd"
-state = "{node.sockets}/state"
+state = "{SOCKETS}/state"
 disabled_plugins = [{", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in SNAPSHOTTERS_NOT_USED)}]
 [grpc]
   address = "{node.containerd}"
 [ttrpc]
-  address = "{node.sockets}/ttrpc"
+  address = "{SOCKETS}/ttrpc"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{node.home}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -238,6 +228,7 @@ def _kubelet(node: Node) -> dict[str, object]:
         "cgroupRoot": "/",
         "failCgroupV1": False,
         "failSwapOn": False,
+        "protectKernelDefaults": True,  # it fails where it would change a kernel setting
         "enforceNodeAllocatable": [],
         "resolvConf": "",
         "podLogsDir": str(node.home / "pods"),
@@ -278,7 +269,6 @@ def _started(node: Node) -> Iterator[None]:
             wait_until(lambda: is_ready(node), "the node", node.home)
             wait_until(lambda: bool(node.get(account)), "the service account", node.home)
             yield
-            delete_pods(node)
 
 
 def _named(programs: Programs, commands: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -355,86 +345,21 @@ def is_ready(node: Node) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-# -- the end
-
-
-def delete_pods(node: Node) -> None:
-    """Let the kubelet stop all pods; what it does not within its time is killed later."""
-    command = [str(node.programs.kube), "kubectl", f"--kubeconfig={node.kubeconfig}"]
-    command += ["delete", "pods", "--all", "--all-namespaces", "--grace-period=1", "--timeout=20s"]
-    subprocess.run(command, capture_output=True, timeout=60, check=False)
-
-
-def stop_containers(node: Node) -> None:
-    """Kill what still runs, while there is a containerd that can be asked to."""
-    ctr = ["ctr", "--address", str(node.containerd), "--namespace", NAMESPACE]
-    for container in _lines(*ctr, "containers", "ls", "--quiet"):
-        subprocess.run([*ctr, "tasks", "rm", "--force", container], capture_output=True, timeout=30, check=False)
-
-
-def remove_leftovers() -> None:
-    """Remove what a node has left on this machine, also one whose process was killed: containers, mounts, bridge."""
-    for sockets in Path("/run").glob("sparklog-k8s-*"):
-        _kill_containers(sockets)
-        _unmount(sockets)
-        shutil.rmtree(sockets, ignore_errors=True)
-    for home in SERVERS.glob("kubernetes-*"):
-        _unmount(home)
-        shutil.rmtree(home, ignore_errors=True)
-    subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
-    for top in (*Path("/sys/fs/cgroup").glob("*/kubepods"), *Path("/sys/fs/cgroup").glob("kubepods")):
-        for folder, _, _ in os.walk(top, topdown=False):
-            with suppress(OSError):
-                os.rmdir(folder)
-
-
-def _kill_containers(sockets: Path) -> None:
-    """Each container is a child of its shim, whose command line has containerd's socket."""
-    mark = f"{sockets}/containerd".encode()
-    shims = [pid for pid, command in _processes() if b"containerd-shim" in command[0] and mark in command]
-    for shim in shims:
-        children = Path(f"/proc/{shim}/task/{shim}/children")
-        with suppress(OSError):
-            for child in children.read_text().split():
-                os.kill(int(child), signal.SIGKILL)
-        with suppress(OSError):
-            os.kill(shim, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{shim}").exists() for shim in shims) and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-
-def _processes() -> Iterator[tuple[int, list[bytes]]]:
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError):
-                yield int(folder.name), folder.joinpath("cmdline").read_bytes().split(b"\0")
-
-
-def _unmount(folder: Path) -> None:
-    mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for path in reversed(mounted):
-        if path.startswith(f"{folder}/"):
-            subprocess.run(["umount", "--lazy", path], capture_output=True, check=False)
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Among all checkouts on this machine: the bridge and the pods' control groups have fixed names."""
-    with open(LOCK, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _run(*command: str, seconds: float = 60) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode:
         raise ServerFailed(f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
 
 
-def _lines(*command: str) -> list[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.split()
+def main() -> int:
+    """In the namespaces the command runs beside the node; elsewhere this program runs itself in them."""
+    try:
+        namespaces.folder()
+    except Skipped:
+        if sys.argv[1:2] not in ([], ["-h"], ["--help"]):
+            return namespaces.run([sys.executable, *sys.argv], prepare)
+    return run_beside(server, __doc__ or "")
 
 
 if __name__ == "__main__":
-    sys.exit(run_beside(server, __doc__ or ""))
+    sys.exit(main())

@@ -26,6 +26,7 @@ NAMESPACE = "sparklog"
 PAGE_NAMESPACE = "page"
 IMAGE = "registry.example.com/sparklog:0.3.0"
 WITHOUT_PACKAGE = "registry.example.com/spark-dependencies:0.3.0"
+IMAGE_ARCHIVE, DEPENDENCIES_ARCHIVE = SERVERS / "sparklog.tar", SERVERS / "dependencies.tar"
 CHART = CHECKOUT / "conf" / "kubernetes" / "chart"
 EVERYTHING = ("--set=metrics.enabled=true", "--set=ui.enabled=true", "--set=networkPolicy.enabled=true")
 SECRET = "sparklog-storage"
@@ -214,18 +215,23 @@ class KubernetesCluster(SparkCluster):
         return name
 
 
+def prepare() -> None:
+    """Fetch and build all that the cluster needs from the network. Raises ``Skipped`` or ``ServerFailed``."""
+    kubernetes.prepare()
+    s3.build()
+    hdfs.fetch()
+    build_zip()
+    build_image(WITHOUT_PACKAGE, DEPENDENCIES_ARCHIVE, target="dependencies")
+    build_image(IMAGE, IMAGE_ARCHIVE)
+
+
 @contextmanager
 def kubernetes_cluster(work: Path) -> Iterator[KubernetesCluster]:
-    """The node with both images, storages that its pods reach, and the chart, installed as docs/deployment.md says."""
-    kubernetes.require_runtime()
-    build_zip()
-    images = [
-        build_image(WITHOUT_PACKAGE, SERVERS / "dependencies.tar", target="dependencies"),
-        build_image(IMAGE, SERVERS / "sparklog.tar"),
-    ]
+    """The node with both images, storages that its pods reach, and the chart, installed as docs/deployment.md says.
+    In namespaces with what ``prepare`` fetches (tests/deployment/isolated.py). Raises ``Skipped`` elsewhere."""
     with kubernetes.server() as environment, ExitStack() as stack:
         start = _storages_on(stack)
-        for image in images:
+        for image in (DEPENDENCIES_ARCHIVE, IMAGE_ARCHIVE):
             kubernetes.import_image(environment["SPARKLOG_TEST_K8S_CONTAINERD"], image)
         kubectl = Kubectl(environment)
         storages = Storages(work, start)
