@@ -61,6 +61,33 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
     assert found == []
 
 
+# --- the contracts on imports
+
+
+def imported_by_the_package() -> set[str]:
+    """Return the top-level names that any module of the package imports, also in functions and for annotations."""
+    names = set()
+    for source in (ROOT / "sparklog").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names.add(str(node.module).partition(".")[0])
+    return names
+
+
+def test_every_library_that_the_package_imports_has_a_contract_that_says_where() -> None:
+    """The contracts on protected modules list who may import them, so that a new package may not. Every place of the
+    package is in the contract on floors, which is exhaustive."""
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML parser")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    protected = {name for contract in contracts for name in contract.get("protected_modules", ())}
+    annotations = {"typing_extensions"}
+    libraries = imported_by_the_package() - set(sys.stdlib_module_names) - {"sparklog"} - annotations
+    assert libraries - protected == set()
+    assert [contract["containers"] for contract in contracts if contract.get("exhaustive")] == [["sparklog"]]
+
+
 # --- scripts/check_project.py detects breaches
 
 
