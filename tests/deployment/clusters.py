@@ -12,9 +12,9 @@ overrides only addresses and sizes.
 
 A subclass has: ``name``, ``conf`` (the shipped file), ``modes`` (deploy modes), ``packages`` (how executors get the
 package: "zip", "archive", "image"), ``executors_have_pandas``, ``executors`` (how many a job has), ``overrides``
-(addresses and sizes), ``variables`` (how a variable of the environment is given to driver and executors), ``exit_code``,
-``driver_log``, ``root`` (where a log may lie), ``other_storage`` (than the root's usual), ``upload`` and ``folder``
-(files that Spark itself reads and writes: input, checkpoints), ``kill_node`` and ``start_node``.
+(addresses and sizes), ``variables`` (how a variable of the environment is given to driver and executors),
+``exit_code``, ``driver_log``, ``root`` (where a log may lie), ``other_storage`` (than the root's usual), ``upload`` and
+``folder`` (files that Spark itself reads and writes: input, checkpoints), ``kill_node`` and ``start_node``.
 
 Rules: a process is found by the variable JOB_VARIABLE of its environment, which a job's processes have on every
 manager, and killed by its id. Tests wait for states: a kill waits until the process exists.
