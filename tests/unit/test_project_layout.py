@@ -255,6 +255,36 @@ def test_ci_runs_the_tests_that_developers_run_and_measures_what_they_cover() ->
     assert f'make test WITHOUT="{covered}"\n' in ci
 
 
+def listed(variable: str) -> list[str]:
+    """Return the words of a variable of the Makefile, as make reads them."""
+    show = f"include Makefile\nshow:\n\t@echo $({variable})\n"
+    shown = subprocess.run(
+        ["make", "-s", "-f", "-", "show"], input=show, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return shown.stdout.split()
+
+
+def test_the_lowest_versions_are_tested_on_every_floor() -> None:
+    floors = {path.name for folder in ("unit", "cluster") for path in (ROOT / "tests" / folder).iterdir()}
+    floors &= {path.name for path in (ROOT / "sparklog").iterdir() if path.name not in ("kafka", "testing")}
+    paths = listed("LOWEST")
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert len(floors) >= 14
+    assert floors - {Path(path).parent.name for path in paths} == set()
+
+
+def test_no_program_that_a_unit_test_starts_opens_a_cluster() -> None:
+    """``tests/unit/conftest.py`` refuses it in the process of the tests."""
+    calls = re.compile(r"\b(?:create_cluster|open_cluster|shared_cluster|append_records|CommitLog)\(")
+    found = [
+        f"{source.relative_to(ROOT)}:{number}"
+        for source in sorted((ROOT / "tests" / "unit").rglob("*.py"))
+        for number, line in enumerate(source.read_text().splitlines(), 1)
+        if calls.search(line)
+    ]
+    assert found == []
+
+
 def test_zip_for_executors_has_only_modules_and_is_reproducible(tmp_path: Path) -> None:
     wheel = tmp_path / "sparklog-9.9.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
