@@ -16,7 +16,16 @@ COVERED := tests/unit tests/cluster
 SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.py spark_connect.py spark_typed_write.py stream_queries.py)
 # In namespaces of its own, in which a Kubernetes node can be started.
 ISOLATED = $(PY) -m tests.deployment.isolated $(PY)
-LOWEST := tests/unit/config tests/unit/format tests/unit/protocol tests/unit/spark tests/unit/store tests/cluster/client tests/cluster/coordinator
+# That the lowest versions import and work is shown by a few modules for every floor of the package, among them one at
+# least for each library; what the package does with them is tested with the pinned versions.
+LOWEST := $(addprefix tests/unit/,config/test_effects.py format/test_plain_arrays.py format/test_typed_encodings.py \
+	format/test_golden.py protocol/test_placement.py protocol/test_partitioner.py records/test_avro_values.py \
+	delta/test_table_files.py store/test_remote.py store/test_open.py monitoring/test_exporter_samples.py \
+	spark/test_portable.py spark/test_functions.py) \
+	$(addprefix tests/cluster/,log/test_one_fold.py log/test_history_segments.py coordinator/test_record_reader.py \
+	client/test_cluster.py client/test_consume_and_produce.py client/test_plot.py spark/test_many_tasks.py \
+	spark/test_stream_writer.py maintenance/test_reassign.py maintenance/test_table_properties.py cli/test_top.py \
+	ui/test_maintenance_pass.py) tests/simulation/test_reproducible_seeds.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-python test-spark test-all test-s3 test-hdfs test-standalone test-yarn test-k8s measure-pods test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
@@ -141,7 +150,7 @@ test-kafka-python: $(STAMP) ## run kafka-python's own tests, fetched once, again
 	@$(PY) scripts/kafka_python_tests.py
 
 # The versions come from the network.
-test-lowest: $(STAMP) ## the fast tests with the lowest versions that pyproject.toml allows (installs them once, into .venv-lowest)
+test-lowest: $(STAMP) ## a few tests of every floor with the lowest versions that pyproject.toml allows (installs them once, into .venv-lowest)
 	@bash scripts/lowest.sh
 	@.venv-lowest/bin/python -m pytest -n 2 $(PYTEST_ARGS) $(or $(TESTS),$(LOWEST))
 

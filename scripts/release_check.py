@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from scripts import dist  # noqa: E402
 
 LICENCES = ("LICENSE", "NOTICE")
-DOCUMENT_TESTS = ("tests/unit/test_documents.py", "tests/unit/test_levels.py", "tests/unit/test_public_surface.py",
+DOCUMENT_TESTS = ("tests/unit/test_documents.py", "tests/cluster/test_levels.py", "tests/unit/test_public_surface.py",
                   "tests/unit/config/test_reference.py", "tests/cluster/cli/test_json_documents.py")  # fmt: skip
 DOCKERFILE = ROOT / "conf" / "kubernetes" / "Dockerfile"
 BUILDERS = ("docker", "podman", "buildah")

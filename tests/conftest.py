@@ -1,4 +1,4 @@
-"""Shared by all tests: Hypothesis profiles, and a summary of the tests that a run excludes."""
+"""Shared by all tests: Hypothesis profiles, and a summary of what a run excludes and of the faults it injects."""
 
 from __future__ import annotations
 
@@ -74,3 +74,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     points = sum(value for report in reports for name, value in report.user_properties if name == "points")
     if points:
         terminalreporter.write_line(f"tried {points:,} points: steps of operations × what a storage's client can show")
+    from tests.injected import lines  # here: coverage does not see what is imported before it starts
+
+    for line in lines(reports):
+        terminalreporter.write_line(line)

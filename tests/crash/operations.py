@@ -54,9 +54,9 @@ from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.logs import Written, append, live
 from tests.cluster.maintenance.reassignment import reassign
+from tests.cluster.spark.helpers import batches, schema_of
 from tests.controllers import check_once
 from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Expected, Operation, Process, World
-from tests.unit.spark.helpers import batches, schema_of
 
 EXISTING = (("a", 0), ("a", 1), ("b", 0))
 

@@ -31,9 +31,9 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
 )
 from sparklog.testing.records import Record, append_records
+from tests.cluster.spark.helpers import batches, schema_of
 from tests.crash.worlds import SPARK_PATH, opened
 from tests.replicated import Brokers, brokers
-from tests.unit.spark.helpers import batches, schema_of
 
 WAIT = 60
 """seconds. No test waits that long unless something is broken."""

@@ -34,9 +34,9 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from tests.cluster.spark.helpers import batches, schema_of
 from tests.crash.copies import copy_of
 from tests.crash.test_steps import contents
-from tests.unit.spark.helpers import batches, schema_of
 
 DDL = "topic string, key string, value string"
 EXISTING = ("orders", "audit")

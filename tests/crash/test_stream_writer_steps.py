@@ -45,9 +45,9 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from tests.cluster.spark.helpers import batches, schema_of
 from tests.crash.copies import copy_of
 from tests.crash.test_steps import Contents, contents
-from tests.unit.spark.helpers import batches, schema_of
 
 DDL = "key binary, value binary, partition int"
 PARTITIONS = 2

@@ -36,6 +36,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import pytest
+
 from scripts.servers.common import CHECKOUT, HOST
 from sparklog.coordinator import Coordinator, open_cluster
 from tests import quick_jvm
@@ -44,6 +46,12 @@ JOB_VARIABLE = "SPARKLOG_TEST_JOB"
 WAIT_SECONDS = 240.0
 QUICK = {**quick_jvm.EXECUTORS, "spark.driver.extraJavaOptions": quick_jvm.OPTIONS}
 DRIVERS = ("deploy.SparkSubmit", "yarn.ApplicationMaster", "deploy.k8s", "deploy.worker.DriverWrapper")
+
+
+def on_clusters(*names: str) -> pytest.MarkDecorator:
+    """Run a test on these clusters instead of all of them; their names are those of the markers."""
+    chosen = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in names]
+    return pytest.mark.parametrize("every_cluster", chosen, indirect=True)
 
 
 class Root(NamedTuple):

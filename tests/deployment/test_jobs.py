@@ -1,4 +1,9 @@
-"""The shipped programs on real clusters, submitted as conf/ and docs/deployment.md say."""
+"""The shipped programs on real clusters, submitted as conf/ and docs/deployment.md say.
+
+Every cluster has a write and a read in each deploy mode, a log on its other storage, and fsck with its own arguments;
+``test_kills.py`` has the stream that is killed, ``test_page.py`` the commands of the page. What a program does is
+tested by tests/integration: a program that those three leave out runs here once for each kind of executors.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deployment.clusters import Finished, Root, SparkCluster, tagged
+from tests.deployment.clusters import Finished, Root, SparkCluster, on_clusters, tagged
 from tests.deployment.records import create, damage_and_orphans, fill, values_of
 
 ROWS = 20_000
@@ -64,7 +69,9 @@ def test_a_log_on_another_storage_needs_only_its_variables(cluster: SparkCluster
     assert sorted(int(json.loads(value)["id"]) for value in values_of(root, "trips")) == list(range(ROWS))
 
 
+@on_clusters("k8s")
 def test_topics_are_copied_to_a_topic_and_to_a_table(cluster: SparkCluster) -> None:
+    """On the other clusters the page's commands write the table, and the killed copy the topic."""
     root = create(cluster.root(), {"source": 2, "copy": 2})
     written = fill(root, "source", 2000)
     for program, target in (
@@ -89,7 +96,9 @@ def copy(records, context):
 """
 
 
+@on_clusters("standalone", "k8s")
 def test_a_group_of_tasks_consumes_with_what_its_executors_have(cluster: SparkCluster, tmp_path: Path) -> None:
+    """Executors of the archive have no pandas, on YARN as well as here; those of the image do."""
     root = create(cluster.root(), {"orders": 3, "totals": 1})
     written = fill(root, "orders", 3000)
     function = tmp_path / "totals.py"
@@ -100,6 +109,7 @@ def test_a_group_of_tasks_consumes_with_what_its_executors_have(cluster: SparkCl
     assert sorted(values_of(root, "totals")) == sorted(written)
 
 
+@on_clusters("standalone")
 def test_maintenance_runs_on_executors_without_pandas(cluster: SparkCluster) -> None:
     root = create(cluster.root(), {"orders": 2})
     written = fill(root, "orders", 3000, batches=12)

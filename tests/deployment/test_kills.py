@@ -1,4 +1,9 @@
-"""Processes that die while they write: each record is in the log exactly once, and only orphans are left behind."""
+"""Processes that die while they write: each record is in the log exactly once, and only orphans are left behind.
+
+A killed stream meets every kind of process on every cluster. A killed batch meets those that the cluster itself starts
+again, the driver and the node, on every cluster; executors and Python workers, whose tasks Spark's scheduler repeats on
+each in the same way, on one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deployment.clusters import SparkCluster
+from tests.deployment.clusters import SparkCluster, on_clusters
 from tests.deployment.kills import KilledCopy
 from tests.deployment.records import create, damage_and_orphans, values_of
 from tests.deployment.test_jobs import on, succeeded, trips
@@ -24,11 +29,25 @@ DYNAMIC = {
 SECOND_ATTEMPT = Path(__file__).with_name("killed_after_commit.py")
 
 
-@pytest.mark.parametrize("kind", ["executor", "python worker", "driver", "node"])
-def test_a_batch_is_written_once_when_a_process_is_killed(cluster: SparkCluster, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["driver", "node"])
+def test_a_batch_is_written_once_when_what_the_cluster_starts_again_is_killed(
+    cluster: SparkCluster, kind: str, tmp_path: Path
+) -> None:
     """A driver in cluster mode is started again by its manager, one in client mode by its scheduler."""
     if kind not in cluster.kinds:
         pytest.skip(f"{cluster.name} has no {kind}")
+    check_killed_batch(cluster, kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["executor", "python worker"])
+@on_clusters("standalone")
+def test_a_batch_is_written_once_when_a_process_of_a_task_is_killed(
+    cluster: SparkCluster, kind: str, tmp_path: Path
+) -> None:
+    check_killed_batch(cluster, kind, tmp_path)
+
+
+def check_killed_batch(cluster: SparkCluster, kind: str, tmp_path: Path) -> None:
     root = create(cluster.root(), {"trips": 4})
     rows = trips(cluster, tmp_path, MANY_ROWS)
     arguments = [*on(root, "trips"), *rows, "--txn-app-id", "daily", "--run-date", "2026-11-20"]
@@ -64,7 +83,7 @@ def test_a_batch_is_written_once_when_executors_come_and_go(cluster: SparkCluste
     assert damage_and_orphans(root) == []
 
 
-@pytest.mark.parametrize("every_cluster", [pytest.param("yarn", marks=pytest.mark.yarn)], indirect=True)
+@on_clusters("yarn")
 def test_a_second_attempt_writes_nothing_if_the_driver_died_just_after_its_commit(
     cluster: SparkCluster, tmp_path: Path
 ) -> None:

@@ -11,11 +11,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from scripts.servers.common import CHECKOUT
-from tests.deployment.clusters import Root, SparkCluster, await_until
+from tests.deployment.clusters import Root, SparkCluster, await_until, on_clusters
 from tests.deployment.kubernetes_cluster import Kubectl, KubernetesCluster, forwarded, upgrade
 from tests.deployment.records import create, fill, values_of
 
-pytestmark = pytest.mark.parametrize("every_cluster", [pytest.param("k8s", marks=pytest.mark.k8s)], indirect=True)
+pytestmark = on_clusters("k8s")
 MANIFESTS = CHECKOUT / "conf" / "kubernetes" / "manifests"
 
 

@@ -6,10 +6,8 @@ import csv
 import re
 from pathlib import Path
 
-import pytest
-
 from scripts.servers.common import CHECKOUT
-from tests.deployment.clusters import QUICK, SparkCluster, tagged
+from tests.deployment.clusters import QUICK, SparkCluster, on_clusters, tagged
 from tests.deployment.records import values_of
 
 HEADINGS = {"standalone": "Spark standalone", "yarn": "YARN", "k8s": "Kubernetes"}
@@ -24,9 +22,7 @@ def commands(heading: str) -> list[str]:
     return str(block).splitlines()
 
 
-@pytest.mark.parametrize(
-    "every_cluster", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in HEADINGS], indirect=True
-)
+@on_clusters(*HEADINGS)
 def test_the_commands_of_the_page_run_in_order(cluster: SparkCluster, tmp_path: Path) -> None:
     lines = commands(HEADINGS[cluster.name])
     assert len(lines) <= MOST_COMMANDS

@@ -2,9 +2,9 @@
 
     python tests/golden/make_schemas.py          # writes schemas/level-<the present level>.json
 
-``tests/unit/test_levels.py`` compares that file with the code. If they differ, the stored formats have changed: raise
-the level in ``sparklog/protocol/levels.py``, then write the file of the new level. Only the file of an unreleased level
-may be written again; those of earlier levels are kept.
+``tests/cluster/test_levels.py`` compares that file with the code. If they differ, the stored formats have changed:
+raise the level in ``sparklog/protocol/levels.py``, then write the file of the new level. Only that of an unreleased
+level may be written again; those of earlier levels are kept.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from scripts.reference import SPARK_FUNCTIONS
-from tests.unit.test_examples import examples, run
+from tests.cluster.test_examples import examples, run
 
 
 class BytesChecker(doctest.OutputChecker):

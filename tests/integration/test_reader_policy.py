@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from sparklog.clock import SystemClock
 from sparklog.store.process_local import start_over
 from sparklog.store.s3 import S3Store
+from tests.cluster.test_least_privilege import fill
 from tests.minio import Credentials, Minio, minio_server
-from tests.unit.test_least_privilege import fill
 
 __all__ = ["minio_server"]  # a fixture
 

@@ -9,8 +9,8 @@ import pytest
 
 from sparklog.coordinator import create_cluster
 from sparklog.spark.versions.api import HAS_LIMITS
+from tests.cluster.spark.helpers import write_rows
 from tests.integration.delta_jars import delta_settings, submit
-from tests.unit.spark.helpers import write_rows
 
 READ_TABLE = """\
 import json, sys

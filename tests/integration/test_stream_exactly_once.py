@@ -27,7 +27,7 @@ import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.spark.versions.api import HAS_LIMITS
-from tests.unit.spark.helpers import read_rows, write_rows
+from tests.cluster.spark.helpers import read_rows, write_rows
 
 PARTITIONS = 3
 LIMIT = 60

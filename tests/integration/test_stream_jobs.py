@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.coordinator import Coordinator
 from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
+from tests.cluster.spark.helpers import write_rows
 from tests.integration.processes import clean_environment
 from tests.integration.test_jobs import ROOT, load
 from tests.integration.test_stream_queries import log, produce, values  # noqa: F401
-from tests.unit.spark.helpers import write_rows
 
 WAIT_SECONDS = 240
 

@@ -18,8 +18,8 @@ from sparklog.coordinator import create_cluster
 from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.store.process_local import start_over
 from sparklog.store.s3 import S3Store
+from tests.cluster.test_least_privilege import ACTS, ROLES, Right, Role, covers, fill
 from tests.minio import Credentials, Minio, Policy, minio_server
-from tests.unit.test_least_privilege import ACTS, ROLES, Right, Role, covers, fill
 
 __all__ = ["minio_server"]  # a fixture
 

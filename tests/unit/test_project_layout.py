@@ -62,6 +62,33 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
     assert found == []
 
 
+# --- the contracts on imports
+
+
+def imported_by_the_package() -> set[str]:
+    """Return the top-level names that any module of the package imports, also in functions and for annotations."""
+    names = set()
+    for source in (ROOT / "sparklog").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names.add(str(node.module).partition(".")[0])
+    return names
+
+
+def test_every_library_that_the_package_imports_has_a_contract_that_says_where() -> None:
+    """The contracts on protected modules list who may import them, so that a new package may not. Every place of the
+    package is in the contract on floors, which is exhaustive."""
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML parser")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    protected = {name for contract in contracts for name in contract.get("protected_modules", ())}
+    annotations = {"typing_extensions"}
+    libraries = imported_by_the_package() - set(sys.stdlib_module_names) - {"sparklog"} - annotations
+    assert libraries - protected == set()
+    assert [contract["containers"] for contract in contracts if contract.get("exhaustive")] == [["sparklog"]]
+
+
 # --- scripts/check_project.py detects breaches
 
 
@@ -228,6 +255,36 @@ def test_ci_runs_the_tests_that_developers_run_and_measures_what_they_cover() ->
     always = {suite.run for suite in suites.values() if suite.tier == "always"}
     assert {"make coverage", f'make test WITHOUT="{covered}"'} <= always
     assert " run --tier always --due " in (ROOT / ".ci" / "run").read_text()
+
+
+def listed(variable: str) -> list[str]:
+    """Return the words of a variable of the Makefile, as make reads them."""
+    show = f"include Makefile\nshow:\n\t@echo $({variable})\n"
+    shown = subprocess.run(
+        ["make", "-s", "-f", "-", "show"], input=show, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return shown.stdout.split()
+
+
+def test_the_lowest_versions_are_tested_on_every_floor() -> None:
+    floors = {path.name for folder in ("unit", "cluster") for path in (ROOT / "tests" / folder).iterdir()}
+    floors &= {path.name for path in (ROOT / "sparklog").iterdir() if path.name not in ("kafka", "testing")}
+    paths = listed("LOWEST")
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert len(floors) >= 14
+    assert floors - {Path(path).parent.name for path in paths} == set()
+
+
+def test_no_program_that_a_unit_test_starts_opens_a_cluster() -> None:
+    """``tests/unit/conftest.py`` refuses it in the process of the tests."""
+    calls = re.compile(r"\b(?:create_cluster|open_cluster|shared_cluster|append_records|CommitLog)\(")
+    found = [
+        f"{source.relative_to(ROOT)}:{number}"
+        for source in sorted((ROOT / "tests" / "unit").rglob("*.py"))
+        for number, line in enumerate(source.read_text().splitlines(), 1)
+        if calls.search(line)
+    ]
+    assert found == []
 
 
 def test_zip_for_executors_has_only_modules_and_is_reproducible(tmp_path: Path) -> None:

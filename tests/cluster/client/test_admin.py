@@ -12,7 +12,6 @@ import pytest
 
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import (
-    AbortTransactionSpec,
     ConfigResourceType,
     GroupState,
     OffsetSpec,
@@ -27,10 +26,7 @@ from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
     InvalidRequestError,
-    InvalidTxnStateError,
-    KafkaError,
     NotFoundError,
-    SecurityDisabledError,
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
@@ -266,36 +262,7 @@ def test_producers_of_a_partition_are_described(admin: AdminClient, transactions
         admin.describe_producers([TopicPartition("orders", 9)])
 
 
-def test_there_are_no_hanging_transactions_to_abort(admin: AdminClient, transactions: Coordinator) -> None:
-    assert admin.find_hanging_transactions() == []
-    with pytest.raises(InvalidTxnStateError, match="nothing of it is stored before") as caught:
-        admin.abort_transaction(AbortTransactionSpec(TopicPartition("orders", 0), 0, 0))
-    assert "init_transactions()" in str(caught.value)
-
-
-# -- refusals
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments", "kind", "message"),
-    [
-        ("alter_replica_log_dirs", ({},), InvalidRequestError, "alter_partition_reassignments"),
-        ("create_acls", ([],), SecurityDisabledError, "permissions of the storage"),
-        ("describe_acls", (None,), SecurityDisabledError, "permissions of the storage"),
-        ("delete_acls", ([],), SecurityDisabledError, "permissions of the storage"),
-        ("alter_user_scram_credentials", ([],), InvalidRequestError, "permissions of the storage"),
-        ("describe_user_scram_credentials", (), InvalidRequestError, "permissions of the storage"),
-        ("describe_metadata_quorum", (), InvalidRequestError, "there is no quorum"),
-        ("api_versions", (), InvalidRequestError, "no servers"),
-        ("get_broker_version_data", (0,), InvalidRequestError, "no servers"),
-    ],
-)
-def test_unsupported_methods_are_refused_with_a_reason(
-    admin: AdminClient, method: str, arguments: tuple[object, ...], kind: type[KafkaError], message: str
-) -> None:
-    with pytest.raises(kind, match=message) as caught:
-        getattr(admin, method)(*arguments)
-    assert str(caught.value).startswith(f"{method}: ")
+# -- answers
 
 
 def test_no_reassignments_are_listed_at_first(admin: AdminClient) -> None:

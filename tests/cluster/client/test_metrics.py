@@ -333,11 +333,6 @@ def test_reporters_receive_every_metric_and_the_close(cluster: Cluster) -> None:
     assert calls.count("request-latency-avg") == 3  # the producer's, and those of two nodes
 
 
-def test_disabled_metrics_are_empty(cluster: Cluster) -> None:
-    with Producer(cluster=cluster.admin, metrics_enabled=False) as producer:
-        assert producer.metrics() == {} == producer.metrics(raw=True)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -173,12 +173,6 @@ def test_acks_1_and_all_wait_for_the_commit(cluster: Coordinator, acks: Any) -> 
         assert producer.send("t", b"x").get(WAIT).offset == 0
 
 
-def test_with_acks_0_offsets_are_unknown(cluster: Coordinator) -> None:
-    with Producer(cluster=cluster, acks=0) as producer:
-        assert producer.send("t", b"x").get(WAIT).offset == -1
-    assert cluster.refresh().partition("t", 0).log_end_offset == 1
-
-
 def test_a_producer_that_is_not_idempotent_has_no_producer_id(cluster: Coordinator) -> None:
     with Producer(cluster=cluster, enable_idempotence=False) as producer:
         producer.send("t", b"x").get(WAIT)

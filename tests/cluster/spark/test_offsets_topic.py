@@ -12,7 +12,7 @@ from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, group_key, of
 from sparklog.errors import InvalidOptionError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, delete_group
 from sparklog.spark.stream.options import stream_options
-from tests.unit.spark.helpers import cluster, read_rows
+from tests.cluster.spark.helpers import cluster, read_rows
 
 TOPIC = "__consumer_offsets"
 

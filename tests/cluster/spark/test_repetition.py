@@ -17,7 +17,7 @@ from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter, SparklogWriter
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
-from tests.unit.spark.helpers import across, batches, cluster, read_rows, schema_of, values
+from tests.cluster.spark.helpers import across, batches, cluster, read_rows, schema_of, values
 
 DDL = "key string, value string, partition int, topic string"
 

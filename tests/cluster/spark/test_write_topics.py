@@ -11,7 +11,7 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import InvalidPartitionsError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.format.index import decode_index
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
-from tests.unit.spark.helpers import batches, cluster, read_rows, values, write_rows, writer
+from tests.cluster.spark.helpers import batches, cluster, read_rows, values, write_rows, writer
 
 ROWS = [{"key": f"k{number}", "value": f"v{number}"} for number in range(20)]
 DDL = "key string, value string"

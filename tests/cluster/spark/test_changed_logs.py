@@ -25,7 +25,7 @@ from sparklog.spark.versions.api import ReadAllAvailable
 from sparklog.store.open import open_store
 from tests.cluster.log.replicated import append_copies, copies, replicated_cluster
 from tests.cluster.log.rewriting import delete_files, drop_segments, rewrite
-from tests.unit.spark.helpers import across, cluster, read_rows, reader, write_rows
+from tests.cluster.spark.helpers import across, cluster, read_rows, reader, write_rows
 
 
 def twelve(folder: Path) -> Coordinator:

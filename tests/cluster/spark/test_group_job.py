@@ -10,7 +10,7 @@ import pytest
 
 import sparklog.spark
 from sparklog.errors import ClusterNotFoundError, InvalidRequestError, SparklogError, UnknownTopicOrPartitionError
-from tests.unit.spark.helpers import cluster
+from tests.cluster.spark.helpers import cluster
 
 NO_SPARK: Any = SimpleNamespace(conf={})
 

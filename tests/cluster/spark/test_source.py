@@ -18,7 +18,7 @@ from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.source.table_options import METADATA_KEY, effective_options
 from sparklog.spark.stream.reader import RefusedStreamReader
 from sparklog.spark.versions.api import ReadAllAvailable, arrow_schema
-from tests.unit.spark.helpers import across, cluster, schema_of, values, write_rows
+from tests.cluster.spark.helpers import across, cluster, schema_of, values, write_rows
 
 TABLE = {"provider": "sparklog", "owner": "me", "location": "file:/warehouse/t", "path": "file:/warehouse/t"}
 

@@ -27,8 +27,8 @@ from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.types import OffsetRange
-from tests.unit.spark import test_source, test_stream_planner, test_write_and_read
-from tests.unit.spark.helpers import cluster, read_rows, reader, values, write_rows
+from tests.cluster.spark import test_source, test_stream_planner, test_write_and_read
+from tests.cluster.spark.helpers import cluster, read_rows, reader, values, write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 INTEGRATION = ROOT / "tests" / "integration"

@@ -21,7 +21,7 @@ from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.spark.versions.api import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from sparklog.store.local import LocalStore
-from tests.unit.spark.helpers import across, cluster, write_rows
+from tests.cluster.spark.helpers import across, cluster, write_rows
 
 ALL = ReadAllAvailable()
 

@@ -11,7 +11,7 @@ import pytest
 import sparklog
 from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
-from tests.unit.spark.helpers import cluster, read_rows, reader, write_rows
+from tests.cluster.spark.helpers import cluster, read_rows, reader, write_rows
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.sink import output
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
-from tests.unit.spark.helpers import (
+from tests.cluster.spark.helpers import (
     Row,
     batches,
     cluster,
@@ -186,13 +186,13 @@ def test_a_custom_partitioner_is_called(tmp_path: Path) -> None:
     cluster(tmp_path, a=3)
     rows = [{"key": key, "value": key} for key in ("a", "bb", "ccc", None)]
     write_rows(
-        tmp_path, "key string, value string", rows, topic="a", partitioner="tests.unit.spark.partitioners:by_length"
+        tmp_path, "key string, value string", rows, topic="a", partitioner="tests.cluster.spark.partitioners:by_length"
     )
     read = {row["value"]: row["partition"] for row in read_rows(tmp_path, subscribe="a") if row["value"]}
     assert read == {b"a": 1, b"bb": 2, b"ccc": 0}
 
 
-@pytest.mark.parametrize("name", ["random", "no.such.module:f", "tests.unit.spark.partitioners:none", "os:sep"])
+@pytest.mark.parametrize("name", ["random", "no.such.module:f", "tests.cluster.spark.partitioners:none", "os:sep"])
 def test_an_invalid_partitioner_is_refused_before_rows_are_read(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
     with pytest.raises(InvalidOptionError, match="for option partitioner: "):
@@ -203,14 +203,14 @@ def test_an_invalid_partitioner_is_refused_before_rows_are_read(tmp_path: Path, 
 def test_invalid_results_of_a_partitioner_fail_the_job(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
     with pytest.raises(
-        InvalidRecordError, match=rf"partitioner tests.unit.spark.partitioners:{name} (returned|did not return)"
+        InvalidRecordError, match=rf"partitioner tests.cluster.spark.partitioners:{name} (returned|did not return)"
     ):
         write_rows(
             tmp_path,
             "key string, value string",
             [{"key": "a", "value": "b"}] * 2,
             topic="a",
-            partitioner=f"tests.unit.spark.partitioners:{name}",
+            partitioner=f"tests.cluster.spark.partitioners:{name}",
         )
 
 

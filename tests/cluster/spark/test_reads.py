@@ -16,7 +16,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.spark.source.filters import EqualTo, GreaterThanOrEqual, LessThan
-from tests.unit.spark.helpers import cluster, read_rows, reader, values, write_rows
+from tests.cluster.spark.helpers import cluster, read_rows, reader, values, write_rows
 
 
 def time_of(milliseconds: int) -> datetime.datetime:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_least_privilege import ROLES, Right
+from tests.cluster.test_least_privilege import ROLES, Right
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "storage-setup.md"

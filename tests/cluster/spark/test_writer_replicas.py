@@ -19,8 +19,8 @@ from sparklog.spark.sink.topic_targets import target_of
 from sparklog.spark.sink.writer import RowWriter
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore
+from tests.cluster.spark.helpers import Row, across, batches, cluster, schema_of, write_job, writer
 from tests.replicated import Brokers, brokers
-from tests.unit.spark.helpers import Row, across, batches, cluster, schema_of, write_job, writer
 
 VALUE = "value string"
 KEYED = "key string, value string"

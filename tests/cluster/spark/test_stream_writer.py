@@ -14,7 +14,7 @@ from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.types import TopicPartition
-from tests.unit.spark.helpers import across, batches, cluster, schema_of, values, write_rows
+from tests.cluster.spark.helpers import across, batches, cluster, schema_of, values, write_rows
 
 DDL = "value string"
 

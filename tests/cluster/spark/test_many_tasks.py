@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.spark.helpers import across, batches, cluster, values, writer
+from tests.cluster.spark.helpers import across, batches, cluster, values, writer
 
 TASKS = 200
 """the default of ``spark.sql.shuffle.partitions``."""

@@ -13,8 +13,8 @@ from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.spark.group.task import ConsumeContext, ConsumeTask, find_unfinished
 from sparklog.types import TopicPartition
-from tests.unit.spark.helpers import values, write_rows
-from tests.unit.spark.test_group_task import DDL, committed, copy, filled, run, settings
+from tests.cluster.spark.helpers import values, write_rows
+from tests.cluster.spark.test_group_task import DDL, committed, copy, filled, run, settings
 
 
 def test_a_task_interrupted_after_its_commit_keeps_the_published_records(

@@ -13,7 +13,7 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.state import State
 from sparklog.spark.options import source_options
 from sparklog.spark.source.reused_plans import PlanIdentity, warn_of_reuse
-from tests.unit.spark.helpers import cluster, write_rows
+from tests.cluster.spark.helpers import cluster, write_rows
 
 _plans = itertools.count()
 

@@ -22,7 +22,7 @@ from sparklog.store.open import open_store
 from sparklog.types import TopicPartition
 from tests.cluster.client.test_producer_restored_roots import pass_by
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
-from tests.unit.spark.helpers import cluster, values, write_rows
+from tests.cluster.spark.helpers import cluster, values, write_rows
 
 DDL = "value string, partition int"
 

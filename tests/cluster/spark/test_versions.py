@@ -13,8 +13,8 @@ from pyspark.sql import datasource
 
 from sparklog.spark.stream.writer import SparklogStreamWriter
 from sparklog.spark.versions import api, limits
-from tests.unit.spark.helpers import cluster
-from tests.unit.spark.test_stream_planner import positions, produce, read, reader
+from tests.cluster.spark.helpers import cluster
+from tests.cluster.spark.test_stream_planner import positions, produce, read, reader
 
 ROOT = Path(__file__).resolve().parents[3]
 
