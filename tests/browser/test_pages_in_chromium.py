@@ -71,7 +71,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     home = str(tmp_path_factory.mktemp("home"))
-    environment = {**os.environ, "HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
+    environment: dict[str, str | float | bool] = {
+        **os.environ,
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "XDG_CACHE_HOME": home,
+    }
     with sync_playwright() as driver:
         running = driver.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--font-render-hinting=none"], env=environment

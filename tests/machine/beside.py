@@ -46,7 +46,12 @@ def chromium() -> Iterator[dict[str, str]]:
     from playwright.sync_api import sync_playwright
 
     home = tempfile.mkdtemp(prefix="chromium-", dir=SERVERS)
-    environment = {**os.environ, "HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
+    environment: dict[str, str | float | bool] = {
+        **os.environ,
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "XDG_CACHE_HOME": home,
+    }
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"], env=environment)
         page = browser.new_page()
