@@ -44,7 +44,7 @@ def name_of(module: str) -> str:
 
 def _install(go: str, server: str, modules: Mapping[str, str], programs: Mapping[str, Path]) -> None:
     work = Path(tempfile.mkdtemp(prefix="go-", dir=SERVERS))
-    inside = {"GOBIN": work / "bin", "GOPATH": work / "path", "GOCACHE": work / "cache"}
+    inside = {"GOBIN": work / "bin", "GOPATH": work / "path", "GOCACHE": work / "cache", "GOTMPDIR": work}
     environment = {**os.environ, **{name: str(path) for name, path in inside.items()}, "GOFLAGS": "-modcacherw"}
     log = SERVERS / f"build-{server}.log"
     deadline = time.monotonic() + BUILD_SECONDS

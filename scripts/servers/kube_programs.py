@@ -55,7 +55,7 @@ def _digest() -> str:
 def _build(go: str, folder: Path) -> None:
     work = Path(tempfile.mkdtemp(prefix="go-", dir=SERVERS))
     print(f"building Kubernetes {VERSION} and helm, once, which takes some minutes", file=sys.stderr, flush=True)
-    environment = {**os.environ, "GOFLAGS": "-modcacherw -buildvcs=false", "CGO_ENABLED": "0"}
+    environment = {**os.environ, "GOFLAGS": "-modcacherw -buildvcs=false", "CGO_ENABLED": "0", "GOTMPDIR": str(work)}
     if "SPARKLOG_SERVERS_GO_CACHE" not in os.environ:
         environment.update(GOPATH=str(work / "path"), GOCACHE=str(work / "cache"))
     log = SERVERS / "build-kubernetes.log"

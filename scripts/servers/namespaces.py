@@ -257,6 +257,7 @@ def mount_groups() -> None:
     """Mount the hierarchies again: now each begins with the command's own group."""
     found = hierarchies()
     links = {each.name: os.readlink(each) for each in CGROUPS.iterdir() if each.is_symlink()}
+    _call("umount", "--recursive", "--lazy", "/sys")  # a Java VM would read the machine's from the list of mounts
     _call("mount", "-t", "sysfs", "-o", "ro", "sysfs", "/sys")  # its devices are those of the network namespace
     if found[0].point != CGROUPS:
         _call("mount", "-t", "tmpfs", "tmpfs", str(CGROUPS))

@@ -63,15 +63,24 @@ PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no Chromium in PATH: bash scripts/chromium.sh")
     if not HAS_DRIVER:
         pytest.skip("playwright or axe is not installed: bash scripts/setup.sh dev,browser")
     from playwright.sync_api import sync_playwright
 
+    home = str(tmp_path_factory.mktemp("home"))
+    environment: dict[str, str | float | bool] = {
+        **os.environ,
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "XDG_CACHE_HOME": home,
+    }
     with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--font-render-hinting=none"])
+        running = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--font-render-hinting=none"], env=environment
+        )
         try:
             yield running
         finally:

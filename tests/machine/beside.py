@@ -45,12 +45,20 @@ def chromium() -> Iterator[dict[str, str]]:
         raise Skipped("there is no Chromium, or no playwright: make test-ui")
     from playwright.sync_api import sync_playwright
 
+    home = tempfile.mkdtemp(prefix="chromium-", dir=SERVERS)
+    environment: dict[str, str | float | bool] = {
+        **os.environ,
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "XDG_CACHE_HOME": home,
+    }
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"], env=environment)
         page = browser.new_page()
         page.goto("data:text/html,<title>shown</title>")
         yield {"TITLE": page.title()}
         browser.close()
+    shutil.rmtree(home)
 
 
 if __name__ == "__main__":

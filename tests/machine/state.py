@@ -4,7 +4,7 @@ links, processes, folders. And what differs between two such states.
 A state is read by ``read_state``; ``differences`` is pure. On a machine that others use at the same time:
 
 * A process counts if it is a descendant of this one; ``adopt_orphans`` keeps those whose parent was killed.
-* A control group counts if no process is in it: one that is left over. Groups of others have their processes.
+* A control group counts if it is new and no process is in it: one that is left over. Groups of others have processes.
 * A folder is compared by the names in it, without those below.
 """
 
@@ -53,6 +53,8 @@ def differences(before: State, after: State) -> list[str]:
     for kind in sorted({*before, *after}):
         old, new = before.get(kind, {}), after.get(kind, {})
         for name in sorted({*old, *new}):
+            if name not in new and kind == "control group":
+                continue  # of somebody else, who has ended
             if name not in new:
                 found.append(f"{kind} {name}: gone, was {old[name]!r}")
             elif name not in old:

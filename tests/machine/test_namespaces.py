@@ -1,4 +1,4 @@
-"""What a command finds in the namespaces of a Kubernetes node, and what is left of it (scripts/servers/namespaces.py)."""
+"""What a command finds in the namespaces of a Kubernetes node, and what it leaves (scripts/servers/namespaces.py)."""
 
 from __future__ import annotations
 
