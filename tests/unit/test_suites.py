@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -394,6 +395,7 @@ def is_marked(path: str, marker: str) -> bool:
     return re.search(pattern, (CHECKOUT / path).read_text()) is not None
 
 
+@cache
 def imported_names(path: str) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(ast.parse((CHECKOUT / path).read_text())):
