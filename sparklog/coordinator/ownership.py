@@ -26,7 +26,7 @@ from sparklog.errors import BrokerNotAvailableError, PolicyViolationError, Spark
 from sparklog.log.commits.replaced_root import holds_commit
 from sparklog.log.layout import read_cluster_file
 from sparklog.log.owner_files import address_of, read_note, read_owner, read_root, write_epoch, write_owner
-from sparklog.protocol.decide.ownership import Ownership, OwnerRecord, RootIdentity, judge, next_epoch
+from sparklog.protocol.decide.ownership import OwnerRecord, Ownership, RootIdentity, judge, next_epoch
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -128,7 +128,9 @@ def _claim(coordinator: Coordinator, own: RootIdentity, store: Store, broker: in
     return _Checked(store, _refuse(store, own, read_owner(store, state.cluster_id), Ownership.UNSEEN_COMMIT))
 
 
-def _refuse(store: Store, own: RootIdentity, record: OwnerRecord | None, ownership: Ownership) -> BrokerNotAvailableError:
+def _refuse(
+    store: Store, own: RootIdentity, record: OwnerRecord | None, ownership: Ownership
+) -> BrokerNotAvailableError:
     recorded = "none" if record is None else f"{record.root} (root epoch {record.epoch}, version {record.version})"
     why = {
         Ownership.SUPERSEDED: f"it belongs to the root {recorded} now, which replaced {own.address} "

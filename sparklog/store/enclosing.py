@@ -37,6 +37,6 @@ def check_no_location(store: Store, path: str = "") -> None:
     inside = f"{path} is inside of {store.root}, which" if path else store.root
     raise DuplicateBrokerRegistrationError(
         f"{inside} is the location of a broker (it has {IDENTITY_KEY}), whose cluster deletes what it does not know there; "
-        f"give another folder, or delete that {IDENTITY_KEY} if no cluster uses the location any more",
+        f"give another location, or delete that {IDENTITY_KEY} if no cluster uses the location any more",
         path=path or store.root,
     )
