@@ -4,9 +4,9 @@
     settle_boundary(mirror)      once, before it is a root
     MirrorAsRoot(mirror, id)     the mirror as a process reads it that takes it for a root
 
-A mirror has no boundary of its own making: a pass that was suspended while the mirror was promoted would set one that is
-ahead of the new root, whose commits would be gone. So the promotion finds out from which number on the commits follow each
-other, and sets the boundary before them, if a checkpoint replaces those before.
+A mirror has no boundary of its own making: a pass that was suspended while the mirror was promoted would set one that
+is ahead of the new root, whose commits would be gone. So the promotion finds out from which number on the commits
+follow each other, and sets the boundary before them, if a checkpoint replaces those before.
 
 Not for: copying (``mirror``).
 """
@@ -61,8 +61,8 @@ def settle_boundary(mirror: Store) -> None:
         return
     if covered < needed:
         raise CorruptMetadataError(
-            f"{mirror.root} lacks commits before {first}, and its newest checkpoint is of version {covered}; mirror the "
-            "root again",
+            f"{mirror.root} lacks commits before {first}, and its newest checkpoint is of version {covered}; mirror "
+            "the root again",
             path=mirror.root,
         )
     write_boundary(mirror, structs.replace(boundary, boundary=needed))

@@ -8,8 +8,9 @@
   back, ``coordinator.closed_root.close_root`` closes it; the controller does so as soon as it can reach it.
 
 There is one new root: the closing commit names the mirror that it was made for, and no other one is promoted, forced or
-not. Where no closing commit can be read, the locations tell: the promoted mirror is their owner, in the next epoch, before
-it is a root (``coordinator.ownership``); another mirror, which does not have the commits of that one, is refused.
+not. Where no closing commit can be read, the locations tell: the promoted mirror is their owner, in the next epoch,
+before it is a root (``coordinator.ownership``); another mirror, which does not have the commits of that one, is
+refused.
 
 Records are not at the mirror: they are at the brokers, and those of broker 0 stay at the old root, which is its
 location afterwards.
@@ -76,8 +77,8 @@ def promote(
 
     The old root becomes the location of broker 0. Raises InvalidRequestError if the target is not a mirror, or if the
     old root does not answer or cannot be read and ``force`` was not given: the message says from which version on
-    commits are lost. Forced or not, it is raised if the old root was closed for another mirror, or a location is owned by
-    another root, whose commits the target does not have.
+    commits are lost. Forced or not, it is raised if the old root was closed for another mirror, or a location is owned
+    by another root, whose commits the target does not have.
     """
     target, old = open_store(target_url, storage_options), open_store(old_root_url, storage_options)
     clock, ids = clock or SystemClock(), ids or RandomIds()
@@ -99,8 +100,8 @@ def promote(
         mirror(old, target, clock)
     except ClusterMovedError as error:
         raise InvalidRequestError(
-            f"nothing was promoted: {error.message}. That is the mirror to promote; if it is lost, mirror {old.root} to that "
-            "address again, and promote it",
+            f"nothing was promoted: {error.message}. That is the mirror to promote; if it is lost, mirror {old.root} to "
+            "that address again, and promote it",
             path=target.root,
         ) from error
     except SparklogError as error:
@@ -131,8 +132,8 @@ def check_not_closed_for_another(target: Store) -> None:
     closed = closed_for(target)
     if closed not in ("", target.root):
         raise InvalidRequestError(
-            f"nothing was promoted: the root that {target.root} mirrors was closed for {closed}, which is the root of the "
-            "cluster, or the mirror to promote",
+            f"nothing was promoted: the root that {target.root} mirrors was closed for {closed}, which is the root of "
+            "the cluster, or the mirror to promote",
             path=target.root,
         )
 
@@ -140,11 +141,11 @@ def check_not_closed_for_another(target: Store) -> None:
 def claim_locations(
     target: Store, old: Store, storage_options: Mapping[str, object] | None, clock: Clock, ids: Ids
 ) -> None:
-    """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them; the
-    controller claims the others when they do.
+    """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them;
+    the controller claims the others when they do.
 
-    Raises InvalidRequestError, with nothing changed, if the owner of a location is neither the old root nor known to the
-    log of the new one: then a third root is in use.
+    Raises InvalidRequestError, with nothing changed, if the owner of a location is neither the old root nor known to
+    the log of the new one: then a third root is in use.
     """
     state = CommitLog(target, clock, ids, moved=True).refresh()
     locations = {number: broker.url or old.root for number, broker in state.brokers.items()}
@@ -185,8 +186,8 @@ def _check_known(target: Store, old: Store, store: Store, record: OwnerRecord) -
     if end.digest != record.digest and end.removed_up_to < record.version:
         raise InvalidRequestError(
             f"nothing was promoted: {store.root} belongs to the root {record.root} (root epoch {record.epoch}, version "
-            f"{record.version}), whose commits {target.root} does not have; promote a mirror of that root, or give it as "
-            "--bootstrap-server",
+            f"{record.version}), whose commits {target.root} does not have; promote a mirror of that root, or give it "
+            "as --bootstrap-server",
             path=store.root,
         )
 

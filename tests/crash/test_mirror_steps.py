@@ -131,7 +131,7 @@ def test_a_mirror_pass_that_is_suspended_during_a_promotion_takes_nothing_from_t
     counted = FaultyStore(target)
     mirror(root, counted)
     for paused_at in range(len(counted.calls)):
-        replicas, target, root = with_gap(tmp_path / str(paused_at))
+        _, target, root = with_gap(tmp_path / str(paused_at))
         acknowledged: list[bytes | None] = []
 
         def promoted_meanwhile(step: int, call: Call) -> None:

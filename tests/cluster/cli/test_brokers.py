@@ -151,7 +151,7 @@ def test_replace_recreates_a_lost_location_empty(run: Run, cluster: Coordinator,
     assert (tmp_path / "disk1" / "broker.json").exists()
 
 
-def test_take_over_makes_a_restored_root_the_owner_of_its_locations(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+def test_take_over_makes_a_restored_root_the_owner(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     run("brokers", "add", "--location", str(tmp_path / "disk2"))
     for number in (1, 2):

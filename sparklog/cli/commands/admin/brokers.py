@@ -144,8 +144,10 @@ def _replace(admin: AdminClient, options: argparse.Namespace) -> None:
 
 def _take_over(admin: AdminClient, options: argparse.Namespace) -> None:
     unreached = admin.take_over_locations(options.force)
-    taken = sorted(broker for broker, state in admin.read_state().brokers.items() if broker not in unreached and state.url)
-    say(f"This root owns the location{plural_s(len(taken))} of broker{plural_s(len(taken))} {join(taken) or 'none'} now.")
+    brokers = admin.read_state().brokers
+    taken = sorted(number for number, broker in brokers.items() if number not in unreached and broker.url)
+    plural = plural_s(len(taken))
+    say(f"This root owns the location{plural} of broker{plural} {join(taken) or 'none'} now.")
     complain_of(unreached)
     if unreached:
         complain("Note: these are taken over when they answer.")
