@@ -100,8 +100,8 @@ def promote(
         mirror(old, target, clock)
     except ClusterMovedError as error:
         raise InvalidRequestError(
-            f"nothing was promoted: {error.message}. That is the mirror to promote; if it is lost, mirror {old.root} to "
-            "that address again, and promote it",
+            f"nothing was promoted: {error.message}. Promote that mirror; if it is lost, mirror {old.root} "
+            "to that address again, and promote it",
             path=target.root,
         ) from error
     except SparklogError as error:
@@ -186,8 +186,8 @@ def _check_known(target: Store, old: Store, store: Store, record: OwnerRecord) -
     if end.digest != record.digest and end.removed_up_to < record.version:
         raise InvalidRequestError(
             f"nothing was promoted: {store.root} belongs to the root {record.root} (root epoch {record.epoch}, version "
-            f"{record.version}), whose commits {target.root} does not have; promote a mirror of that root, or give it "
-            "as --bootstrap-server",
+            f"{record.version}), whose commits {target.root} does not have. If that root answers, give it as --bootstrap-server; else "
+            f"promote a mirror of it. If it is lost with all its mirrors, delete {store.root}/owners",
             path=store.root,
         )
 

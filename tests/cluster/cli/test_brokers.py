@@ -176,8 +176,8 @@ def test_take_over_makes_a_restored_root_the_owner(run: Run, cluster: Coordinato
         ([], "missing action: add, list, remove, cordon, uncordon, drain, move, replace, take-over, allow, disallow"),
         (
             ["remov"],
-            "unknown action 'remov': add, list, remove, cordon, uncordon, drain, move, replace, take-over, allow, disallow; "
-            "did you mean remove?",
+            "unknown action 'remov': add, list, remove, cordon, uncordon, drain, move, replace, take-over, allow, "
+            "disallow; did you mean remove?",
         ),
         (["add"], 'Missing required argument "[location]"'),
         (["remove"], 'Missing required argument "[id]"'),

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.coordinator import unclean_election as unclean_election_module
 from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
@@ -121,13 +120,14 @@ def test_a_disk_that_is_unmounted_while_it_is_listed_is_no_candidate_without_rec
     state = replicas.cluster.log.draft([leaderless, offline]).finish(99, "0" * 64)
     whole = find_unclean_leader(replicas.cluster, state, TOPIC, 0)
     assert (whole.broker, list(whole.lost)) == (2, [])
-    find = unclean_election_module._find_lacking  # noqa: SLF001
+    listed = LocalStore.list
 
-    def unmounted_meanwhile(*arguments: object) -> object:
-        replicas.unmount(2)
-        return find(*arguments)  # type: ignore[arg-type]
+    def unmounted_meanwhile(store: LocalStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        if prefix.startswith(TOPIC) and replicas.disk(2).exists():
+            replicas.unmount(2)
+        return listed(store, prefix)
 
-    monkeypatch.setattr(unclean_election_module, "_find_lacking", unmounted_meanwhile)
+    monkeypatch.setattr(LocalStore, "list", unmounted_meanwhile)
     with pytest.raises(EligibleLeadersNotAvailableError):
         find_unclean_leader(replicas.cluster, state, TOPIC, 0)
 
