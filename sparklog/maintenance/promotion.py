@@ -186,8 +186,9 @@ def _check_known(target: Store, old: Store, store: Store, record: OwnerRecord) -
     if end.digest != record.digest and end.removed_up_to < record.version:
         raise InvalidRequestError(
             f"nothing was promoted: {store.root} belongs to the root {record.root} (root epoch {record.epoch}, version "
-            f"{record.version}), whose commits {target.root} does not have. If that root answers, give it as --bootstrap-server; else "
-            f"promote a mirror of it. If it is lost with all its mirrors, delete {store.root}/owners",
+            f"{record.version}), whose commits {target.root} does not have. If that root answers, give it "
+            f"as --bootstrap-server; else promote a mirror of it. If it is lost with all its "
+            f"mirrors, delete {store.root}/owners",
             path=store.root,
         )
 
