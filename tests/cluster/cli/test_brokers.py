@@ -166,7 +166,7 @@ def test_take_over_makes_a_restored_root_the_owner(run: Run, cluster: Coordinato
     assert "when they answer" in taken.err
     (tmp_path / "away").rename(tmp_path / "disk2")
     assert run("vacuum", "--execute").code == 0
-    assert run("brokers", "take-over").out == "This root owns the locations of brokers 1 and 2 now.\n"
+    assert run("brokers", "take-over").out == "This root owns the locations of brokers 1,2 now.\n"
 
 
 @pytest.mark.parametrize(
