@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
@@ -26,11 +27,13 @@ from sparklog.errors import (
     PolicyViolationError,
     StorageError,
 )
+from sparklog.ids import RandomIds
 from sparklog.log.owner_files import read_note, read_owner, read_root
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import OrphanReport, vacuum
 from sparklog.maintenance.mirror import mirror
-from sparklog.maintenance.promotion import promote
+from sparklog.maintenance.mirrored_log import MirrorAsRoot
+from sparklog.maintenance.promotion import claim_locations, promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.commits import ChangeBroker, ChangePartition
@@ -180,6 +183,18 @@ def test_a_superseded_root_deletes_nothing_at_a_shared_location_nor_at_its_own(t
     assert values(target) == replicas.sent[0]
     swept(open_cluster(str(target)))
     assert values(target) == replicas.sent[0]
+
+
+def test_a_root_that_could_not_be_closed_finds_its_successor_in_its_own_folder(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, locations=0, assignment=((0,),))
+    replicas.produce()
+    root, target = open_store(str(tmp_path / "root")), open_store(str(tmp_path / "mirror"))
+    mirror(root, target)
+    cluster_id = replicas.cluster.state.cluster_id
+    claim_locations(MirrorAsRoot(target, cluster_id), root, None, SystemClock(), RandomIds())
+    with pytest.raises(BrokerNotAvailableError, match="replaced"):
+        sweep(replicas.cluster)
+    assert replicas.read() == replicas.sent[0]
 
 
 def test_a_record_of_an_older_epoch_that_is_written_late_changes_nothing(tmp_path: Path) -> None:
