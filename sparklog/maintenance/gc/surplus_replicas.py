@@ -15,6 +15,7 @@ from __future__ import annotations
 from sparklog.coordinator.brokers import cordon_broker
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
+from sparklog.coordinator.ownership import check_owned
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.sweep import why_listed
@@ -30,7 +31,8 @@ def remove_surplus_replicas(
     """Delete the copies at a broker that no replica needs, unless it is a ``dry_run``; return them. Those that a table
     may list are kept, and ``problems`` gets the reasons.
 
-    Raises BrokerIdNotRegisteredError, BrokerNotAvailableError if it is offline, StorageError.
+    Raises BrokerIdNotRegisteredError, BrokerNotAvailableError if it is offline, another location, or another root's,
+    StorageError.
     """
     if not find_broker(coordinator.refresh(), broker).online:
         raise BrokerNotAvailableError(f"broker {broker} is offline; its surplus copies stay for now", broker=broker)
@@ -42,6 +44,7 @@ def remove_surplus_replicas(
     try:
         surplus = _find_surplus(coordinator, store, broker)  # as of a state in which no replica can be added to it
         surplus = _find_unlisted(coordinator, surplus, [] if problems is None else problems)
+        check_owned(coordinator, broker)
         map_parallel(store.delete, [info.key for info in surplus], store.parallel_requests)
         return surplus
     finally:

@@ -10,9 +10,8 @@ listing is done.
 Rules: a file is deleted at a broker only if it has no live segment there: a file may hold runs of several partitions,
 and a listing may name files of changes that were not made. A history segment is deleted only when the topic's Delta
 table shows the log without it. If a file cannot be deleted now, because its broker is offline or does not answer, or
-its table cannot be read, the others are deleted, its listing is kept and the next sweep retries it. Every step may be
-repeated.
-Not for: files that no listing names (``vacuum``).
+its table cannot be read, or its location is not this root's, the others are deleted, its listing is kept and the next
+sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from itertools import islice
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
+from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
     CorruptMetadataError,
@@ -74,11 +74,13 @@ def sweep(
     """Delete the files of listings that are due. ``check`` is called between listings and may raise to stop.
     ``tables``: what is known of the topics' tables already.
 
-    Raises StorageError if the root does not answer, IndeterminateCommitError, CommitConflictError. Another sweep
-    continues where this one stopped.
+    Raises StorageError if the root does not answer, BrokerNotAvailableError if another root owns a location, so that
+    this one may be a copy, IndeterminateCommitError, CommitConflictError. Another sweep continues where this one
+    stopped.
     """
     result = SweepResult()
     state = coordinator.refresh()
+    check_all_owned(coordinator)
     now_ms = coordinator.log.expiry_clock.now_ms()
     readers = read_reader_leases(coordinator.store, now_ms)
     result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
@@ -222,7 +224,7 @@ def _delete_files(
 def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) -> list[SparklogError | None]:
     """Delete files at a broker; return the error of each, None for those that were deleted."""
     try:
-        store = coordinator.store_of(broker)
+        store = check_owned(coordinator, broker)
     except SparklogError as error:
         return [error for _ in files]
 
