@@ -39,6 +39,7 @@ from sparklog.records.decoded_values import (
     Plain,
     apply_plain,
     check_element_bytes,
+    field_name,
     make_columns,
     make_measure,
     plain_elements,
@@ -127,11 +128,11 @@ class ValueReader:
         columns = zip(*(columns for columns, _ in parts), strict=True)
         arrays = [_join(column, kind) for column, kind in zip(columns, self._types, strict=True)]
         unfit = pa.array([is_unfit for _, part in parts for is_unfit in part], pa.bool_())
-        return {**{field.name: array for field, array in zip(self._schema, arrays, strict=True)}, UNFIT: unfit}
+        return {**{field_name(field): array for field, array in zip(self._schema, arrays, strict=True)}, UNFIT: unfit}
 
     def unfit_columns(self, rows: int) -> dict[str, pa.Array]:
         """Return the typed columns of records that do not fit."""
-        nulls = {field.name: pa.nulls(rows, kind) for field, kind in zip(self._schema, self._types, strict=True)}
+        nulls = {field_name(field): pa.nulls(rows, kind) for field, kind in zip(self._schema, self._types, strict=True)}
         return {**nulls, UNFIT: pa.array([True] * rows, pa.bool_())}
 
     def _chunks(self, values: Sequence[bytes | None]) -> Iterator[_Chunk]:
