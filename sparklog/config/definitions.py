@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from sparklog.config.ddl import InvalidSchemaError
+from sparklog.config.properties import trim
 from sparklog.config.record_schema import parse_schema
 from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import nearest_name
@@ -151,6 +152,8 @@ class ConfigDef:
         type, a value out of bounds, or one that is not among the choices."""
         if value is None:
             raise self.error(value, "it has no value (to restore the default, delete the setting)")
+        if isinstance(value, str):
+            value = trim(value)
         if self.kind == "boolean":
             return self._parse_boolean(value)
         if self.kind in ("int", "long"):

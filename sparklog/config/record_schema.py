@@ -55,6 +55,7 @@ class ParsedSchema(NamedTuple):
 @lru_cache(maxsize=256)
 def parse_schema(text: str) -> ParsedSchema:
     """Return what a schema in any of the languages states. Raises InvalidSchemaError."""
+    text = text.removeprefix("\ufeff")  # the mark of a file that an editor wrote
     if len(text) > MAX_SCHEMA_CHARACTERS:
         raise InvalidSchemaError(f"it has {len(text):,} characters, and may have {MAX_SCHEMA_CHARACTERS:,}")
     if not is_json(text):

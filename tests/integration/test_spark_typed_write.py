@@ -104,9 +104,7 @@ def test_fields_named_like_columns_of_the_log_are_columns_with_a_prefix(spark: S
     schema = "timestamp timestamp, value double, key string, offset bigint, topic string, `_unfit` boolean"
     log.create_topic("events", 1, configs={**CONFIGS, "value.schema": schema.replace("`", "")})
     columns = schema.replace("`", "").split(", ")
-    given = spark.createDataFrame(
-        [(START, 1.5, "k", 7, "t", True)], ", ".join(f"value_{column}" for column in columns)
-    )
+    given = spark.createDataFrame([(START, 1.5, "k", 7, "t", True)], ", ".join(f"value_{column}" for column in columns))
     hour = timedelta(hours=1)
     for later in (hour, 2 * hour, 3 * hour):  # the first two segments are closed
         own = given.withColumn("key", F.lit("own")).withColumn("timestamp", F.lit(START + later))

@@ -7,8 +7,8 @@ is found by its name, whatever its case: that of the topic's table, so the field
 ``value_timestamp``. Those of the schema that the rows do not have are null.
 
 Rules: columns are checked before any row is written; a column that is neither the schema's nor a record's is refused,
-since its values would be lost, and so is one that could be either's. Rows with a column ``value`` are not typed. Not for: the record's other columns
-(``conversion``).
+since its values would be lost, and so is one that could be either's. Rows with a column ``value`` are not typed. Not
+for: the record's other columns (``conversion``).
 """
 
 from __future__ import annotations

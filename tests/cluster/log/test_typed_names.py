@@ -1,4 +1,4 @@
-"""Typed topics whose fields are named like the log's own columns: every reader has them under ``value_`` and the name."""
+"""Typed topics whose fields are named like the log's own columns: every reader has them below ``value_``."""
 
 from __future__ import annotations
 

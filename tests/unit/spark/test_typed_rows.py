@@ -75,9 +75,7 @@ def test_fields_named_like_columns_of_a_record_are_given_with_their_prefix(log: 
     row: dict[str, object] = {"key": "k", "VALUE_Value": 1.5, "value_key": "of the value", "value_offset": 7, "a": 1}
     write_rows(log, columns, [row], topic="events")
     read = read_rows(log, "key binary, value binary", subscribe="events")
-    assert [tuple(row.values()) for row in read] == [
-        (b"k", b'{"value":1.5,"key":"of the value","offset":7,"a":1}')
-    ]
+    assert [tuple(row.values()) for row in read] == [(b"k", b'{"value":1.5,"key":"of the value","offset":7,"a":1}')]
 
 
 @pytest.mark.parametrize(
