@@ -32,6 +32,7 @@ from sparklog.errors import (
 )
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.retry import is_a, pauses_until, retry
+from sparklog.types import number
 
 logger = logging.getLogger(__name__)
 
@@ -165,12 +166,12 @@ def whole_number(client: str, config: Mapping[str, Any], name: str, least: int =
     value = config[name]
     if value == math.inf:
         value = 2**63 - 1
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or isinstance(value, float) or value < least:
-        raise invalid_argument(client, name, value, f"give a whole number of at least {least}", of_type=not is_number)
-    return int(value)
+    given = number(value)
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)
+    if given is None or isinstance(given, float) or given < least:
+        raise invalid_argument(client, name, value, f"give a whole number of at least {least}", of_type=given is None)
+    return given
 
 
 def milliseconds(client: str, config: Mapping[str, Any], name: str, least: int = 0) -> float:
@@ -179,10 +180,10 @@ def milliseconds(client: str, config: Mapping[str, Any], name: str, least: int =
     ``math.inf`` and errors as in ``whole_number``.
     """
     value = config[name]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value >= least:
-        raise invalid_argument(client, name, value, f"give milliseconds of at least {least}", of_type=not is_number)
-    return 2**63 - 1 if value == math.inf else value
+    given = number(value)
+    if given is None or not given >= least:
+        raise invalid_argument(client, name, value, f"give milliseconds of at least {least}", of_type=given is None)
+    return 2**63 - 1 if given == math.inf else given
 
 
 def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequence[object]) -> Any:

@@ -13,8 +13,9 @@ Not for: streaming queries.
 from __future__ import annotations
 
 import json
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,6 +31,7 @@ from sparklog.spark.source.filters import EPOCH, NEVER_NULL
 from sparklog.spark.source.rows import READ_TYPES, unknown_column
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.query_names import listen
+from sparklog.types import as_python
 
 Offsets = str | Mapping[str, Mapping[int, int] | str]
 """``"earliest"``, ``"latest"``, or a mapping from topic to one of these words or to offsets by partition; -2 is
@@ -102,7 +104,9 @@ def read(
         **prefixed(storage_options),
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
         "subscribePattern": subscribe_pattern,
-        "assign": None if assign is None else json.dumps({topic: list(numbers) for topic, numbers in assign.items()}),
+        "assign": None
+        if assign is None
+        else json.dumps({topic: [as_python(number) for number in numbers] for topic, numbers in assign.items()}),
         "startingOffsets": _offsets(starting_offsets),
         "endingOffsets": _offsets(ending_offsets),
         "startingTimestamp": milliseconds(starting_timestamp),
@@ -192,6 +196,10 @@ def prefixed(options: Mapping[str, Any] | None) -> dict[str, str]:
     }
 
 
+def _assignment(assign: Mapping[str, Iterable[int]]) -> str:
+    return json.dumps({topic: list(numbers) for topic, numbers in assign.items()}, default=operator.index)
+
+
 def _offsets(offsets: Offsets | None) -> str | None:
     if offsets is None or isinstance(offsets, str):
         return offsets
@@ -199,7 +207,8 @@ def _offsets(offsets: Offsets | None) -> str | None:
         {
             topic: word if isinstance(word, str) else {str(number): offset for number, offset in word.items()}
             for topic, word in offsets.items()
-        }
+        },
+        default=operator.index,
     )
 
 
@@ -210,14 +219,15 @@ def _timestamps(timestamps: Mapping[str, Mapping[int, Timestamp]] | None) -> str
         {
             topic: {str(number): milliseconds(time) for number, time in times.items()}
             for topic, times in timestamps.items()
-        }
+        },
+        default=operator.index,
     )
 
 
 def milliseconds(time: Timestamp | None) -> int | None:
     """Return a time in ms since the epoch. Raises InvalidOptionError for a datetime without a time zone."""
     if not isinstance(time, datetime):
-        return time
+        return as_python(time)  # type: ignore[no-any-return]
     if time.tzinfo is None:
         raise InvalidOptionError(f"{time!r} has no time zone; add one, such as tzinfo=timezone.utc")
     return (time - EPOCH) // timedelta(milliseconds=1)

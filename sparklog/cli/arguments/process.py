@@ -23,7 +23,7 @@ class OutputError(Exception):
 
 
 class _Output(io.FileIO):
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:  # the reader of the pipe has read as much as it wants
@@ -33,7 +33,7 @@ class _Output(io.FileIO):
 
 
 class _ErrorOutput(io.FileIO):
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError:  # full or gone
@@ -75,7 +75,7 @@ def _guarded(stream: Any, kind: type[io.FileIO]) -> Any:
         return stream
     unbuffered = isinstance(getattr(stream, "buffer", None), io.RawIOBase)  # as of `python -u`
     return io.TextIOWrapper(
-        raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[arg-type]
+        raw if unbuffered else io.BufferedWriter(raw),
         encoding=stream.encoding,
         errors="backslashreplace",
         line_buffering=stream.line_buffering,

@@ -1,4 +1,4 @@
-"""What comes in at the command line, and goes out: bytes, blanks, marks of files, and streams that cannot be written."""
+"""What comes in at the command line, and goes out: bytes, blanks, marks of files, and full streams."""
 
 from __future__ import annotations
 
