@@ -139,10 +139,15 @@ def check_arguments(
     return config
 
 
+HIDDEN = "[hidden]"
+"""What is shown of an option of the storage's client, any of which may be a secret; Kafka's word for a password."""
+
+
 def build_shown_config(
     defaults: Mapping[str, object], given: Mapping[str, object], coordinator: Coordinator
 ) -> dict[str, Any]:
-    """Return the ``config`` that a client shows: every argument, with the given value or the default."""
+    """Return the ``config`` that a client shows: every argument, with the given value or the default, but for the
+    values of ``storage_options``."""
     servers = given.get("bootstrap_servers")
     config: dict[str, Any] = {**defaults, **given}
     if config.get("api_version") is None:
@@ -151,6 +156,8 @@ def build_shown_config(
         config["bootstrap_servers"] = coordinator.store.root
     elif isinstance(servers, os.PathLike):
         config["bootstrap_servers"] = os.fspath(servers)
+    if isinstance(config.get("storage_options"), Mapping):
+        config["storage_options"] = dict.fromkeys(config["storage_options"], HIDDEN)
     return config
 
 

@@ -32,7 +32,7 @@ from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from sparklog.errors.suggestions import did_you_mean
+from sparklog.errors.suggestions import did_you_mean, suggest_arguments
 from sparklog.format.typed_columns import typed_fields
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.history import history_of
@@ -49,6 +49,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _NO_ZONE = "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)"
 
 
+@suggest_arguments
 def scan(
     topic: str,
     root: str | os.PathLike[str] | None = None,

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparklog.config.environment import default_root
 from sparklog.errors import InvalidOptionError
+from sparklog.errors.suggestions import suggest_arguments
 from sparklog.spark.jobs.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.own_session import activate, register_source
@@ -60,6 +61,7 @@ def register(spark: SparkSession) -> None:
     listen(spark)
 
 
+@suggest_arguments
 def read(
     spark: SparkSession,
     root: str | os.PathLike[str] | None,
@@ -134,6 +136,7 @@ def read(
     return rows.select(*columns) if added else rows
 
 
+@suggest_arguments
 def write(
     df: DataFrame,
     root: str | os.PathLike[str] | None,

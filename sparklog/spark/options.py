@@ -121,6 +121,9 @@ class Address(NamedTuple):
     root: str
     storage_options: Mapping[str, object]
 
+    def __repr__(self) -> str:
+        return f"Address({self.root!r})"  # options may hold credentials
+
 
 @dataclass(frozen=True)
 class Subscription:
@@ -464,7 +467,7 @@ def _storage_value(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise _invalid(name, text, f"invalid JSON: {error}") from None
+        raise _invalid(name, "[hidden]", f"invalid JSON: {error}") from None
 
 
 # -- source

@@ -441,7 +441,7 @@ def _parse_storage_value(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"--storage-option {name}: invalid JSON {text!r}: {error}") from error
+        raise UsageError(f"--storage-option {name}: invalid JSON: {error}") from None  # it may be a secret
 
 
 def connect(options: argparse.Namespace) -> Coordinator:

@@ -143,8 +143,8 @@ def test_package_exports_open_store() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("FILE:{root}/log", "FILE://{root}/log", "File:///{root}/log", "file://localhost{root}/log", "file:{root}/log"),
-        *("{root}/log ", " {root}/log\n", "\t{root}/log/", "file://{root}/log\r\n"),
+        *("FILE:{root}/log", "FILE://{root}/log", "File:///{root}/log", "file://localhost{root}/log"),
+        *("file:{root}/log", "{root}/log ", " {root}/log\n", "\t{root}/log/", "file://{root}/log\r\n"),
     ],
 )
 def test_an_address_that_is_spelt_otherwise_is_the_same_store(tmp_path: Path, text: str) -> None:
@@ -167,9 +167,7 @@ def test_the_case_of_a_scheme_does_not_count(text: str) -> None:
         *("s3//bucket/log", "<root>/log", "dbfs:/log", "dbfs:log", "http:/x", "s3 ://b"),
     ],
 )
-def test_what_was_not_meant_as_a_folder_makes_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_what_was_not_meant_as_a_folder_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnsupportedStoreError):
         open_store(text).put_if_absent("key", b"")
