@@ -40,7 +40,10 @@ _TOPIC_RULE = (
     f"a topic name is 1 to {MAX_TOPIC_NAME_LENGTH} of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
     "and is neither '.' nor '..'"
 )
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these turn the direction of the text after them
+)
 _SHOWN_CHARACTERS = 80
 
 

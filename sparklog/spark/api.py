@@ -106,9 +106,7 @@ def read(
         **prefixed(storage_options),
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
         "subscribePattern": subscribe_pattern,
-        "assign": None
-        if assign is None
-        else json.dumps({topic: [as_python(number) for number in numbers] for topic, numbers in assign.items()}),
+        "assign": None if assign is None else _assignment(assign),
         "startingOffsets": _offsets(starting_offsets),
         "endingOffsets": _offsets(ending_offsets),
         "startingTimestamp": milliseconds(starting_timestamp),

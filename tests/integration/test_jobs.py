@@ -189,10 +189,8 @@ def test_times_keep_all_their_digits_into_a_topic_and_out_of_it(
     produce: Job, consume: Job, spark: SparkSession, root: str, tmp_path: Path, zone: str
 ) -> None:
     schema = "at timestamp, local timestamp_ntz, day date, price decimal(20,7), x double, raw binary"
-    create = open_cluster(root).create_topic
-    create(
-        "typed", 1, configs={"value.format": "json", "value.schema": "at timestamp, price decimal(20,7), raw binary"}
-    )
+    typed_schema = {"value.format": "json", "value.schema": "at timestamp, price decimal(20,7), raw binary"}
+    open_cluster(root).create_topic("typed", 1, configs=typed_schema)
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         rows = spark.sql(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ MARK = "\ufeff"
 
 
 def program(
-    *arguments: str | bytes, out: str = "", err: str = "", data: bytes = b"", **environment: str
+    *arguments: str | bytes, out: str = "", err: str = "", data: bytes = b"", **environment: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command as a program, with standard output or standard error into a file."""
     with (

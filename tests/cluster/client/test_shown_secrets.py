@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import sparklog
 from sparklog import AdminClient, Consumer, Producer
-from sparklog.cli.arguments.parser import UsageError, _parse_storage_value
+from sparklog.cli.arguments.parser import UsageError, storage_options
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.options import sink_options
 
@@ -30,7 +32,7 @@ def test_clients_hide_the_options_of_the_storage(tmp_path: Path) -> None:
 
 def test_messages_and_representations_hide_them(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        _parse_storage_value("secret", "{" + SECRET)
+        storage_options(Namespace(storage_option=["secret={" + SECRET]), {})
     assert SECRET not in str(refused.value)
     given = {"path": str(tmp_path), "topic": "t"}
     with pytest.raises(InvalidOptionError) as invalid:
@@ -40,9 +42,12 @@ def test_messages_and_representations_hide_them(tmp_path: Path) -> None:
 
 
 def test_an_unknown_argument_is_named_with_the_nearest_one() -> None:
-    with pytest.raises(TypeError, match=r"read\(\) got an unexpected keyword argument 'starting_offset'; did you mean"):
-        sparklog.read(None, "/nowhere", starting_offset="earliest")
-    with pytest.raises(TypeError, match=r"'colums'; did you mean columns[?]"):
-        sparklog.scan("t", "/nowhere", colums=["key"])
-    with pytest.raises(TypeError, match=r"'topics'; did you mean topic[?]"):
-        sparklog.write(None, "/nowhere", topics="t")
+    calls: list[tuple[Callable[..., object], str, str]] = [
+        (sparklog.read, "starting_offset", "starting_offsets"),
+        (sparklog.scan, "colums", "columns"),
+        (sparklog.write, "topics", "topic"),
+        (sparklog.table, "as_off", "as_of"),
+    ]
+    for function, wrong, right in calls:
+        with pytest.raises(TypeError, match=f"keyword argument '{wrong}'; did you mean {right}[?]"):
+            function(None, "/nowhere", **{wrong: "x"})

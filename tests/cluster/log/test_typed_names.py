@@ -26,7 +26,7 @@ EVENT = {name: number for number, name in enumerate((*NAMES, *FLAGS))}
 TYPED_EVENT = {f"value_{name}": number for name, number in EVENT.items()}
 DDL = ", ".join(f"{name} bigint" for name in EVENT)
 JSON_SCHEMA = json.dumps({"type": "object", "properties": {name: {"type": "integer"} for name in EVENT}})
-AVRO = {"type": "record", "name": "event", "fields": [{"name": name, "type": "long"} for name in EVENT]}
+AVRO: dict[str, Any] = {"type": "record", "name": "event", "fields": [{"name": name, "type": "long"} for name in EVENT]}
 
 
 def alter_schema(log: Coordinator, schema: str) -> None:
