@@ -170,7 +170,7 @@ def consume(options: argparse.Namespace) -> str:
         rows, count = job.count_rows(columns(records, options))
         numbered = number_options(options, attempts.settings_of(spark))
         writer = rows.write.format(options.format).mode(options.mode)
-        writer.options(**{**numbered, **dict(options.option)}).save(options.path)
+        writer.options(**{**job.text_options(options.format), **numbered, **dict(options.option)}).save(options.path)
     if options.format.lower() == "console":  # reads only the rows that it shows
         return f"shown in {progress.seconds:.1f} s"
     if numbered:  # a repetition runs no job, so there is no count

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument("--schema", metavar="DDL", help="columns and types, such as 'id bigint, name string'")
     record = options.add_argument_group("fields of the record (columns or SQL expressions over the columns)")
     record.add_argument(
-        "--value", metavar="EXPR", default="to_json(struct(*))", help="(to_json(struct(*)): all columns, as JSON)"
+        "--value", metavar="EXPR", help="(all columns as JSON: to_json(struct(*)), with times to the microsecond)"
     )
     record.add_argument("--key", metavar="EXPR", help="chooses the partition as in Kafka (no key)")
     record.add_argument("--headers", metavar="EXPR", help="an array<struct<key:string,value:binary>> (none)")
@@ -98,7 +98,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def records(rows: DataFrame, options: argparse.Namespace) -> DataFrame:
     """Return the columns of a record, from expressions over the columns of the rows."""
-    columns = [_text_or_bytes(rows, options.value).alias("value")]
+    value = _text_or_bytes(rows, options.value) if options.value else F.to_json(F.struct("*"), job.EXACT_TIMES)
+    columns = [value.alias("value")]
     if options.key:
         columns.append(_text_or_bytes(rows, options.key).alias("key"))
     if options.headers:

@@ -73,12 +73,16 @@ def stream_to_table(options: argparse.Namespace) -> str:
     key = F.col("key").cast("string").alias("key")
     if options.value_schema:
         value = F.from_json(F.col("value").cast("string"), options.value_schema, {"mode": "FAILFAST"})
-        rows = rows.select(key, value.alias("value"), *POSITION_COLUMNS).select("key", "value.*", *POSITION_COLUMNS)
+        rows = rows.select(key, value.alias("value"), *POSITION_COLUMNS)
+        fields = {name.lower() for name in rows.select("value.*").columns}  # replace columns of the log, as in consume
+        own = [name for name in POSITION_COLUMNS if name not in fields]
+        rows = rows.select(*(["key"] if "key" not in fields else []), "value.*", *own)
     else:
         rows = rows.select(key, F.col("value").cast("string").alias("value"), *POSITION_COLUMNS)
     if options.select:
         rows = rows.selectExpr(*options.select)
-    writer = rows.writeStream.format(options.format).options(**dict(options.option)).option("path", options.path)
+    written = {**job.text_options(options.format), **dict(options.option)}
+    writer = rows.writeStream.format(options.format).options(**written).option("path", options.path)
     return stream_job.run_query(PROGRAM, writer, options)
 
 

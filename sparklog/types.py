@@ -5,7 +5,9 @@ Offsets and counts are records, positions and sizes are bytes, timestamps say th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import operator
+from numbers import Real
+from typing import Any, NamedTuple
 
 EARLIEST = -2
 """Kafka's special offset: the log start offset."""
@@ -21,6 +23,30 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 """Values that Kafka stores in a batch of a producer that is not idempotent."""
+
+
+def whole(value: object) -> int | None:
+    """Return a whole number as Python's int, also one of numpy or pandas; None for anything else, and for booleans."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def as_python(value: Any) -> Any:
+    """Return a whole number of numpy or pandas as Python's, which can be stored, and anything else as it is."""
+    found = whole(value)
+    return value if found is None or isinstance(value, int) else found
+
+
+def number(value: object) -> int | float | None:
+    """Return a number as Python's, also one of numpy or pandas; None for anything else, and for booleans."""
+    if isinstance(value, bool):
+        return None
+    found = whole(value)
+    return float(value) if found is None and isinstance(value, Real) else found
 
 
 def printable(value: object) -> str:

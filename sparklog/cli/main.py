@@ -3,7 +3,8 @@
 Exit codes: 0 for success, 1 for any failure, including a mistyped flag; 130 after Ctrl-C. A command for which 1 means
 something else sets ``FAILURE_EXIT_CODE``; one whose counterpart in Kafka exits with another code sets
 ``KAFKA_FAILURE_EXIT_CODE``, which applies when ``SPARKLOG_KAFKA_EXIT_CODES`` is set. A command whose exit code reports
-its result sets ``OUTPUT_IS_OPTIONAL``: it finishes, with that exit code, even if its output is a closed pipe.
+its result sets ``OUTPUT_IS_OPTIONAL``: it finishes, with that exit code, even if its output is a closed pipe. Output
+that cannot be written for another reason is a failure.
 
 Rules: this module imports nothing slow, so that ``sparklog --help`` is fast. Each tool is imported when it is run;
 Spark, pandas and numpy are never imported.
@@ -11,12 +12,11 @@ Spark, pandas and numpy are never imported.
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+from sparklog.cli.arguments.process import OutputError, decode_arguments, guard_streams, silence_output
 from sparklog.cli.commands import COMMANDS, load_command
 from sparklog.config.environment import DEBUG_VARIABLE, KAFKA_EXIT_CODES_VARIABLE, is_enabled
 from sparklog.errors import InvalidConfigurationError, SparklogError
@@ -43,9 +43,22 @@ the exit codes of Kafka's tools where they differ."""
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (default: that of the process) and return the exit code."""
     if argv is None:
+        argv = decode_arguments()
         _prepare_process()
-        argv = sys.argv[1:]
-    arguments = list(argv)
+    try:
+        code = _run_arguments(list(argv))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of the pipe has read as much as it wants
+        silence_output()
+        return 0
+    except OutputError as error:
+        silence_output()
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _run_arguments(arguments: list[str]) -> int:
     try:
         debug, _ = is_enabled(DEBUG_VARIABLE), is_enabled(KAFKA_EXIT_CODES_VARIABLE)
     except InvalidConfigurationError as error:
@@ -89,24 +102,7 @@ def _prepare_process() -> None:
     """
     if "numpy" not in sys.modules and "pyarrow" not in sys.modules:
         sys.modules["numpy"] = None  # type: ignore[assignment]
-    _open_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # escape the characters that the terminal's encoding lacks
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _open_closed_streams() -> None:
-    """Connect closed standard streams (``>&-``, ``<&-``) to /dev/null, so that no log file gets their descriptors.
-
-    In ascending order, since a newly opened file gets the lowest free descriptor.
-    """
-    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
-        if getattr(sys, name) is None:
-            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))
+    guard_streams()
 
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
@@ -120,12 +116,13 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     if parser.use_kafka_exit_codes() or "--kafka-exit-codes" in arguments:
         failed = getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed)
     try:
-        with parser.optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)):
-            code: int = command.run(command.parser().parse(arguments))
+        with parser.optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)) as output:
+            try:
+                code: int = command.run(command.parser().parse(arguments))
+            except SystemExit as finished:  # --help and --version
+                code = finished.code if isinstance(finished.code, int) else 0
             sys.stdout.flush()
-        return code
-    except SystemExit as finished:  # --help and --version
-        return finished.code if isinstance(finished.code, int) else 0
+        return code or (invalid if getattr(output, "failed", False) else 0)
     except parser.CommandError as error:
         parser.complain(f"{prefix}{error}")
     except parser.UsageError as error:
@@ -136,9 +133,12 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         if debug:
             raise
         parser.complain(f"{prefix}{parser.explain(error)}")
-    except BrokenPipeError:  # the reader of the pipe has read as much as it wants
-        parser.silence_output()
-        return 0
+    except BrokenPipeError:
+        raise
+    except OutputError as error:
+        silence_output()
+        parser.complain(str(error))
+        return invalid
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -32,6 +32,7 @@ from sparklog.errors import (
 )
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.retry import is_a, pauses_until, retry
+from sparklog.types import number
 
 logger = logging.getLogger(__name__)
 
@@ -138,10 +139,15 @@ def check_arguments(
     return config
 
 
+HIDDEN = "[hidden]"
+"""What is shown of an option of the storage's client, any of which may be a secret; Kafka's word for a password."""
+
+
 def build_shown_config(
     defaults: Mapping[str, object], given: Mapping[str, object], coordinator: Coordinator
 ) -> dict[str, Any]:
-    """Return the ``config`` that a client shows: every argument, with the given value or the default."""
+    """Return the ``config`` that a client shows: every argument, with the given value or the default, but for the
+    values of ``storage_options``."""
     servers = given.get("bootstrap_servers")
     config: dict[str, Any] = {**defaults, **given}
     if config.get("api_version") is None:
@@ -150,6 +156,8 @@ def build_shown_config(
         config["bootstrap_servers"] = coordinator.store.root
     elif isinstance(servers, os.PathLike):
         config["bootstrap_servers"] = os.fspath(servers)
+    if isinstance(config.get("storage_options"), Mapping):
+        config["storage_options"] = dict.fromkeys(config["storage_options"], HIDDEN)
     return config
 
 
@@ -165,12 +173,12 @@ def whole_number(client: str, config: Mapping[str, Any], name: str, least: int =
     value = config[name]
     if value == math.inf:
         value = 2**63 - 1
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or isinstance(value, float) or value < least:
-        raise invalid_argument(client, name, value, f"give a whole number of at least {least}", of_type=not is_number)
-    return int(value)
+    given = number(value)
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)
+    if given is None or isinstance(given, float) or given < least:
+        raise invalid_argument(client, name, value, f"give a whole number of at least {least}", of_type=given is None)
+    return given
 
 
 def milliseconds(client: str, config: Mapping[str, Any], name: str, least: int = 0) -> float:
@@ -179,10 +187,10 @@ def milliseconds(client: str, config: Mapping[str, Any], name: str, least: int =
     ``math.inf`` and errors as in ``whole_number``.
     """
     value = config[name]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value >= least:
-        raise invalid_argument(client, name, value, f"give milliseconds of at least {least}", of_type=not is_number)
-    return 2**63 - 1 if value == math.inf else value
+    given = number(value)
+    if given is None or not given >= least:
+        raise invalid_argument(client, name, value, f"give milliseconds of at least {least}", of_type=given is None)
+    return 2**63 - 1 if given == math.inf else given
 
 
 def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequence[object]) -> Any:

@@ -19,7 +19,6 @@ import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from numbers import Integral
 from typing import Any
 
 import pyarrow as pa
@@ -33,13 +32,14 @@ from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from sparklog.errors.suggestions import did_you_mean
+from sparklog.errors.suggestions import did_you_mean, suggest_arguments
 from sparklog.format.typed_columns import typed_fields
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.history import history_of
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
+from sparklog.types import whole
 
 Limit = str | datetime | Mapping[int, "int | str | datetime"]
 """The start or end of a scan: ``earliest``, ``latest``, a time, or one of these or an offset for each partition."""
@@ -49,6 +49,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _NO_ZONE = "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)"
 
 
+@suggest_arguments
 def scan(
     topic: str,
     root: str | os.PathLike[str] | None = None,
@@ -314,9 +315,10 @@ def _check_partitions(
 
 def _whole_numbers(partitions: Any) -> list[int]:
     numbers = tuple(partitions) if isinstance(partitions, Iterable) else (None,)
-    if not all(isinstance(number, Integral) and not isinstance(number, bool) for number in numbers):
+    found = {number for number in map(whole, numbers) if number is not None}
+    if any(whole(number) is None for number in numbers):
         raise _invalid("partitions", partitions, "give a list of numbers, such as [0, 1]")
-    return sorted(set(numbers))
+    return sorted(found)
 
 
 def _by_partition(name: str, limit: Limit, default: str, numbers: Sequence[int]) -> Mapping[int, int | str | datetime]:
@@ -325,8 +327,9 @@ def _by_partition(name: str, limit: Limit, default: str, numbers: Sequence[int])
     if not set(given) <= set(numbers):
         wrong = min(set(given) - set(numbers), key=str)
         raise _invalid(name, limit, f"partition {wrong!r} is not read")
+    given = {number: bound if (found := whole(bound)) is None else found for number, bound in given.items()}
     for bound in given.values():
-        is_offset = isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0
+        is_offset = isinstance(bound, int) and bound >= 0
         if is_offset and not isinstance(limit, Mapping):
             raise _invalid(name, limit, f"an offset is of one partition: give {{0: {bound}}}, or a datetime for a time")
         if isinstance(bound, datetime) and bound.tzinfo is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sparklog.errors.suggestions import did_you_mean
@@ -47,6 +47,9 @@ RESERVED = (
     *(UNFIT, KEY_UNFIT, VALUE_KEPT),
 )
 """Names that the other columns of a topic have, in lower case."""
+
+VALUE_PREFIX = "value_"
+"""What stands before the name of a column whose field has one of these names, as ``key_`` before those of keys."""
 
 MAX_DEPTH = 16
 MAX_FIELDS = 1000
@@ -126,6 +129,16 @@ def check_names(names: Sequence[str]) -> None:
         if name.lower() in known:
             raise InvalidSchemaError(f"the field {name!r} occurs twice (names are compared without case)")
         known.add(name.lower())
+
+
+def value_column(name: str) -> str:
+    """Return the name of the typed column of a value's field: ``timestamp`` is in ``value_timestamp``."""
+    return VALUE_PREFIX + name if name.lower() in RESERVED else name
+
+
+def value_columns(fields: Sequence[SchemaField]) -> tuple[SchemaField, ...]:
+    """Return the fields of values under the names of their columns."""
+    return tuple(replace(field, name=value_column(field.name)) for field in fields)
 
 
 def find_breaking_change(before: Sequence[SchemaField], after: Sequence[SchemaField]) -> str:

@@ -17,9 +17,12 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from sparklog.config.ddl import InvalidSchemaError
+from sparklog.config.properties import trim
 from sparklog.config.record_schema import parse_schema
 from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import nearest_name
+from sparklog.types import number as as_number
+from sparklog.types import whole
 
 ConfigKind = Literal["boolean", "int", "long", "double", "string", "list"]
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
@@ -151,6 +154,8 @@ class ConfigDef:
         type, a value out of bounds, or one that is not among the choices."""
         if value is None:
             raise self.error(value, "it has no value (to restore the default, delete the setting)")
+        if isinstance(value, str):
+            value = trim(value)
         if self.kind == "boolean":
             return self._parse_boolean(value)
         if self.kind in ("int", "long"):
@@ -185,8 +190,8 @@ class ConfigDef:
     def _parse_whole(self, value: object) -> int:
         if isinstance(value, str) and _WHOLE.match(value.strip()):
             number = int(value.strip())
-        elif isinstance(value, int) and not isinstance(value, bool):
-            number = value
+        elif (given := whole(value)) is not None:
+            number = given
         else:
             raise self.error(value, "it is not a whole number")
         self._check_range(value, number)
@@ -195,8 +200,8 @@ class ConfigDef:
     def _parse_double(self, value: object) -> float:
         if isinstance(value, str) and len(value) <= _SHOWN_CHARACTERS and _NUMBER.match(value.strip()):
             number = float(value.strip())
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            number = float(value)
+        elif (given := as_number(value)) is not None and math.isfinite(given):
+            number = float(given)
         else:
             raise self.error(value, "it is not a number")
         if math.isinf(number):

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from sparklog.errors import InvalidConfigurationError
 
 _BLANKS = " \t\f"
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 # A name ends at the first '=', ':' or blank without a backslash before it; blanks around one '=' or ':' are ignored.
 _NAME = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
@@ -41,6 +42,12 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
             line=line,
         ) from error
     return parse_properties(text, str(path))
+
+
+def trim(text: str) -> str:
+    """Return a setting's text as Kafka's ``ConfigDef.parseType`` takes it: without blanks around it, which for Java's
+    ``trim`` are all characters up to U+0020."""
+    return text.strip(_JAVA_BLANKS)
 
 
 def parse_properties(text: str, path: str = "<text>") -> dict[str, str]:

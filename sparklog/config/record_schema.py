@@ -5,7 +5,8 @@
 
 The columns are those of the value, ``_unfit``, ``_value_kept`` if values are left out of history, those of the key,
 with ``key_`` before their names, and ``_key_unfit``. A topic without a format for one of them has no columns of it. A
-text of the format ``string`` is in ``value_string`` or ``key_string``.
+text of the format ``string`` is in ``value_string`` or ``key_string``. A field of the value with the name of another
+column, such as ``timestamp``, is in ``value_timestamp``.
 
 Rules: the standard library only; picklable. Not for: reading records (``records.typed_records``).
 """
@@ -19,14 +20,15 @@ from typing import NamedTuple
 from sparklog.config.avro_schema import AvroType, find_misreading, is_avro, parse_avro
 from sparklog.config.ddl import (
     KEY_UNFIT,
-    RESERVED,
     UNFIT,
     VALUE_KEPT,
+    VALUE_PREFIX,
     InvalidSchemaError,
     SchemaField,
     SchemaType,
     format_ddl,
     parse_ddl,
+    value_columns,
 )
 from sparklog.config.json_schema import parse_json_schema
 from sparklog.config.schema_json import MAX_SCHEMA_CHARACTERS, format_json, is_json, parse_json
@@ -53,6 +55,7 @@ class ParsedSchema(NamedTuple):
 @lru_cache(maxsize=256)
 def parse_schema(text: str) -> ParsedSchema:
     """Return what a schema in any of the languages states. Raises InvalidSchemaError."""
+    text = text.removeprefix("\ufeff")  # the mark of a file that an editor wrote
     if len(text) > MAX_SCHEMA_CHARACTERS:
         raise InvalidSchemaError(f"it has {len(text):,} characters, and may have {MAX_SCHEMA_CHARACTERS:,}")
     if not is_json(text):
@@ -103,8 +106,7 @@ class RecordSchema(NamedTuple):
     def value_columns(self) -> tuple[SchemaField, ...]:
         """The typed columns of values, then ``_unfit``, and ``_value_kept`` if values are left out."""
         fields = self.value.fields
-        if self.value.format == STRING:
-            fields = _prefixed("value_", fields)
+        fields = _prefixed(VALUE_PREFIX, fields) if self.value.format == STRING else value_columns(fields)
         columns = _flagged(fields, UNFIT)
         return columns if self.value.kept else _flagged(columns, VALUE_KEPT)
 
@@ -161,11 +163,12 @@ class Clash(NamedTuple):
 
 def find_clash(schema: RecordSchema) -> Clash | None:
     """Return the first column of a topic's table that cannot have its name, None if all can."""
-    taken = dict.fromkeys(RESERVED, "another column of the topic")
-    for field in schema.value_columns[: len(schema.value.fields)]:
-        if field.name.lower() in taken:
-            return Clash("value", f"the field {field.name!r} of the value has the name of {taken[field.name.lower()]}")
-        taken[field.name.lower()] = f"the field {field.name!r} of the value"
+    taken: dict[str, str] = {}
+    for field, column in zip(schema.value.fields, schema.value_columns, strict=False):
+        name = column.name.lower()
+        if name in taken:
+            return Clash("value", f"the field {field.name!r} of the value and {taken[name]} are both {column.name!r}")
+        taken[name] = f"the field {field.name!r} of the value"
     for field in schema.key_columns[:-1]:
         if field.name.lower() in taken:
             return Clash("key", f"the column {field.name!r} of the key has the name of {taken[field.name.lower()]}")

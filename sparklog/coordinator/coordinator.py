@@ -45,6 +45,7 @@ from sparklog.store.base import Store
 from sparklog.store.conditional_write_probe import require_conditional_writes
 from sparklog.store.enclosing import check_no_location, check_outside_locations
 from sparklog.store.open import open_store
+from sparklog.types import as_python
 
 Result = TypeVar("Result", covariant=True)
 
@@ -138,8 +139,8 @@ class Coordinator:
         new = NewTopic(
             name=name,
             topic_id=self.log.ids.topic_id(),
-            partitions=partitions,
-            replication_factor=replication_factor,
+            partitions=as_python(partitions),
+            replication_factor=as_python(replication_factor),
             configs=configs or {},
             assignment=assignment,
         )

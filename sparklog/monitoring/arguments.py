@@ -17,6 +17,7 @@ from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.monitoring.schemas import TABLES
 from sparklog.monitoring.system_tables import MINUTE_MS, Selection
+from sparklog.types import whole
 
 Time = str | int | datetime
 """A moment: a datetime with a time zone, its text, ms since the epoch, or how long ago, such as ``90m``."""
@@ -54,8 +55,9 @@ def parse_selection(
         raise _invalid("orphans", orphans, f"table {table} has no orphans, only storage has")
     if step is not None and since is None:
         raise _invalid("step", step, "it divides the time since a moment: give since as well")
-    if partition is not None and (isinstance(partition, bool) or not 0 <= partition < 2**31):
-        raise _invalid("partition", partition, "give a number from 0 to 2147483647")
+    given, partition = partition, whole(partition)
+    if given is not None and (partition is None or not 0 <= partition < 2**31):
+        raise _invalid("partition", given, "give a number from 0 to 2147483647")
     since_ms = None if since is None else parse_time("since", since, now_ms)
     until_ms = None if until is None else parse_time("until", until, now_ms)
     if since_ms is not None and since_ms >= (now_ms if until_ms is None else until_ms):
@@ -86,8 +88,8 @@ def parse_time(name: str, time: Time, now_ms: int) -> int:
             return int(time)
         with contextlib.suppress(ValueError):
             time = datetime.fromisoformat(time[:-1] + "+00:00" if time.endswith("Z") else time)
-    if isinstance(time, int) and not isinstance(time, bool) and abs(time) < _LONGEST_MS:
-        return time
+    if (number := whole(time)) is not None and abs(number) < _LONGEST_MS:
+        return number
     if not isinstance(time, datetime):
         raise _invalid(
             name, given, "give a time such as 2026-11-01T09:30:00Z, ms since 1970, or how long ago, such as 90m"
@@ -107,9 +109,10 @@ def parse_step(step: str | int) -> int:
             value = int(duration[1]) * _UNITS_MS[duration[2]]
         elif _NUMBER.fullmatch(text):
             value = int(text)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _LONGEST_MS:
+    number = whole(value)
+    if number is None or not 1 <= number < _LONGEST_MS:
         raise _invalid("step", step, "give a number of ms, or a duration such as 10s or 5m")
-    return value
+    return number
 
 
 def _invalid(name: str, value: object, why: str) -> InvalidConfigurationError:

@@ -26,6 +26,7 @@ from sparklog.limits import (
     MAX_TOPIC_NAME_LENGTH,
     MAX_TRANSACTIONAL_ID_LENGTH,
 )
+from sparklog.types import whole
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -39,7 +40,10 @@ _TOPIC_RULE = (
     f"a topic name is 1 to {MAX_TOPIC_NAME_LENGTH} of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
     "and is neither '.' nor '..'"
 )
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these turn the direction of the text after them
+)
 _SHOWN_CHARACTERS = 80
 
 
@@ -117,12 +121,13 @@ def validate_partition_count(partitions: object, topic: str | None = None) -> in
     from 1 to ``limits.MAX_PARTITIONS_PER_TOPIC``."""
     of_topic = "" if topic is None else f" of topic {_quote(topic)}"
     allowed = f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions"
-    if isinstance(partitions, bool) or not isinstance(partitions, int):
+    count = whole(partitions)
+    if count is None:
         message = f"The partition count{of_topic} is {_quote(partitions)}, which is not a whole number; {allowed}."
         raise InvalidPartitionsError(message, topic=topic)
-    if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
-        raise InvalidPartitionsError(f"The partition count{of_topic} is {partitions}; {allowed}.", topic=topic)
-    return partitions
+    if not 1 <= count <= MAX_PARTITIONS_PER_TOPIC:
+        raise InvalidPartitionsError(f"The partition count{of_topic} is {count}; {allowed}.", topic=topic)
+    return count
 
 
 def validate_partition_increase(topic: str, current: int, requested: object) -> int:
@@ -131,7 +136,7 @@ def validate_partition_increase(topic: str, current: int, requested: object) -> 
     if requested == current and not isinstance(requested, bool):
         message = f"Topic {topic!r} already has {current} partition(s); give a larger number to add some."
         raise InvalidPartitionsError(message, topic=topic)
-    if isinstance(requested, int) and not isinstance(requested, bool) and requested < 1:
+    if (number := whole(requested)) is not None and number < 1:
         raise InvalidPartitionsError(
             f"The topic {topic!r} currently has {current} partition(s); {requested} would not be an increase.",
             topic=topic,

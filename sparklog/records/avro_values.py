@@ -38,6 +38,7 @@ from sparklog.records.decoded_values import (
     Plain,
     apply_plain,
     check_element_bytes,
+    field_name,
     make_columns,
     make_measure,
     plain_elements,
@@ -119,7 +120,7 @@ class AvroReader:
             if max_bytes is not None and size > max_bytes:
                 raise too_large(len(values), max_bytes)
         joined = [pa.concat_arrays(column) for column in zip(*arrays, strict=True)]
-        columns = {field.name: array for field, array in zip(self._fields, joined, strict=True)}
+        columns = {field_name(field): array for field, array in zip(self._fields, joined, strict=True)}
         return {**columns, UNFIT: pa.array(unfit, pa.bool_())}
 
     def _chunks(self, values: pa.Array) -> Iterator[tuple[list[Any], list[bool]]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.clock import give_way
-from sparklog.config.ddl import SchemaField, SchemaType
+from sparklog.config.ddl import UNFIT, SchemaField, SchemaType
 from sparklog.errors import RecordListTooLargeError
 from sparklog.format.typed_columns import arrow_type, width
 
@@ -36,6 +36,11 @@ FieldOf = Callable[[int, SchemaField], Callable[[Any], Any]]
 
 ValuesOf = Callable[[Any], Iterable[Any]]
 """Returns the values of a decoded map."""
+
+
+def field_name(field: SchemaField) -> str:
+    """Return the name under which a reader returns a field: its own, but for one with the name of the reader's flag."""
+    return f"field {UNFIT}" if field.name == UNFIT else field.name
 
 
 def apply_plain(plain: Plain | None, value: Any) -> Any:

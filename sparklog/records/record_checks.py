@@ -21,6 +21,7 @@ from sparklog.errors import (
 from sparklog.format.codecs import compressor
 from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
 from sparklog.records.typed_records import record_reader
+from sparklog.types import whole
 
 Headers = Sequence[tuple[str, "bytes | None"]]
 RawHeaders = Iterable[tuple[str, "bytes | bytearray | memoryview | None"]]
@@ -167,16 +168,16 @@ def check_timestamp(timestamp_ms: object, rules: TopicRules, now_ms: int) -> Non
 
     Raises InvalidTimestampError.
     """
-    is_number = isinstance(timestamp_ms, int) and not isinstance(timestamp_ms, bool)
-    if not isinstance(timestamp_ms, int) or not is_number or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
-        raise (InvalidTimestampError if is_number else InvalidTimestampTypeError)(
+    found = whole(timestamp_ms)
+    if found is None or not 0 <= found <= MAX_TIMESTAMP_MS:
+        raise (InvalidTimestampTypeError if found is None else InvalidTimestampError)(
             f"invalid timestamp_ms={timestamp_ms!r} of a record for topic {rules.topic!r}; give whole milliseconds "
             "since 1970",
             topic=rules.topic,
         )
     if rules.log_append_time:
         return
-    age_ms = now_ms - timestamp_ms
+    age_ms = now_ms - found
     if age_ms > rules.before_max_ms or -age_ms > rules.after_max_ms:
         name, limit = ("before", rules.before_max_ms) if age_ms > 0 else ("after", rules.after_max_ms)
         raise InvalidTimestampError(

@@ -22,7 +22,7 @@ from sparklog.config.ddl import UNFIT, VALUE_KEPT, SchemaField
 from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
 from sparklog.format.typed_columns import typed_fields
 from sparklog.records.avro_values import AvroReader
-from sparklog.records.decoded_values import too_large
+from sparklog.records.decoded_values import field_name, too_large
 from sparklog.records.typed_values import value_reader
 from sparklog.records.wire_format import is_framed, unframe
 
@@ -108,7 +108,7 @@ def record_reader(schema: RecordSchema) -> TypedRecordReader:
 
 def _names(part: PartSchema, columns: tuple[SchemaField, ...]) -> dict[str, str]:
     """Return the names of a part's columns by those that its reader gives them."""
-    fields = [field.name for field in part.fields]
+    fields = [field_name(field) for field in part.fields]
     names = [column.name for column in columns if column.name != VALUE_KEPT]
     return dict(zip((*fields, UNFIT), names, strict=True)) if columns else {}
 

@@ -13,8 +13,9 @@ Not for: streaming queries.
 from __future__ import annotations
 
 import json
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparklog.config.environment import default_root
 from sparklog.errors import InvalidOptionError
+from sparklog.errors.suggestions import suggest_arguments
 from sparklog.spark.jobs.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.own_session import activate, register_source
@@ -30,6 +32,7 @@ from sparklog.spark.source.filters import EPOCH, NEVER_NULL
 from sparklog.spark.source.rows import READ_TYPES, unknown_column
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.query_names import listen
+from sparklog.types import as_python
 
 Offsets = str | Mapping[str, Mapping[int, int] | str]
 """``"earliest"``, ``"latest"``, or a mapping from topic to one of these words or to offsets by partition; -2 is
@@ -58,6 +61,7 @@ def register(spark: SparkSession) -> None:
     listen(spark)
 
 
+@suggest_arguments
 def read(
     spark: SparkSession,
     root: str | os.PathLike[str] | None,
@@ -102,7 +106,7 @@ def read(
         **prefixed(storage_options),
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
         "subscribePattern": subscribe_pattern,
-        "assign": None if assign is None else json.dumps({topic: list(numbers) for topic, numbers in assign.items()}),
+        "assign": None if assign is None else _assignment(assign),
         "startingOffsets": _offsets(starting_offsets),
         "endingOffsets": _offsets(ending_offsets),
         "startingTimestamp": milliseconds(starting_timestamp),
@@ -130,6 +134,7 @@ def read(
     return rows.select(*columns) if added else rows
 
 
+@suggest_arguments
 def write(
     df: DataFrame,
     root: str | os.PathLike[str] | None,
@@ -192,6 +197,10 @@ def prefixed(options: Mapping[str, Any] | None) -> dict[str, str]:
     }
 
 
+def _assignment(assign: Mapping[str, Iterable[int]]) -> str:
+    return json.dumps({topic: list(numbers) for topic, numbers in assign.items()}, default=operator.index)
+
+
 def _offsets(offsets: Offsets | None) -> str | None:
     if offsets is None or isinstance(offsets, str):
         return offsets
@@ -199,7 +208,8 @@ def _offsets(offsets: Offsets | None) -> str | None:
         {
             topic: word if isinstance(word, str) else {str(number): offset for number, offset in word.items()}
             for topic, word in offsets.items()
-        }
+        },
+        default=operator.index,
     )
 
 
@@ -210,14 +220,15 @@ def _timestamps(timestamps: Mapping[str, Mapping[int, Timestamp]] | None) -> str
         {
             topic: {str(number): milliseconds(time) for number, time in times.items()}
             for topic, times in timestamps.items()
-        }
+        },
+        default=operator.index,
     )
 
 
 def milliseconds(time: Timestamp | None) -> int | None:
     """Return a time in ms since the epoch. Raises InvalidOptionError for a datetime without a time zone."""
     if not isinstance(time, datetime):
-        return time
+        return as_python(time)  # type: ignore[no-any-return]
     if time.tzinfo is None:
         raise InvalidOptionError(f"{time!r} has no time zone; add one, such as tzinfo=timezone.utc")
     return (time - EPOCH) // timedelta(milliseconds=1)

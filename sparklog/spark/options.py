@@ -121,6 +121,9 @@ class Address(NamedTuple):
     root: str
     storage_options: Mapping[str, object]
 
+    def __repr__(self) -> str:
+        return f"Address({self.root!r})"  # options may hold credentials
+
 
 @dataclass(frozen=True)
 class Subscription:
@@ -428,7 +431,7 @@ def address(options: Options) -> Address:
             "s3://bucket/log or /data/log",
             option=next(iter(roots)),
         )
-    if root.startswith("memory:"):
+    if root[:7].lower() == "memory:":
         raise InvalidOptionError(
             f"{root!r} lives in the memory of one process, and Spark uses several; give a folder or URL that all "
             "of them can reach",
@@ -438,8 +441,9 @@ def address(options: Options) -> Address:
 
 
 def _root(text: str) -> str:
-    if text.startswith("file:/") and not text.startswith("file://"):
-        text = "file://" + text.removeprefix("file:")  # Spark's form of a table's location
+    text = text.strip()
+    if text[:6].lower() == "file:/" and text[:7] != "file://":
+        text = "file:///" + text[5:].lstrip("/")  # Spark's form of a table's location
     return text.rstrip("/") or text
 
 
@@ -463,7 +467,7 @@ def _storage_value(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise _invalid(name, text, f"invalid JSON: {error}") from None
+        raise _invalid(name, "[hidden]", f"invalid JSON: {error}") from None
 
 
 # -- source

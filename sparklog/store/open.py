@@ -54,6 +54,18 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^(s3|s3a|s3n|gs|gcs|abfs|abfss|az|hdfs|viewfs|memory|dbfs):/?([^/].*)$", re.IGNORECASE)
 
 
+_NOT_FOLDERS = (
+    (re.compile(r"[^/]*:\d{1,5}(?:[,/]|$)"), "looks like the address of a server"),
+    (re.compile(r"[A-Za-z]:(?:[\\/]|$)|[^/]*\\"), "looks like a path of Windows"),
+    (re.compile(r"[^/]*:"), "has a colon like a protocol that is not known"),
+    (re.compile(r"(?:file|s3|s3a|s3n|gs|gcs|abfs|abfss|az|hdfs|viewfs|memory)//", re.IGNORECASE), "lacks a colon"),
+    (re.compile(r"~"), "names a user that does not exist"),
+    (re.compile(r"\$|%\w+%"), "has a variable that was not expanded"),
+    (re.compile(r"[\"'<]"), "begins with a quotation mark or a placeholder"),
+)
+"""Beginnings of relative paths that are hardly meant as folders, and why."""
+
+
 def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
     """Return the store whose root is ``url``. Creates nothing and sends no request yet.
 
@@ -64,7 +76,11 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object
     not installed.
     """
     text = os.fspath(url)
+    if text != text.strip() and not os.path.isdir(text):  # a line of a file, or of a table
+        text = text.strip()
     scheme = scheme_of(text)
+    if _SCHEME.match(text):
+        text = scheme + text[len(scheme) :]
     opener = OPENERS.get(scheme)
     if opener is None:
         reason = _REFUSED.get(scheme, "has no put-if-absent that was verified with racing processes")
@@ -112,7 +128,7 @@ def scheme_of(text: str) -> str:
         raise UnsupportedStoreError(
             f"{_without_user(text)}: a chain of file systems cannot arbitrate commits. Use {SUPPORTED}", path=text
         )
-    if text.startswith("file:"):  # Spark writes file:/path for the location of a table
+    if text[:5].lower() == "file:":  # Spark writes file:/path for the location of a table
         return "file"
     match = _SCHEME.match(text)
     if match is None and (short := _ONE_SLASH.match(text)):
@@ -125,8 +141,10 @@ def scheme_of(text: str) -> str:
 
 
 def _local_path(text: str) -> str:
-    if not text.startswith("file:"):
-        return os.path.abspath(os.path.expanduser(text))
+    if text[:5].lower() != "file:":
+        path = os.path.expanduser(text)
+        _refuse_by_accident(text, path)
+        return os.path.abspath(path)
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UnsupportedStoreError(
@@ -136,7 +154,19 @@ def _local_path(text: str) -> str:
     # '?' and '#' are ordinary characters in a path, and programs that write such addresses do not escape them.
     rest = text[len("file:") :]
     path = rest[2 + len(parts.netloc) :] if rest.startswith("//") else rest
-    return os.path.abspath(unquote(path))
+    return os.path.abspath("/" + unquote(path).lstrip("/"))
+
+
+def _refuse_by_accident(text: str, path: str) -> None:
+    """Raise UnsupportedStoreError for a relative path that was meant as something else: its first part is an address of
+    another kind, or one of another system, or was not expanded. A folder that exists is meant."""
+    why = next((why for form, why in _NOT_FOLDERS if form.match(path)), "")
+    if why and not os.path.exists(path):
+        raise UnsupportedStoreError(
+            f"{text!r} {why}, and would be a folder of this name below {os.getcwd()}: give {SUPPORTED}, or ./{text} if "
+            "that is what you mean",
+            path=text,
+        )
 
 
 def _memory_name(text: str) -> str:

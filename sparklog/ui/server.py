@@ -167,7 +167,7 @@ def read_token(path: str) -> str:
     """Return the token in a file that only its owner can read. Raises InvalidConfigurationError."""
     try:
         mode = os.stat(path).st_mode
-        token = Path(path).read_text("utf-8").strip()
+        token = Path(path).read_text("utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidConfigurationError(f"--token-file {path} cannot be read: {reason}", config="token-file") from error

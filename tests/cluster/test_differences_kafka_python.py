@@ -36,6 +36,7 @@ from sparklog.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
+    MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     RetriableError,
     SecurityDisabledError,
@@ -127,13 +128,17 @@ def test_bytes_of_a_record(cluster: Coordinator) -> None:
     with Producer(cluster=cluster) as producer:
         assert producer.send("t", bytes(988)).get(30).offset == 0
         assert producer.send("t", bytes(989)).failed()
+    with Producer(cluster=cluster, max_request_size=900) as producer:
+        assert producer.send("t", bytes(900)).get(30).offset == 1
+        with pytest.raises(MessageSizeTooLargeError):
+            producer.send("t", bytes(901))
 
 
 def test_more_is_taken(cluster: Coordinator) -> None:
     with Producer(cluster=cluster) as producer:
         headers: Any = (("none", None), ("some", b"1"))
         producer.send("t", b"v", headers=headers).get(30)
-    with consumer(cluster) as reader:
+    with consumer(cluster, group_id="g") as reader:
         one: Any = "t"
         reader.subscribe(one)
         assert reader.subscription() == {"t"}
@@ -141,6 +146,9 @@ def test_more_is_taken(cluster: Coordinator) -> None:
         place: Any = ("t", 0)
         reader.assign([place])
         reader.seek(place, 0)
+        number: Any = 0
+        reader.commit({place: number})
+        assert reader.committed(place) == 0
         (record,) = read(reader, 1)
         assert record.headers == [("none", None), ("some", b"1")]
 

@@ -15,6 +15,7 @@ import sys
 import time
 import venv
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import sparklog
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.protocol.plan.partitioner import partition_for_key
@@ -33,6 +35,7 @@ from tests.integration.processes import clean_environment
 ROOT = Path(__file__).resolve().parents[2]
 CITIES = ("Ulm", "Oslo", "Lima", "Bonn", "")
 Job = Callable[..., int]
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def load(path: str) -> ModuleType:
@@ -179,6 +182,42 @@ def test_expressions_define_value_partition_and_headers(produce: Job, root: str,
     assert {tuple(record.headers) for record in stored} == {
         (("from", (city or None) and city.encode()),) for city in CITIES
     }
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_times_keep_all_their_digits_into_a_topic_and_out_of_it(
+    produce: Job, consume: Job, spark: SparkSession, root: str, tmp_path: Path, zone: str
+) -> None:
+    schema = "at timestamp, local timestamp_ntz, day date, price decimal(20,7), x double, raw binary"
+    typed_schema = {"value.format": "json", "value.schema": "at timestamp, price decimal(20,7), raw binary"}
+    open_cluster(root).create_topic("typed", 1, configs=typed_schema)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        rows = spark.sql(
+            "SELECT timestamp_micros(1767225600123456) AS at, timestamp_ntz'2026-01-01 00:00:00.123456' AS local,"
+            " date'2026-01-01' AS day, 1234567890123.1234567BD AS price, 0.1D AS x, X'00FF' AS raw"
+            " UNION ALL SELECT timestamp_micros(-3786825538999999), NULL, NULL, NULL, NULL, NULL"
+        ).coalesce(1)
+        given = str(tmp_path / "given")
+        rows.write.parquet(given)
+        arguments = ("--bootstrap-server", root, "--topic", "typed")
+        assert produce(*arguments, "--format", "parquet", "--path", given) == 0
+        first, second = [json.loads(record.value, parse_float=str) for record in records(root, "typed")]
+        assert first["local"] == "2026-01-01T00:00:00.123456"
+        assert (first["price"], first["x"], first["raw"]) == ("1234567890123.1234567", "0.1", "AP8=")
+        typed = sparklog.scan("typed", root, columns=["at", "price", "_unfit"]).to_arrow().to_pylist()
+        micros = [(row["at"] - EPOCH) // timedelta(microseconds=1) for row in typed]
+        assert micros == [1767225600123456, -3786825538999999], (first, second)
+        assert [row["_unfit"] for row in typed] == [False, False]
+        for name in ("csv", "json"):
+            out = str(tmp_path / name)
+            assert consume(*arguments, "--format", name, "--path", out, "--value-schema", schema) == 0
+            read = spark.read.schema("at timestamp").format(name)
+            read = read.option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX") if name == "csv" else read
+            found = {row[0] for row in read.load(out).selectExpr("unix_micros(at)").collect()}
+            assert found == set(micros), name
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_rows_go_to_the_topics_they_name_if_no_topic_is_given(produce: Job, root: str, tmp_path: Path) -> None:

@@ -98,3 +98,27 @@ def test_rows_that_do_not_fit_are_refused_and_none_is_written(
     with pytest.raises(PySparkException, match=reason):
         sparklog.write(orders.withColumn(column, F.expr(expression)), log.store.root, topic="orders")
     assert [partition.log_end_offset for partition in log.refresh().topics["orders"].partitions] == [0, 0]
+
+
+def test_fields_named_like_columns_of_the_log_are_columns_with_a_prefix(spark: SparkSession, log: Coordinator) -> None:
+    schema = "timestamp timestamp, value double, key string, offset bigint, topic string, `_unfit` boolean"
+    log.create_topic("events", 1, configs={**CONFIGS, "value.schema": schema.replace("`", "")})
+    columns = schema.replace("`", "").split(", ")
+    given = spark.createDataFrame([(START, 1.5, "k", 7, "t", True)], ", ".join(f"value_{column}" for column in columns))
+    hour = timedelta(hours=1)
+    for later in (hour, 2 * hour, 3 * hour):  # the first two segments are closed
+        own = given.withColumn("key", F.lit("own")).withColumn("timestamp", F.lit(START + later))
+        sparklog.write(own, log.store.root, topic="events")
+
+    def check() -> None:
+        table = sparklog.table(spark, log.store.root, "events").where("value_offset = 7")
+        assert table.select(given.columns).collect() == given.collect() * 3
+        own = table.orderBy("offset").selectExpr("CAST(key AS STRING)", "offset", "_unfit", "timestamp")
+        assert [tuple(row) for row in own.collect()] == [
+            ("own", number, False, START + (number + 1) * hour) for number in range(3)
+        ]
+
+    check()
+    roll(log, InProcess())
+    assert any(segment.is_history for segment in live(log, "events"))
+    check()

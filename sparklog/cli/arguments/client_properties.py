@@ -20,6 +20,7 @@ from sparklog.cli.arguments.parser import (
     parse_pairs,
     read_command_config,
 )
+from sparklog.config.properties import trim
 from sparklog.errors.suggestions import did_you_mean
 
 JAVA_ONLY = frozenset(
@@ -52,7 +53,8 @@ def add_properties(options: CommandParser, config_flag: str, example: str, old_f
 def read_properties(options: argparse.Namespace) -> dict[str, str]:
     """Return the properties; ``--command-property`` overrides ``--command-config``. Raises UsageError."""
     properties = read_command_config(options)
-    properties.update(parse_pairs(options.command_property, "--command-property"))
+    given = parse_pairs(options.command_property, "--command-property")
+    properties.update({name: trim(value) for name, value in given.items()})
     if "bootstrap.servers" in properties and not options.bootstrap_server:
         options.bootstrap_server = properties["bootstrap.servers"]
     return properties

@@ -6,6 +6,7 @@ import this module when they run, since ``--help`` needs no msgspec.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -88,7 +89,7 @@ def read_json(path: str, flag: str, kind: type[T]) -> T:
     if len(data) > MAX_BYTES:
         raise CommandError(f"{flag}: {path} has more than {MAX_BYTES} bytes; split it")
     try:
-        content = msgspec.json.decode(data, type=kind)
+        content = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise CommandError(f"{flag}: invalid file {path}: {error}") from error
     if content.version != VERSION:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from sparklog.cli.arguments.client_properties import known_properties
 from sparklog.cli.arguments.parser import UsageError
+from sparklog.cli.arguments.process import argument_bytes
 from sparklog.errors import InvalidRecordError
 
 PROPERTIES = {
@@ -54,11 +55,11 @@ class LineReader:
         self._parse_key = _is_true(settings["parse.key"])
         self._parse_headers = _is_true(settings["parse.headers"])
         self._ignore_error = _is_true(settings["ignore.error"])
-        self._key_separator = settings["key.separator"].encode()
-        self._delimiter = settings["headers.delimiter"].encode()
-        self._headers_separator = settings["headers.separator"].encode()
-        self._header_key_separator = settings["headers.key.separator"].encode()
-        self._null = settings["null.marker"].encode() if "null.marker" in properties else None
+        self._key_separator = argument_bytes(settings["key.separator"])
+        self._delimiter = argument_bytes(settings["headers.delimiter"])
+        self._headers_separator = argument_bytes(settings["headers.separator"])
+        self._header_key_separator = argument_bytes(settings["headers.key.separator"])
+        self._null = argument_bytes(settings["null.marker"]) if "null.marker" in properties else None
 
     def record(self, line: bytes, number: int) -> Line:
         """Parse a line without its line end. Raises InvalidRecordError, which names the line."""

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparklog import __version__
+from sparklog.cli.arguments.process import OutputError, not_text, silence_output
 from sparklog.config.environment import KAFKA_EXIT_CODES_VARIABLE, ROOT_VARIABLE, default_root, is_enabled
 from sparklog.errors import SparklogError
 from sparklog.errors.suggestions import did_you_mean
@@ -39,6 +40,9 @@ _BROKER_LIST = re.compile(r"\[?[A-Za-z0-9.:-]+\]?:\d{1,5}(\s*,\s*\[?[A-Za-z0-9.:
 """``host:port,host:port``: what Kafka's tools take as --bootstrap-server. ``C:\\5`` and ``s3://…`` do not match."""
 
 _UNKNOWN_ARGUMENT = re.compile(r"(?:TypeError: )?[\w.]+\(\) got an unexpected keyword argument '(\w+)'")
+
+_OF_BYTES = frozenset(("FILE", "FILES", "CONFIG-FILE", "ROOT", "formatter_property", "reader_property"))
+"""What an option takes (as in its help), or its name, if it may have bytes that are not UTF-8."""
 
 _OTHER_NAMES = {
     "--broker-list": "--bootstrap-server",
@@ -116,37 +120,40 @@ def failure_code(options: argparse.Namespace) -> int:
     return 0 if use_kafka_exit_codes(options) else 1
 
 
-def silence_output() -> None:
-    """Discard output that is still buffered for a closed pipe, so that the interpreter reports no error on exit."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # if stdout is not a real file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 class _OptionalOutput:
-    """Standard output that discards what is written after the reader has closed the pipe."""
+    """Standard output that discards what it does not take: the reader has closed the pipe, or the disk is full."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self.failed = False
 
     def write(self, text: str) -> int:
-        try:
+        with self._losing_output():
             self._stream.write(text)
-        except BrokenPipeError:
-            silence_output()
         return len(text)
 
     def flush(self) -> None:
-        try:
+        with self._losing_output():
             self._stream.flush()
+
+    @contextlib.contextmanager
+    def _losing_output(self) -> Iterator[None]:
+        try:
+            yield
         except BrokenPipeError:
             silence_output()
+        except OutputError as error:
+            self.failed = True
+            silence_output()
+            complain(str(error))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 def optional_output(enabled: bool) -> contextlib.AbstractContextManager[object]:
-    """If ``enabled``, a closed pipe loses what the block prints but does not end the block."""
+    """If ``enabled``, output that cannot be written is lost, and does not end the block. Yields what stands for
+    standard output then, whose ``failed`` says whether it was lost for another reason than a closed pipe."""
     return contextlib.redirect_stdout(_OptionalOutput(sys.stdout)) if enabled else contextlib.nullcontext()
 
 
@@ -248,6 +255,7 @@ class CommandParser(_Options, argparse.ArgumentParser):
         options, unknown = self.parse_known_args(arguments)
         if unknown:
             raise UsageError(self._describe_unknown(unknown[0], options))
+        self._check_text(options)
         for flag, use in self._deprecated.items():
             if flag in used:
                 complain(f"Warning: {flag} is deprecated. Use {use} instead.")
@@ -255,6 +263,18 @@ class CommandParser(_Options, argparse.ArgumentParser):
             if given(options, name):
                 logger.debug("%s has no effect here", flag)
         return options
+
+    def _check_text(self, options: argparse.Namespace) -> None:
+        """Raise UsageError for an argument that is not text in UTF-8, but a path or a property with a separator, whose
+        bytes count."""
+        for action in self._actions:
+            if action.metavar in _OF_BYTES or action.dest in _OF_BYTES:
+                continue
+            value = getattr(options, action.dest, None)
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and (byte := not_text(text)):
+                    name = action.option_strings[0] if action.option_strings else action.dest
+                    raise UsageError(f"{name} {text!a}: the byte {byte} is not UTF-8; give it in that encoding")
 
     def _describe_unknown(self, argument: str, options: argparse.Namespace) -> str:
         flag = argument.partition("=")[0]
@@ -354,8 +374,14 @@ def read_properties_file(path: str, flag: str) -> dict[str, str]:
 
 
 def read_command_config(options: argparse.Namespace) -> dict[str, str]:
-    """Return the properties of the file of ``--command-config``; none without it. Raises UsageError."""
-    return read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    """Return the properties of the file of ``--command-config``, without blanks around their values, as Kafka's clients
+    take them; none without it. Raises UsageError."""
+    from sparklog.config.properties import trim
+
+    if not options.command_config:
+        return {}
+    properties = read_properties_file(options.command_config, "--command-config")
+    return {name: trim(value) for name, value in properties.items()}
 
 
 def parse_broker_ids(text: str, skip_empty: bool = False) -> list[int]:
@@ -415,7 +441,7 @@ def _parse_storage_value(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"--storage-option {name}: invalid JSON {text!r}: {error}") from error
+        raise UsageError(f"--storage-option {name}: invalid JSON: {error}") from None  # it may be a secret
 
 
 def connect(options: argparse.Namespace) -> Coordinator:

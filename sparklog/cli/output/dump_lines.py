@@ -86,7 +86,7 @@ def _record(batch: DumpedBatch, record: DumpedRecord, with_metadata: bool, with_
     if with_contents:
         parts += [f"key: {record.key}"] * (record.key is not None)
         parts += [f"payload: {record.value}"] * (record.value is not None)
-    return "| " + " ".join(parts)
+    return "| " + " ".join(parts) if parts else ""  # an empty line, as of Kafka's tool
 
 
 def _number(value: int | None) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from sparklog.cli.arguments.client_properties import known_properties
 from sparklog.cli.arguments.parser import UsageError, logger
+from sparklog.cli.arguments.process import argument_bytes
 from sparklog.cli.output.deserializers import Deserializer, deserializer
 from sparklog.client.consumer.offsets_topic import GROUP_KEY_VERSION, OffsetKey, OffsetValue, read_key, read_value
 from sparklog.client.consumer.records import ConsumerRecord
@@ -42,10 +43,10 @@ class MessageFormatter:
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = known_properties(properties, PROPERTIES, "formatter", lambda name: ".deserializer." in name)
         self._flags = {name: settings[name].strip().lower() == "true" for name in settings if name.startswith("print.")}
-        self._separator = settings["key.separator"].encode()
-        self._line_end = settings["line.separator"].encode()
-        self._headers_separator = settings["headers.separator"].encode()
-        self._null = settings["null.literal"].encode()
+        self._separator = argument_bytes(settings["key.separator"])
+        self._line_end = argument_bytes(settings["line.separator"])
+        self._headers_separator = argument_bytes(settings["headers.separator"])
+        self._null = argument_bytes(settings["null.literal"])
         self._key, self._value, self._header = (
             deserializer(name) if (name := settings[f"{part}.deserializer"]) else None
             for part in ("key", "value", "headers")

@@ -14,6 +14,7 @@ from sparklog.client.admin.types import member_of
 from sparklog.errors import FeatureUpdateFailedError, InvalidArgumentError, InvalidArgumentTypeError
 from sparklog.protocol import levels
 from sparklog.protocol.decide.features import raise_level
+from sparklog.types import whole
 
 
 class FeatureAdmin(AdminBase):
@@ -74,6 +75,7 @@ def _update_of(updates: object) -> tuple[int, UpdateFeatureType]:
     update_type = member_of(UpdateFeatureType, kind)
     if update_type is UpdateFeatureType.UNKNOWN:
         raise InvalidArgumentError(f"invalid upgrade type {kind!r} of {levels.FEATURE}")
-    if not isinstance(level, int) or isinstance(level, bool):
+    number = whole(level)
+    if number is None:
         raise InvalidArgumentTypeError(f"the level of {levels.FEATURE} is {level!r}: give a whole number")
-    return level, update_type
+    return number, update_type

@@ -47,7 +47,7 @@ from sparklog.protocol.decide.groups import (
 from sparklog.protocol.group.rebalance import held_partitions, list_partitions, member_of_instance
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import GroupOffset, MemberState, State
-from sparklog.types import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from sparklog.types import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, as_python, whole
 
 if TYPE_CHECKING:
     from sparklog.client.reader import LogReader
@@ -202,7 +202,9 @@ class GroupAdmin(AdminBase):
                 NoError if state.find_partition(*partition) else UnknownTopicOrPartitionError
             )
             if raise_errors or state.find_partition(*partition):
-                wanted[partition[0], partition[1]] = position
+                if isinstance(position, OffsetAndMetadata):
+                    position = OffsetAndMetadata(*map(as_python, position))
+                wanted[partition[0], as_python(partition[1])] = as_python(position)
         try:
             commit = partial(commit_group_offsets, commit=GroupCommit(group=group_id, offsets=wanted))
             submit_without_dead_members(self._opened(), group_id, commit)
@@ -275,7 +277,7 @@ class GroupAdmin(AdminBase):
         """
         by_topic: dict[str, list[tuple[str, int]]] = {}
         for topic, number in partitions:
-            by_topic.setdefault(topic, []).append((topic, number))
+            by_topic.setdefault(topic, []).append((topic, as_python(number)))
         results: dict[TopicPartition, ErrorClass] = {}
         for of_topic in by_topic.values():
             outcome: ErrorClass = NoError
@@ -342,13 +344,14 @@ def _plan_offset(
         return PlannedOffset(offset, offset)
     if looked_up is not None and looked_up.offset < 0:
         return PlannedOffset(log.high_watermark, None)
-    if isinstance(spec, bool) or not isinstance(spec, int):
+    given = whole(spec)
+    if given is None:
         raise InvalidArgumentTypeError(
             f"invalid offset {spec!r} for {partition}: give an OffsetSpec, an OffsetTimestamp, an OffsetShift or a "
             "whole number",
             **partition._asdict(),
         )
-    wanted = int(spec) if looked_up is None else looked_up.offset
+    wanted = given if looked_up is None else looked_up.offset
     if isinstance(spec, OffsetShift):
         if before is None:
             raise NoOffsetForPartitionError(
@@ -363,15 +366,16 @@ def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) ->
     """Return the offset and the timestamp in milliseconds of the record, each -1 if there is none."""
     if isinstance(spec, OffsetTimestamp) and spec < 0:
         spec = OffsetSpec.EARLIEST  # every record is later
-    if isinstance(spec, bool) or not isinstance(spec, int) or spec < EARLIEST_PENDING_UPLOAD:
-        kind = InvalidArgumentError if isinstance(spec, int) else InvalidArgumentTypeError
+    given = whole(spec)
+    if given is None or given < EARLIEST_PENDING_UPLOAD:
+        kind = InvalidArgumentTypeError if given is None else InvalidArgumentError
         raise kind(
             f"invalid offset spec {spec!r} for {topic}-{partition}: give an OffsetSpec, or a time in milliseconds "
             "since the epoch",
             topic=topic,
             partition=partition,
         )
-    if spec in (OffsetSpec.LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    if given in (OffsetSpec.LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1  # Kafka's result without tiered storage
     if spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST):
         offset = reader.offset(topic, partition, LATEST if spec == OffsetSpec.LATEST else EARLIEST)
@@ -379,7 +383,7 @@ def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) ->
     if spec == OffsetSpec.MAX_TIMESTAMP:
         timed = reader.max_timestamp(topic, partition)
     else:
-        timed = reader.find_timestamp(topic, partition, spec * 1000)
+        timed = reader.find_timestamp(topic, partition, given * 1000)
     return (-1, -1) if timed is None else (timed.offset, timed.timestamp_us // 1000)
 
 

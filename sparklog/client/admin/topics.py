@@ -8,10 +8,12 @@ Not for: the decisions (``protocol.decide.topics``).
 
 from __future__ import annotations
 
+import operator
 import uuid  # noqa: TID251 - only to show an id as kafka-python does; none is made here
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from sparklog.client.admin.base import (
@@ -49,7 +51,7 @@ from sparklog.protocol.decide.topics import create_partitions, create_topic
 from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
 from sparklog.protocol.schema_versions import count_unfit
 from sparklog.protocol.state import PartitionState, State, TopicState
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, as_python, whole
 
 WAIT_SECONDS = 0.1
 """Seconds between two checks of ``wait_for_topics``, as in kafka-python."""
@@ -228,7 +230,8 @@ class TopicAdmin(AdminBase):
             topic, number = partitions[index]
             if is_internal_topic(topic):
                 raise InvalidTopicError(f"cannot delete records of the internal topic {topic}", topic=topic)
-            return decide_segments.delete_records(state, {(topic, number): records_to_delete[partitions[index]]})
+            before = as_python(records_to_delete[partitions[index]])
+            return decide_segments.delete_records(state, {(topic, as_python(number)): before})
 
         names = [f"{topic}-{number}" for topic, number in partitions]
         outcomes = self._submit_all(names, delete, False, raise_errors)
@@ -319,7 +322,7 @@ def _to_request(state: State, new: NewTopic, topic_id: str) -> TopicRequest:
     """Return the request for a topic: with cluster defaults for -1, and the assignment as a list by partition."""
     assignments = dict(new.replica_assignments or {})
     for what, number in (("num_partitions", new.num_partitions), ("replication_factor", new.replication_factor)):
-        if isinstance(number, bool) or not isinstance(number, int):
+        if whole(number) is None:
             raise InvalidArgumentTypeError(f"invalid {what} of topic {new.name!r}: {number!r}", topic=new.name)
     if assignments and (new.num_partitions, new.replication_factor) != (-1, -1):
         raise InvalidArgumentError(
@@ -333,7 +336,7 @@ def _to_request(state: State, new: NewTopic, topic_id: str) -> TopicRequest:
             topic=new.name,
         )
     defaults = ClusterConfig.resolve(state.configs)
-    partitions, factor = new.num_partitions, new.replication_factor
+    partitions, factor = operator.index(new.num_partitions), operator.index(new.replication_factor)
     if factor != -1 and factor < 1:
         raise InvalidReplicationFactorError(
             f"invalid replication factor {factor} of topic {new.name!r}: give at least 1", topic=new.name
@@ -344,17 +347,19 @@ def _to_request(state: State, new: NewTopic, topic_id: str) -> TopicRequest:
         partitions=defaults.num_partitions if partitions == -1 else partitions,
         replication_factor=defaults.default_replication_factor if factor == -1 else factor,
         configs=text_configs(new.topic_configs or {}),
-        assignment=[list(assignments[number]) for number in range(len(assignments))] if assignments else None,
+        assignment=[list(map(operator.index, assignments[number])) for number in range(len(assignments))]
+        if assignments
+        else None,
     )
 
 
 def _parse_new_partitions(name: str, given: int | NewPartitions | Mapping[str, Any]) -> NewPartitions:
     if isinstance(given, NewPartitions):
-        return given
-    if isinstance(given, int) and not isinstance(given, bool):
-        return NewPartitions(given)
+        return replace(given, total_count=as_python(given.total_count))
+    if (count := whole(given)) is not None:
+        return NewPartitions(count)
     if isinstance(given, Mapping) and "count" in given:
-        return NewPartitions(given["count"], given.get("assignments"))
+        return NewPartitions(as_python(given["count"]), given.get("assignments"))
     raise InvalidArgumentError(
         f"invalid new partitions of topic {name!r}: {given!r}; give a number, NewPartitions, or a dict with 'count'",
         topic=name,

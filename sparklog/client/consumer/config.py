@@ -41,6 +41,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.group.start_offset import EARLIEST, LATEST, NONE
 from sparklog.protocol.names import validate_client_id
+from sparklog.types import number
 
 LOCAL_TAIL_BACKOFF_MAX_MS = 10
 """On a local disk a check for commits is a system call: about 100 per second while idle."""
@@ -224,7 +225,7 @@ def _check_timeouts(arguments: Mapping[str, object], given: Mapping[str, object]
             raise _invalid_argument("fetch_max_wait_ms", wait_ms, f"give less than request_timeout_ms={request_ms}")
         raise _invalid_argument("request_timeout_ms", request_ms, f"give more than fetch_max_wait_ms={wait_ms}")
     idle_ms = given.get("connections_max_idle_ms")
-    if isinstance(idle_ms, int | float) and idle_ms <= request_ms:
+    if (idle := number(idle_ms)) is not None and idle <= request_ms:
         raise _invalid_argument("connections_max_idle_ms", idle_ms, f"give more than request_timeout_ms={request_ms}")
 
 
@@ -263,9 +264,10 @@ def _callback(given: object) -> Callable[..., object] | None:
 def _consumer_timeout(arguments: Mapping[str, object]) -> float:
     """Return the seconds that iteration waits for a record; in kafka-python any negative number means forever."""
     value = arguments["consumer_timeout_ms"]
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    given = number(value)
+    if given is None or math.isnan(given):
         raise _invalid_argument("consumer_timeout_ms", value, "give milliseconds, or math.inf")
-    return math.inf if value < 0 else value / 1000
+    return math.inf if given < 0 else given / 1000
 
 
 def _tail_backoff_max(arguments: Mapping[str, object], coordinator: Coordinator) -> float:

@@ -39,7 +39,7 @@ from sparklog.errors import (
 from sparklog.protocol.group.start_offset import NONE, find_start
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import State
-from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, whole
 
 Result = TypeVar("Result")
 
@@ -229,13 +229,14 @@ class Positions:
     def _find_offset_for_time(
         self, partition: TopicPartition, timestamp_ms: object, until: float
     ) -> OffsetAndTimestamp | None:
-        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or timestamp_ms < 0:
+        time_ms = whole(timestamp_ms)
+        if time_ms is None or time_ms < 0:
             raise InvalidArgumentError(
                 f"invalid time {timestamp_ms!r} for {partition}: give milliseconds since the epoch, from 0",
                 **partition._asdict(),
             )
         bounds = self.bounds_of(partition, until)
-        find = partial(self._reader.find_timestamp, *partition, timestamp_ms * 1000)
+        find = partial(self._reader.find_timestamp, *partition, time_ms * 1000)
         timed = self._call_within(find, f"finding the offset for a time in {partition}", until)
         return (
             None if timed is None else OffsetAndTimestamp(timed.offset, timed.timestamp_us // 1000, bounds.leader_epoch)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
-from sparklog.types import OffsetAndMetadata, TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition, number, whole
 
 if TYPE_CHECKING:
     from sparklog.client.consumer.records import ConsumerRecord
@@ -245,20 +245,24 @@ def as_partition(given: object) -> TopicPartition:
     """Return a (topic, partition) as a TopicPartition. Raises InvalidArgumentTypeError."""
     if isinstance(given, tuple) and len(given) == 2:
         topic, partition = given
-        if isinstance(topic, str) and isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
-            return given if isinstance(given, TopicPartition) else TopicPartition(topic, partition)
+        if type(given) is TopicPartition and type(topic) is str and type(partition) is int and partition >= 0:
+            return given
+        found = whole(partition)
+        if isinstance(topic, str) and found is not None and found >= 0:
+            return TopicPartition(str(topic), found)
     raise InvalidArgumentTypeError(f"invalid TopicPartition: {given!r}; give a topic name and a number from 0")
 
 
 def as_offset(partition: TopicPartition, offset: object) -> int:
     """Return a checked offset. Raises InvalidArgumentError."""
-    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
+    found = whole(offset)
+    if found is None or not 0 <= found < 2**63:
         raise InvalidArgumentError(
             f"invalid offset {offset!r} for {partition}: give a whole number from 0, or call seek_to_beginning() or "
             "seek_to_end()",
             **partition._asdict(),
         )
-    return offset
+    return found
 
 
 def as_partitions(given: object) -> list[TopicPartition]:
@@ -285,11 +289,12 @@ def _compile(pattern: object) -> re.Pattern[str]:
 def as_committed_offset(partition: TopicPartition, at: object) -> OffsetAndMetadata:
     """Return an offset to commit; its metadata and leader epoch may be None. Raises InvalidArgumentError and its
     subclasses."""
-    if isinstance(at, int):
+    if isinstance(at, bool) or whole(at) is not None:
         return OffsetAndMetadata(as_offset(partition, at))
     if isinstance(at, tuple) and 1 <= len(at) <= 3:
-        committed = OffsetAndMetadata(*at)
-        return committed._replace(offset=as_offset(partition, committed.offset))
+        offset, metadata, epoch = OffsetAndMetadata(*at)
+        epoch = epoch if whole(epoch) is None else whole(epoch)
+        return OffsetAndMetadata(as_offset(partition, offset), metadata, epoch)
     raise InvalidArgumentTypeError(
         f"invalid offset {at!r} for {partition}: give an OffsetAndMetadata", **partition._asdict()
     )
@@ -297,17 +302,19 @@ def as_committed_offset(partition: TopicPartition, at: object) -> OffsetAndMetad
 
 def as_seconds(timeout_ms: object) -> float:
     """Return milliseconds as seconds. Raises InvalidArgumentError, InvalidArgumentTypeError."""
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float):
+    given = number(timeout_ms)
+    if given is None:
         raise InvalidArgumentTypeError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
-    if not timeout_ms >= 0:
+    if not given >= 0:
         raise InvalidArgumentError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
-    return min(timeout_ms / 1000, math.inf)
+    return min(given / 1000, math.inf)
 
 
 def as_positive(name: str, value: object) -> int:
     """Return a checked whole number from 1. Raises InvalidArgumentError, InvalidArgumentTypeError."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    given = whole(value)
+    if given is None:
         raise InvalidArgumentTypeError(f"{name}={value!r}: give a whole number from 1")
-    if value < 1:
+    if given < 1:
         raise InvalidArgumentError(f"{name}={value!r}: give a whole number from 1")
-    return value
+    return given

@@ -32,6 +32,7 @@ from sparklog.format.codecs import CODECS, compressor
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.features import check_written
 from sparklog.protocol.names import validate_client_id
+from sparklog.types import whole
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
@@ -200,7 +201,7 @@ def _check_idempotence(config: ProducerConfig, given: Mapping[str, object]) -> N
     if not config.retries:
         raise _invalid_argument("retries", 0, f"{subject} needs retries; omit one of them")
     in_flight = given.get("max_in_flight_requests_per_connection")
-    if isinstance(in_flight, int) and in_flight > IN_FLIGHT_OF_IDEMPOTENCE:
+    if (whole(in_flight) or 0) > IN_FLIGHT_OF_IDEMPOTENCE:
         raise _invalid_argument(
             "max_in_flight_requests_per_connection",
             in_flight,
@@ -214,8 +215,9 @@ def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
     if codec not in CODECS:
         raise _invalid_argument("compression_type", codec, f"give None or one of {', '.join(CODECS)}")
     level = arguments.get(f"compression_{codec}_level")
-    if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
-        raise _invalid_argument(f"compression_{codec}_level", level, "give a whole number")
+    given, level = level, whole(level)
+    if given is not None and level is None:
+        raise _invalid_argument(f"compression_{codec}_level", given, "give a whole number")
     try:
         compressor(str(codec), level)
     except InvalidConfigurationError as error:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import operator
 import os
 import threading
 import weakref
@@ -225,7 +226,7 @@ class Producer(Shown):
 
     def _check_timestamp(self, timestamp_ms: int, metadata: TopicMetadata) -> int:
         check_timestamp(timestamp_ms, metadata.rules, self._now_ms())
-        return timestamp_ms
+        return operator.index(timestamp_ms)
 
     def _fail_record(self, queue: PartitionQueue, error: KafkaError) -> FutureRecordMetadata:
         """Return the failed future of a record that its topic refuses. Its transaction, if any, can only be aborted."""

@@ -54,7 +54,7 @@ from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.names import validate_group_id
 from sparklog.retry import is_transient, retry
-from sparklog.types import OffsetAndMetadata
+from sparklog.types import OffsetAndMetadata, as_python, whole
 
 logger = logging.getLogger(__name__)
 
@@ -539,11 +539,11 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: Any) -> GroupCommit
 def _position(topic_partition: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetadata]:
     try:
         topic, partition = topic_partition
-        if isinstance(offset, int) and not isinstance(offset, bool):
-            return (topic, partition), OffsetAndMetadata(offset)
+        if whole(offset) is not None:
+            offset = OffsetAndMetadata(offset)
         epoch = getattr(offset, "leader_epoch", None)
-        return (topic, partition), OffsetAndMetadata(
-            offset.offset, offset.metadata or "", -1 if epoch is None else epoch
+        return (topic, as_python(partition)), OffsetAndMetadata(
+            as_python(offset.offset), offset.metadata or "", -1 if epoch is None else as_python(epoch)
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentTypeError(

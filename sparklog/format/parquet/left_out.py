@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import UNFIT, VALUE_KEPT, SchemaField, format_ddl, parse_ddl
+from sparklog.config.ddl import UNFIT, VALUE_KEPT, SchemaField, format_ddl, parse_ddl, value_column
 from sparklog.errors import InvalidRecordError
 from sparklog.format.checksum import combine, crc32c
 from sparklog.format.index import ValueSum
@@ -86,7 +86,7 @@ def _encode(
 ) -> pa.Array:
     """Return the texts of the chosen rows."""
     every = chosen.true_count == len(chosen)
-    table = {field.name: columns[field.name] for field in fields}
+    table = {field.name: columns[value_column(field.name)] for field in fields}
     if not every:
         table = {name: column.filter(chosen) for name, column in table.items()}
     rows, parts, size = chosen.true_count, [pa.array([], pa.binary())], 0

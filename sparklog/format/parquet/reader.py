@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField, parse_ddl
+from sparklog.config.ddl import VALUE_KEPT, SchemaField, parse_ddl, value_columns
 from sparklog.errors import InvalidRequestError
 from sparklog.format import schema
 from sparklog.format.column_bounds import Bounds
@@ -198,7 +198,7 @@ class ParquetSegmentReader(SegmentReader):
         try:
             footer = read_footer(data)
             fields = parse_ddl(footer.texts[FIELDS_NAME])
-            columns = [*typed_fields(fields), pa.field(VALUE_KEPT, pa.bool_())]
+            columns = [*typed_fields(value_columns(fields)), pa.field(VALUE_KEPT, pa.bool_())]
             typed = TypedReader(footer, self._index.codec, [column.name for column in columns])
             if not all(map(typed.has, columns)):
                 raise ValueError("it lacks typed columns of values that are left out")

@@ -35,7 +35,7 @@ def read_rule_file(path: str, environ: Mapping[str, str] = os.environ) -> RuleBo
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             raise InvalidConfigurationError(f"it has more than {MAX_FILE_BYTES:,} bytes")
-        content = tomllib.loads(data.decode("utf-8"))
+        content = tomllib.loads(data.decode("utf-8-sig"))
         return read_rules(content, environ)
     except OSError as error:
         raise InvalidConfigurationError(f"the rules {path} cannot be read: {error.strerror}", path=path) from error

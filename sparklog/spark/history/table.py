@@ -24,6 +24,7 @@ from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError
+from sparklog.errors.suggestions import suggest_arguments
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
@@ -48,6 +49,7 @@ MAX_LOCAL_BYTES = 4 * 1024 * 1024
 """Bytes up to which the records after the history are read when the DataFrame is made."""
 
 
+@suggest_arguments
 def table(
     spark: SparkSession,
     root: str | os.PathLike[str] | None,

@@ -44,12 +44,26 @@ _JAVA = re.compile(r"^(?:: )?(?:\w+\.)+\w+(?:Exception|Error): ", re.MULTILINE)
 _JAVA_STACK = re.compile(r"\n\s+at [\w.$/]+\(")
 
 
+EXACT_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options by which Spark writes times as text with all their digits, and the seconds of an offset: its own formats cut
+them after milliseconds."""
+_TEXT_FORMATS = ("csv", "json", "xml")
+
+
 def pair(text: str) -> tuple[str, str]:
     """Parse ``name=value`` of a command line, for argparse's ``type``; the value may contain ``=``."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name.strip(), value
+
+
+def text_options(format: str) -> dict[str, str]:
+    """Return the options by which a format of text keeps what values it is given."""
+    return EXACT_TIMES if format.lower() in _TEXT_FORMATS else {}
 
 
 def is_submitted() -> bool:

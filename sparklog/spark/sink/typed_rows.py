@@ -3,11 +3,12 @@
     sparklog.write(orders, root, topic="orders")    # columns customer and amount, of its schema
 
 Their value is JSON (``records.json_values``), so that what is read back with the schema is equal to the rows. A column
-is found by its name, whatever its case. Those of the schema that the rows do not have are null.
+is found by its name, whatever its case: that of the topic's table, so the field ``timestamp`` is the column
+``value_timestamp``. Those of the schema that the rows do not have are null.
 
 Rules: columns are checked before any row is written; a column that is neither the schema's nor a record's is refused,
-since its values would be lost. Rows with a column ``value`` are not typed. Not for: the record's other columns
-(``conversion``).
+since its values would be lost, and so is one that could be either's. Rows with a column ``value`` are not typed. Not
+for: the record's other columns (``conversion``).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from sparklog.config.ddl import SchemaField, SchemaType, format_ddl
+from sparklog.config.ddl import SchemaField, SchemaType, format_ddl, value_column, value_columns
 from sparklog.config.record_schema import JSON
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidRecordError
@@ -87,7 +88,8 @@ class TypedRows(NamedTuple):
             yield from self.convert(batch.slice(0, middle))
             yield from self.convert(batch.slice(middle))
             return
-        columns = {batch.schema.names[number]: batch.column(number) for number in self.typed}
+        names = {value_column(field.name).lower(): field.name for field in self.schema}
+        columns = {names[batch.schema.names[number].lower()]: batch.column(number) for number in self.typed}
         values = JsonWriter(self.schema).values(columns, batch.num_rows)
         arrays = [*(batch.column(number) for number in self.others), values]
         yield pa.RecordBatch.from_arrays(arrays, self.row_schema.fieldNames())
@@ -100,11 +102,17 @@ def find_typed_rows(rows: StructType, topic: str, config: TopicConfig) -> TypedR
     """
     names = [name.lower() for name in rows.fieldNames()]
     schema = config.record_schema.value.fields
-    if VALUE in names or not schema or len(set(names)) < len(names):
+    if not schema or len(set(names)) < len(names):
         return None
-    by_name = {field.name.lower(): field for field in schema}
+    columns = value_columns(schema)
+    by_name = {column.name.lower() for column in columns}
     others = [number for number, name in enumerate(names) if name in WRITTEN]
     typed = [number for number, name in enumerate(names) if name in by_name]
+    if VALUE in names:
+        is_value = not typed and isinstance(rows[names.index(VALUE)].dataType, (*_TEXT, BinaryType, NullType))
+        if config.value_format == JSON and not is_value:
+            _refuse_ambiguous(schema, [VALUE], names, topic)
+        return None
     extra = [rows[number].name for number in range(len(names)) if number not in (*others, *typed)]
     if config.value_format != JSON:
         if not typed:
@@ -114,13 +122,14 @@ def find_typed_rows(rows: StructType, topic: str, config: TopicConfig) -> TypedR
             "give the rows a column value",
             topic=topic,
         )
+    _refuse_ambiguous(schema, WRITTEN, names, topic)
     if not typed:
         raise InvalidRecordError(
             f"the rows have neither a column value nor one of the schema of topic {topic!r}; their columns are "
             f"{', '.join(rows.fieldNames()) or 'none'} (schema: {format_ddl(schema)})",
             topic=topic,
         )
-    problem = _find_extra(schema, extra) or _find_problem(schema, [rows[number] for number in typed])
+    problem = _find_extra(schema, extra) or _find_problem(columns, [rows[number] for number in typed])
     if problem:
         raise InvalidRecordError(
             f"the rows do not fit the schema of topic {topic!r}: {problem} (schema: {format_ddl(schema)})",
@@ -130,11 +139,28 @@ def find_typed_rows(rows: StructType, topic: str, config: TopicConfig) -> TypedR
     return TypedRows(schema, tuple(typed), tuple(others), row_schema)
 
 
+def _refuse_ambiguous(fields: Sequence[SchemaField], own: Sequence[str], names: Sequence[str], topic: str) -> None:
+    """Raise InvalidRecordError if one of these columns of a record could also be meant as a field of its value: its
+    name is that of the field, and the rows have no column for the field."""
+    for field in fields:
+        name, column = field.name.lower(), value_column(field.name)
+        if name in own and name in names and column.lower() not in names:
+            raise InvalidRecordError(
+                f"column {field.name} of the rows is the record's own {name}, and the schema of topic {topic!r} has a "
+                f"field {field.name!r}, whose column is {column}: rename the column to {column}, or add a column "
+                f"{column} (null for none) if it is the record's",
+                topic=topic,
+            )
+
+
 def _find_extra(fields: Sequence[SchemaField], extra: Sequence[str]) -> str:
     """Return why columns that are not in the schema cannot be written, empty if there are none."""
     if not extra:
         return ""
-    hint = did_you_mean(extra[0], [field.name for field in fields]) or "; leave it out, or add it to value.schema"
+    renamed = {field.name.lower(): column.name for field, column in zip(fields, value_columns(fields), strict=True)}
+    if extra[0].lower() in renamed:
+        return f"the field {extra[0]} is the column {renamed[extra[0].lower()]}; rename it"
+    hint = did_you_mean(extra[0], list(renamed.values())) or "; leave it out, or add it to value.schema"
     return f"column {extra[0]} is not in it{hint}"
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampNTZType,
+    TimestampType,
 )
 
 from sparklog.coordinator import open_cluster
@@ -63,6 +64,45 @@ def test_columns_of_a_typed_key_are_not_those_of_the_value(log: Path) -> None:
     assert values(log, subscribe="keyed") == [b'{"customer":"a"}']
     with pytest.raises(InvalidRecordError, match="column key_string is not in it"):
         writer(log, {"customer": StringType(), "key_string": StringType()}, "keyed")
+
+
+EVENTS = {"value.format": "json", "value.schema": "timestamp timestamp, value double, key string, offset bigint, a int"}
+
+
+def test_fields_named_like_columns_of_a_record_are_given_with_their_prefix(log: Path) -> None:
+    open_cluster(str(log)).create_topic("events", 1, configs=EVENTS)
+    columns = "key string, VALUE_Value double, value_key string, value_offset bigint, a int"
+    row: dict[str, object] = {"key": "k", "VALUE_Value": 1.5, "value_key": "of the value", "value_offset": 7, "a": 1}
+    write_rows(log, columns, [row], topic="events")
+    read = read_rows(log, "key binary, value binary", subscribe="events")
+    assert [tuple(row.values()) for row in read] == [(b"k", b'{"value":1.5,"key":"of the value","offset":7,"a":1}')]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"a": IntegerType(), "timestamp": TimestampType()}, "rename the column to value_timestamp, or add a column"),
+        ({"a": IntegerType(), "Key": StringType()}, "'key', whose column is value_key: rename the column"),
+        ({"timestamp": TimestampType()}, "rename the column to value_timestamp"),
+        ({"value": DoubleType()}, "rename the column to value_value"),
+        ({"value": StringType(), "a": IntegerType()}, "rename the column to value_value"),
+        ({"a": IntegerType(), "offset": LongType()}, "the field offset is the column value_offset; rename it"),
+    ],
+)
+def test_a_column_that_could_be_the_records_or_a_field_of_its_value_is_refused(
+    log: Path, columns: dict[str, DataType], reason: str
+) -> None:
+    open_cluster(str(log)).create_topic("events", 1, configs=EVENTS)
+    with pytest.raises(InvalidRecordError, match=reason):
+        writer(log, columns, "events")
+
+
+def test_values_with_a_key_are_written_as_they_are_to_a_topic_with_a_field_value(log: Path) -> None:
+    open_cluster(str(log)).create_topic("events", 1, configs=EVENTS)
+    write_rows(log, "key string, value string", [{"key": "k", "value": "no json"}], topic="events")
+    both: dict[str, object] = {"value": "a copy", "value_value": 1.0, "a": 1}
+    write_rows(log, "value string, value_value double, a int", [both], topic="events")
+    assert values(log, subscribe="events") == [b"no json", b"a copy"]
 
 
 def test_values_of_another_format_are_not_made_of_columns(log: Path) -> None:

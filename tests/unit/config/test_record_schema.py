@@ -394,10 +394,10 @@ JSON_SCHEMA = json.dumps(json_schema({"type": "string"}))
             {"key.format": "json", "key.schema.validation": "true"},
             r"key\.schema\.validation=true.*: set key\.schema\.$",
         ),
-        ({"value.format": "json", "value.schema": "offset bigint"}, "'offset' of the value has the name of another"),
-        ({"value.format": "json", "value.schema": "Timestamp date"}, "another column"),
-        ({"value.format": "json", "value.schema": "_unfit boolean"}, "another column"),
-        ({"value.format": "json", "value.schema": "_value_kept boolean"}, "another column"),
+        (
+            {"value.format": "json", "value.schema": "Timestamp date, value_timestamp int"},
+            "'value_timestamp' of the value and the field 'Timestamp' of the value are both 'value_timestamp'",
+        ),
         ({"value.keep": "false"}, r"value\.keep=false requires value\.format=json with a value\.schema"),
         ({"value.keep": "false", "value.format": "json", "value.schema": "a int"}, r"and history\.format=delta"),
         ({"value.keep": "false", "value.format": "string", "history.format": "delta"}, r"value\.keep=false requires"),
@@ -414,6 +414,23 @@ JSON_SCHEMA = json.dumps(json_schema({"type": "string"}))
 def test_configs_that_do_not_go_together_are_refused(configs: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=reason):
         validate_topic_configs(configs)
+
+
+def test_fields_of_the_value_named_like_other_columns_have_columns_with_a_prefix() -> None:
+    names = ["partition", "offset", "Timestamp", "key", "value", "headers", "topic", "timestampType"]
+    names += ["_unfit", "_key_unfit", "_value_kept"]
+    schemas = {
+        "DDL": ", ".join(f"{name} int" for name in [*names, "partitions"]),
+        "JSON Schema": json.dumps({"type": "object", "properties": {n: {"type": "integer"} for n in names}}),
+        "Avro": json.dumps({"type": "record", "name": "r", "fields": [{"name": n, "type": "int"} for n in names]}),
+    }
+    for language, schema in schemas.items():
+        format = "avro" if language == "Avro" else "json"
+        configs = {"value.format": format, "value.schema": schema, "key.format": "json", "key.schema": "value int"}
+        columns = TopicConfig.resolve(validate_topic_configs(configs)).typed_schema
+        others = ["partitions"] if language == "DDL" else []
+        expected = [*(f"value_{name}" for name in names), *others, "_unfit", "key_value", "_key_unfit"]
+        assert [column.name for column in columns] == expected, language
 
 
 def test_the_columns_are_those_of_the_value_and_of_the_key_each_with_a_flag() -> None:

@@ -138,3 +138,48 @@ def test_local_store_loads_no_remote_client() -> None:
 
 def test_package_exports_open_store() -> None:
     assert opened_by_name is open_store
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("FILE:{root}/log", "FILE://{root}/log", "File:///{root}/log", "file://localhost{root}/log"),
+        *("file:{root}/log", "{root}/log ", " {root}/log\n", "\t{root}/log/", "file://{root}/log\r\n"),
+    ],
+)
+def test_an_address_that_is_spelt_otherwise_is_the_same_store(tmp_path: Path, text: str) -> None:
+    assert open_store(text.format(root=tmp_path)).root == str(tmp_path / "log")
+
+
+@pytest.mark.parametrize("text", ["S3://bucket/log", "MEMORY://name", "Memory://name", " s3://bucket/log "])
+def test_the_case_of_a_scheme_does_not_count(text: str) -> None:
+    pytest.importorskip("s3fs")
+    assert open_store(text).root == open_store(text.strip().lower()).root
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("file:log", "FILE:log", "file:~/log", "file://host/log", "file:", "FILE:", "S3:bucket/log", "hdfs:/log"),
+        *("HDFS:/log", "localhost:9092", "a:9092,b:9092", "broker.example:9092/log", "[::1]:9092", "kafka:log"),
+        *("C:\\log", "c:/log", "C:", "\\\\server\\share", "data\\log", "ftp:/log", "jdbc:postgresql:x", "foo://x"),
+        *("~nobody-of-this-name/log", "$ROOT/log", "${ROOT}", "%USERPROFILE%/log", "'/data/log'", '"/data/log"'),
+        *("s3//bucket/log", "<root>/log", "dbfs:/log", "dbfs:log", "http:/x", "s3 ://b"),
+    ],
+)
+def test_what_was_not_meant_as_a_folder_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnsupportedStoreError):
+        open_store(text).put_if_absent("key", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_such_a_name_is_opened_if_it_exists_or_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a:1", "data\\log", "$x", "log "):
+        (tmp_path / name).mkdir()
+        assert open_store(name).root == str(tmp_path / name)
+    assert open_store("./new:1").root == str(tmp_path / "new:1")
+    assert open_store("logs/new:1").root == str(tmp_path / "logs/new:1")

@@ -42,7 +42,7 @@ def reset_offsets(admin: AdminClient, options: argparse.Namespace, groups: list[
     """Print the new offsets of all groups, set them with ``--execute``, and return the exit code."""
     plans: dict[str, Plan] = {}
     code = 0
-    from_file = _read_plans(options) if options.from_file is not None else {}
+    from_file = _read_plans(options, groups) if options.from_file is not None else {}
     state = admin.read_state()
     group_states = admin.live_groups({name: state.groups[name] for name in groups if name in state.groups})
     for name in groups:
@@ -184,11 +184,12 @@ def parse_duration_ms(text: str) -> int:
 # -- by file
 
 
-def _read_plans(options: argparse.Namespace) -> dict[str, Plan]:
-    """Read the CSV file's offsets by group. Raises UsageError if its format is not that of ``--export``."""
+def _read_plans(options: argparse.Namespace, groups: list[str]) -> dict[str, Plan]:
+    """Read the CSV file's offsets by group, and say which rows are of none of the ``groups``. Raises UsageError if its
+    format is not that of ``--export``."""
     path = options.from_file
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:
             text = file.read(MAX_FILE_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--from-file: {path} cannot be read: {error}") from error
@@ -197,6 +198,9 @@ def _read_plans(options: argparse.Namespace) -> dict[str, Plan]:
     plans: dict[str, Plan] = {}
     for group, partition, offset in _parse_rows(path, text, options.group):
         plans.setdefault(group, {})[partition] = offset
+    ignored = sorted(plans.keys() - set(groups))
+    if ignored:
+        complain(f"Warning: {path} has rows of groups that are not named, which are ignored: {', '.join(ignored)}")
     return plans
 
 

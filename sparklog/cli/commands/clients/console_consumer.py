@@ -22,9 +22,9 @@ from sparklog.cli.arguments.parser import (
     parse_pairs,
     read_command_config,
     read_properties_file,
-    silence_output,
 )
 from sparklog.cli.arguments.patterns import subscribe, topic_filter
+from sparklog.cli.arguments.process import OutputError, silence_output
 from sparklog.cli.commands.clients.throughput import StopRequest
 from sparklog.errors import InvalidRecordError
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, validate_topic_name
@@ -253,6 +253,9 @@ def _print_all(options: argparse.Namespace, source: GroupSource, stop: StopReque
         complain("Unable to write to standard out, closing consumer.")
         silence_output()
         return False
+    except OutputError:  # a full disk: the caller commits nothing, and the command fails
+        silence_output()
+        raise
     finally:
         printer.close()
         complain(f"Processed a total of {printer.count} messages")
@@ -272,13 +275,13 @@ def _consume(options: argparse.Namespace, source: GroupSource, stop: StopRequest
         records = source.poll(seconds)
         for record in records:
             printer.show(record)
+        printer.flush()  # the next poll may commit their offsets
         if printer.count == options.max_messages:
             return
         now = source.clock.monotonic()
         if records:
             deadline, seconds = now + timeout_seconds, 0.0
             continue
-        printer.flush()
         if now >= deadline and source.has_caught_up(now - deadline):
             return
         seconds = max(min(deadline - now, POLL_SECONDS), CATCH_UP_SECONDS)
@@ -314,8 +317,8 @@ class _Printer:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Flush the output, ignoring a closed pipe, which has been reported."""
+        """Flush the output, ignoring one that cannot be written, which has been reported."""
         try:
             self.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, OutputError):
             silence_output()

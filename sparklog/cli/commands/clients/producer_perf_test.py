@@ -163,7 +163,7 @@ def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
     output = sys.stderr if options.json else sys.stdout
     print(f"Reading payloads from: {printable(path)}", file=output)
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--payload-file: {path} cannot be read: {error}") from error
