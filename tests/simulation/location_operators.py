@@ -1,0 +1,426 @@
+"""What operators do to a cluster on several locations, by theme.
+
+**Left out**, since the documents ask operators not to do it, or call the loss expected: taking away the only copy of a
+record (an emptied or exchanged disk of a replica that is alone in sync); restoring a root without the files that its
+snapshot names; using a forcibly replaced root on purpose (what it still accepts is given up, but what its processes
+delete is not); forcing a second promotion while the root is out of reach.
+
+Each operator is a process like others: stopped, killed and failed between any two storage calls. It repeats an
+interrupted command, as the documents say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+from sparklog.client.producer.batch_files import PartitionRun, write_files
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster
+from sparklog.coordinator.brokers import add_broker, move_broker, remove_broker, replace_location
+from sparklog.coordinator.unclean_election import find_unclean_leader
+from sparklog.ids import SeededIds
+from sparklog.log.broker_files import encode_identity
+from sparklog.maintenance.gc.vacuum import vacuum
+from sparklog.maintenance.promotion import promote
+from sparklog.maintenance.replicas.replication import replicate
+from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide import elections
+from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.brokers import register_broker
+from sparklog.protocol.decide.replicas import alter_reassignments
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.state import State
+from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.memory import MemoryStore
+from tests.simulation.location_actors import batch_of, metadata_of, roll_and_sweep
+from tests.simulation.location_truth import Disk
+from tests.simulation.locations import (
+    B1,
+    B2,
+    BROKERS,
+    COPY,
+    M1,
+    M2,
+    OTHER,
+    OTHER_B,
+    ROOT,
+    SETTINGS,
+    SPARE,
+    SPARE_2,
+    START_MS,
+    TOPICS,
+    World,
+    failing,
+)
+
+TRIES = 4
+"""times that an operator repeats a command."""
+
+
+def repeat(world: World, name: str, command: Callable[[], object]) -> bool:
+    """Run a command until it succeeds, ``TRIES`` times at most; return whether it did."""
+    for _ in range(TRIES):
+        done = False
+        with failing(world, name):
+            command()
+            done = True
+        if done:
+            world.counts[name] += 1
+            return True
+        world.pause(30)
+    return False
+
+
+def broker_at(state: State, url: str) -> int:
+    """Return the broker at an address, -1 if there is none."""
+    return next((number for number, broker in state.brokers.items() if broker.url == url), -1)
+
+
+def is_spare(state: State, broker: int) -> bool:
+    """Whether every partition with a replica in sync at a broker has another one in sync and online."""
+    return all(
+        any(other != broker and state.brokers[other].online for other in partition.isr)
+        for topic in state.topics.values()
+        for partition in topic.partitions
+        if broker in partition.isr
+    )
+
+
+def copy_disk(source: Disk, target: Disk) -> None:
+    """``cp -r`` at one moment."""
+    target.space.objects.update(source.space.objects)
+
+
+# -- brokers
+
+
+def reassign(world: World, broker: int, away: bool) -> None:
+    """Move replicas of some topics, away from a broker or at random."""
+    coordinator = world.open()
+    state = coordinator.refresh()
+    targets: dict[tuple[str, int], list[int] | None] = {}
+    for topic in TOPICS if away else world.random.sample(list(TOPICS), 2):
+        replicas = [b for b in state.partition(topic, 0).replicas if b not in state.partition(topic, 0).removing]
+        others = [b for b in state.brokers if b not in replicas and b != broker and not state.brokers[b].cordoned]
+        if away and broker in replicas:
+            targets[topic, 0] = [b for b in replicas if b != broker] or others[:1]
+        elif not away and others:
+            chosen = world.random.choice(replicas)
+            targets[topic, 0] = [world.random.choice(others) if b == chosen else b for b in replicas]
+    if targets:
+        coordinator.submit(lambda now: alter_reassignments(now, targets))
+
+
+def reassign_often(world: World) -> None:
+    for _ in range(world.random.randint(2, 4)):
+        world.pause(250)
+        repeat(world, "reassign", lambda: reassign(world, -1, False))
+
+
+def reuse_id(world: World) -> None:
+    """Remove a broker, and give its id to another location."""
+    url, new = world.random.choice(BROKERS), SPARE
+    number = {B1: 1, B2: 2}[url]
+    world.pause(150)
+    if not repeat(world, "drain", lambda: reassign(world, number, True)):
+        return
+
+    def remove() -> None:
+        coordinator = world.open()
+        for _ in range(3):
+            replicate(coordinator, InProcess())
+        if broker_at(coordinator.refresh(), url) >= 0:
+            remove_broker(coordinator, number)
+
+    if not repeat(world, "remove", remove):
+        return
+    world.pause(60)
+
+    def add() -> None:
+        coordinator = world.open()
+        if broker_at(coordinator.refresh(), new) < 0:
+            add_broker(coordinator, new, number)
+
+    if repeat(world, "re-add", add) and world.random.random() < 0.7:
+
+        def move_back() -> None:
+            wanted = {("one", 0): [number], ("two", 0): [number, 3 - number]}
+            world.open().submit(lambda now: alter_reassignments(now, wanted))
+
+        repeat(world, "move back", move_back)
+
+
+def move_copy(world: World) -> None:
+    """Copy a location while it is in use, and move the broker to the copy. The old location stays."""
+    url = world.random.choice(BROKERS)
+    world.pause(150)
+    source, target = world.home(url), world.home(SPARE_2)
+    for _ in range(3):
+        world.simulation.step("copy a location")
+        copy_disk(source, target)
+        world.pause(world.random.choice((0.01, 30)))
+        if repeat(world, "move", lambda: _move(world, url, SPARE_2)):
+            return
+
+
+def _move(world: World, url: str, new: str) -> None:
+    coordinator = world.open()
+    number = broker_at(coordinator.refresh(), url)
+    if number >= 0:
+        move_broker(coordinator, number, new)
+
+
+def remount_elsewhere(world: World) -> None:
+    """Mount a disk at another address, and move the broker there."""
+    url = world.random.choice(BROKERS)
+    world.pause(150)
+    disk = world.home(url)
+    world.simulation.step("mount elsewhere")
+    world.point(SPARE_2)
+    world.point(url).unmount()
+    world.truth.home[SPARE_2] = disk
+    world.point(SPARE_2).mount(disk)
+    if not repeat(world, "remount", lambda: _move(world, url, SPARE_2)):
+        world.point(url).mount(disk)
+
+
+def replace_disk(world: World) -> None:
+    """Put an empty disk in place of a broker's, of which others have all records, and accept it."""
+    url = world.random.choice(BROKERS)
+    number = {B1: 1, B2: 2}[url]
+    repeat(world, "spread", lambda: _spread_one(world))
+    world.pause(200)
+    disk = world.home(url)
+    world.simulation.step("empty a disk")
+    state = world.truth.root.newest.state
+    if broker_at(state, url) != number or not is_spare(state, number):
+        return
+    world.truth.emptied(disk)
+    disk.space.objects.clear()
+
+    def replace() -> None:
+        coordinator = world.open()
+        if broker_at(coordinator.refresh(), url) == number:
+            replace_location(coordinator, number)
+
+    if repeat(world, "replace", replace):
+        disk.emptied.clear()
+
+
+def _spread_one(world: World) -> None:
+    """Give topic ``one`` a second replica."""
+    world.open().submit(lambda state: alter_reassignments(state, {("one", 0): [1, 2]}))
+
+
+# -- mounts
+
+
+def swap_disks(world: World) -> None:
+    """Mount two disks at each other's addresses, or another cluster's; after a while the right ones again."""
+    world.pause(200)
+    url = world.random.choice(BROKERS)
+    other = BROKERS[1 - BROKERS.index(url)]
+    if world.random.random() < 0.4:
+        other = OTHER_B
+        _make_other_cluster(world)
+    for _ in range(world.random.choice((1, 1, 2))):
+        world.simulation.step("swap")
+        world.point(url).swap(world.point(other))
+        world.pause(world.random.choice((50, 600, 2000)))
+        world.simulation.step("swap back")
+        for address in (url, other):
+            world.point(address).mount(world.home(address))
+        world.pause(200)
+
+
+def _make_other_cluster(world: World) -> None:
+    """Another cluster, with a record at a location of its own. None of this is a step of the simulation."""
+    cluster_id, objects, location = other_cluster()
+    world.home(OTHER).space.objects.update(objects)
+    world.home(OTHER_B).space.objects.update(location)
+    world.truth.add_root(world.home(OTHER))
+
+
+@cache
+def other_cluster() -> tuple[str, dict[str, tuple[bytes, int]], dict[str, tuple[bytes, int]]]:
+    """Return the id of another cluster, and the objects of its root and of its location."""
+    root, location = MemoryStore("other-root"), MemoryStore("other-location")
+    cluster = create_cluster(root, clock=ManualClock(now_ms=START_MS), ids=SeededIds(1), settings=SETTINGS)
+    location.put(IDENTITY_KEY, encode_identity(cluster.state.cluster_id, 1))
+    cluster.submit(partial(register_broker, broker=1, url=OTHER_B, root=OTHER))
+    cluster.create_topic("theirs", assignment=[[1]])
+    cluster.brokers._opened[OTHER_B] = location
+    appends = write_files(cluster, metadata_of(cluster, "theirs"), [PartitionRun(0, [batch_of("theirs", [b"x"], 0)], -1)])
+    cluster.append(AppendRequest(appends=appends))
+    return cluster.state.cluster_id, dict(root.space.objects), dict(location.space.objects)
+
+
+def unmount_for_a_while(world: World) -> None:
+    for _ in range(world.random.randint(1, 3)):
+        world.pause(150)
+        url = world.random.choice(BROKERS)
+        if world.point(url).mounted is not world.home(url):
+            continue
+        world.simulation.step("unmount")
+        if world.random.random() < 0.4:
+            world.point(url).unmount(calls=world.random.randint(1, 12))
+        else:
+            world.point(url).unmount()
+            world.pause(world.random.choice((1, 60, 400)))
+        world.simulation.step("mount")
+        world.point(url).mount(world.home(url))
+
+
+def elect_uncleanly(world: World) -> None:
+    """Let replicas that are not in sync lead, while locations come and go."""
+    allowed = {"unclean.leader.election.enable": "true"}
+    for topic in ("two", "three"):
+        repeat(world, "allow", partial(_alter, world, topic, allowed))
+    for _ in range(3):
+        world.pause(120)
+        repeat(world, "elect", lambda: _elect(world))
+
+
+def _alter(world: World, topic: str, changes: dict[str, str]) -> None:
+    world.open().submit(partial(alter_configs, topic=topic, changes=changes))
+
+
+def _elect(world: World) -> None:
+    """``leader-election --election-type unclean`` for all partitions without a leader."""
+    coordinator = world.open()
+    state = coordinator.refresh()
+    for topic in state.topics:
+        if state.partition(topic, 0).leader < 0:
+            election = find_unclean_leader(coordinator, state, topic, 0)
+            coordinator.submit(partial(elections.elect_unclean, elections=[election]))
+
+
+# -- roots
+
+
+def promote_mirrors(world: World) -> None:
+    """Promote a mirror, and perhaps another operator the other one."""
+    world.pause(400)
+    repeat(world, "promote", lambda: _promote(world, M1, False))
+
+
+def promote_the_other(world: World) -> None:
+    world.pause(400)
+    repeat(world, "promote other", lambda: _promote(world, M2, world.random.random() < 0.3 and bool(world.truth.root.newest.state.moved_to)))
+
+
+def _promote(world: World, url: str, force: bool) -> None:
+    simulation = world.simulation
+    if force:
+        world.truth.forcing.add(url)
+    promote(url, ROOT, None, force, simulation.clock, simulation.ids())
+
+
+def force_promotion(world: World) -> None:
+    """Promote a mirror while the root is unmounted, or out of the operator's reach while others reach it."""
+    world.pause(500)
+    unmounted = world.random.random() < 0.4
+    if unmounted:
+        world.simulation.step("unmount the root")
+        world.point(ROOT).unmount()
+    world.truth.forcing.add(M1)
+    for _ in range(TRIES):
+        done = False
+        with failing(world, "force"):
+            world.life.unreachable = set() if unmounted else {ROOT}
+            promote(M1, ROOT, None, True, world.simulation.clock, world.simulation.ids())
+            done = True
+        world.life.unreachable = set()
+        if done:
+            world.counts["forced"] += 1
+            break
+        world.pause(20)
+    world.pause(500)
+    world.simulation.step("mount the root")
+    world.point(ROOT).mount(world.home(ROOT))
+
+
+def restore_root(world: World) -> None:
+    """Set the root back to a snapshot, with the files of the locations that it names, while clients go on."""
+    world.pause(250)
+    world.simulation.step("take a snapshot")
+    urls = (ROOT, *BROKERS)
+    kept = {url: dict(world.home(url).space.objects) for url in urls}
+    world.pause(world.random.choice((20, 250)))
+    world.simulation.step("restore")
+    if world.truth.root.disk is not world.home(ROOT):
+        return
+    world.home(ROOT).space.objects.clear()
+    world.home(ROOT).space.objects.update(kept[ROOT])
+    for url in BROKERS:
+        objects = world.home(url).space.objects
+        objects.update({key: stored for key, stored in kept[url].items() if key not in objects})
+    world.truth.restored(world.home(ROOT))
+    world.counts["restored"] += 1
+
+
+def use_copy(world: World) -> None:
+    """Copy the root, and run maintenance on the copy, which names the locations of the root in use."""
+    world.pause(250)
+    world.simulation.step("cp -r")
+    copy_disk(world.home(ROOT), world.home(COPY))
+    for _ in range(4):
+        world.pause(250)
+        with failing(world, "maintain the copy"):
+            coordinator = world.open(COPY)
+            roll_and_sweep(world, coordinator)
+            vacuum(coordinator, 0, dry_run=False, force=True)
+            world.counts["maintained the copy"] += 1
+
+
+def create_in_location(world: World) -> None:
+    """``cluster create`` with the address of a broker's location; then that cluster is used, and vacuumed."""
+    world.pause(250)
+    url = world.random.choice(BROKERS)
+    simulation = world.simulation
+    created = []
+
+    def create() -> None:
+        store = world.life.store(url)
+        created.append(create_cluster(store, None, simulation.clock, simulation.ids(), SETTINGS))
+
+    if not repeat(world, "create", create):
+        return
+
+    def use() -> None:
+        cluster = world.open(url)
+        for number in range(25):
+            cluster.submit(partial(alter_configs, topic="", changes={"log.segment.bytes": str(100_000 + number)}))
+        vacuum(cluster, 0, dry_run=False, force=True)
+
+    for _ in range(2):
+        world.pause(100)
+        repeat(world, "vacuum the new cluster", use)
+
+
+LOCATION_THEMES: dict[str, tuple[Callable[[World], None], ...]] = {
+    "reassign": (reassign_often,),
+    "reuse": (reuse_id,),
+    "move": (move_copy,),
+    "remount": (remount_elsewhere,),
+    "replace": (replace_disk,),
+    "swap": (swap_disks,),
+    "unmount": (unmount_for_a_while,),
+    "unclean": (elect_uncleanly, unmount_for_a_while, unmount_for_a_while),
+}
+"""Operators of themes that concern locations."""
+
+ROOT_THEMES: dict[str, tuple[Callable[[World], None], ...]] = {
+    "promote": (promote_mirrors, promote_the_other),
+    "force": (force_promotion,),
+    "restore": (restore_root,),
+    "copy": (use_copy,),
+    "create": (create_in_location,),
+}
+"""Operators of themes that concern roots. A seed has one of them at most."""
+
+THEMES = {**LOCATION_THEMES, **ROOT_THEMES}
+
+EXCLUSIVE = frozenset({"replace", "restore", "swap"})
+"""Themes that are not mixed with others, since together they take away an only copy."""
