@@ -16,7 +16,7 @@ import pyarrow as pa
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.controller import Controller
+from sparklog.coordinator.controller import LEASE_KEY, Controller
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, SparklogError, StorageUnavailableError
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.cleanup import clean_up
@@ -40,6 +40,9 @@ MAX_FAILURES = 12
 
 RULES = SimpleNamespace(codec="none", codec_level=None, log_append_time=False)
 VALUES_ONLY = record_schema(columns_present(False, False))
+LENGTHENING = 1.25
+"""Factor by which the pauses of maintenance grow."""
+
 LONG_WAITS = (0.0, 0.0, 5.0, 60.0, 600.0)
 """seconds from the first file of an append or job to its commit: an open transaction, a slow job."""
 
@@ -212,16 +215,21 @@ class Service:
         self.task = task
         self.longest_pause = longest_pause
 
+    def wait(self) -> None:
+        """Pause, each time longer: one that looks on while others are stopped for hours learns nothing new."""
+        self.world.pause(self.longest_pause)
+        self.longest_pause *= LENGTHENING
+
     def work(self) -> None:
         while self.world.busy:
             with failing(self.world, self.name):
                 self.live()
-            self.world.pause(self.longest_pause)
+            self.wait()
 
     def live(self) -> None:
         coordinator = self.world.open()
         while self.world.busy:
-            self.world.pause(self.longest_pause)
+            self.wait()
             if self.world.busy:
                 self.task(self.world, coordinator)
                 self.world.counts[self.name] += 1
@@ -236,7 +244,7 @@ class ControllerProcess(Service):
     def live(self) -> None:
         controller = Controller(self.world.open())
         while self.world.busy:
-            self.world.pause(self.longest_pause)
+            self.wait()
             if self.world.busy:
                 controller.check()
                 self.world.counts[self.name] += 1
@@ -252,33 +260,27 @@ class Mirror(Service):
     def live(self) -> None:
         world = self.world
         while world.busy:
-            world.pause(self.longest_pause)
+            self.wait()
             if world.busy:
                 mirror(world.life.store(ROOT), world.life.store(self.url), world.simulation.clock)
                 world.counts["mirrored"] += 1
 
 
 def bring_up(world: World) -> None:
-    """Do after the run what controller and replication would do once all locations are sound."""
-    coordinator = world.later(0)
-    for _ in range(3):
-        Controller(world.later(30)).check(wait=True)
-        replicate(world.later(0), InProcess())
-    append_once(world, coordinator)
-
-
-def append_once(world: World, coordinator: Coordinator) -> None:
-    """Append a record to every topic that has a leader. Raises SparklogError if the cluster does not work."""
-    coordinator.refresh()
-    for topic, replicas in TOPICS.items():
-        if coordinator.state.partition(topic, 0).leader < 0:
-            continue
-        value = f"last.{topic}".encode()
-        run = PartitionRun(0, [batch_of(topic, [value], world.simulation.now_ms() * 1000)], -1)
-        appends = write_files(coordinator, metadata_of(coordinator, topic), [run], acks=1)
-        result = coordinator.append(AppendRequest(appends=appends, acks=1))
-        base = result.appended[0].base_offset
-        world.truth.acknowledged(TopicPartition(topic, 0), appends[0].run.path, base, [value])
-
-
-__all__ = ["Job", "Mirror", "Producer", "Service", "SparklogError"]
+    """Do after the run what the controller and replication would do once all locations are sound, and append a record
+    to each topic that has a leader. Raises SparklogError if the cluster does not work."""
+    root = world.truth.root.disk
+    for _ in range(2):
+        root.space.objects.pop(LEASE_KEY, None)  # expired
+        coordinator = world.later(30)
+        Controller(coordinator).check()
+        replicate(coordinator, InProcess())
+    values = {topic: [f"last.{topic}".encode()] for topic in TOPICS if coordinator.state.partition(topic, 0).leader >= 0}
+    appends: list[PartitionAppend] = []
+    for topic in values:
+        run = PartitionRun(0, [batch_of(topic, values[topic], world.simulation.now_ms() * 1000)], -1)
+        appends += write_files(coordinator, metadata_of(coordinator, topic), [run], acks=1)
+    result = coordinator.append(AppendRequest(appends=appends, acks=1))
+    for append, appended in zip(appends, result.appended, strict=True):
+        partition = TopicPartition(append.topic, 0)
+        world.truth.acknowledged(partition, append.run.path, appended.base_offset, values[append.topic])

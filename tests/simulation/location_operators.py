@@ -391,7 +391,7 @@ def create_in_location(world: World) -> None:
     def use() -> None:
         cluster = world.open(url)
         for number in range(25):
-            cluster.submit(partial(alter_configs, topic="", changes={"log.segment.bytes": str(100_000 + number)}))
+            cluster.submit(partial(alter_configs, topic="", changes={"offsets.retention.minutes": str(10_000 + number)}))
         vacuum(cluster, 0, dry_run=False, force=True)
 
     for _ in range(2):

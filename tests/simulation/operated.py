@@ -33,16 +33,16 @@ def choose_themes(seed: int) -> tuple[str, ...]:
 def build(seed: int, themes: tuple[str, ...] = ()) -> World:
     world = World(seed, themes or choose_themes(seed))
     chance = world.random
-    world.spawn("producer", Producer(world, "p", 4, acks=chance.choice((-1, -1, 1))).work)
+    world.spawn("producer", Producer(world, "p", 3, acks=chance.choice((-1, -1, 1))).work)
     if chance.random() < 0.6:
-        world.spawn("transactions", Producer(world, "t", 3, transactional=True).work)
+        world.spawn("transactions", Producer(world, "t", 2, transactional=True).work)
     if chance.random() < 0.6:
-        world.spawn("job", Job(world, "j", 2).work)
+        world.spawn("job", Job(world, "j", 1).work)
     for theme in world.themes:
         for number, operate in enumerate(THEMES[theme]):
             world.spawn(f"operator-{theme}-{number}", lambda operate=operate: operate(world))  # type: ignore[misc]
-    world.spawn("controller", ControllerProcess(world, "controller", 60).work, ends=False)
-    world.spawn("replication", Service(world, "replicated", replicate_all, 80).work, ends=False)
+    world.spawn("controller", ControllerProcess(world, "controller", 80).work, ends=False)
+    world.spawn("replication", Service(world, "replicated", replicate_all, 120).work, ends=False)
     world.spawn("vacuum", Service(world, "vacuumed", vacuum_all, 250).work, ends=False)
     if "reassign" in world.themes:
         world.spawn("vacuum-2", Service(world, "vacuumed", vacuum_all, 250).work, ends=False)
