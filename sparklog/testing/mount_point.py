@@ -6,8 +6,8 @@
     points[0].unmount(calls=3)    # for three calls the empty folder below the mount point is there, then the disk again
 
 What is below an unmounted mount point is a folder like any other, and empty at first: reads find nothing, listings are
-empty, and writes go into it, unless the store is ``guarded_by`` an object, as those of registered locations are. Every
-call sees what is mounted at its time. A file that is being written when the mount changes cannot be published.
+empty, and writes go into it, unless the store is ``guarded_by`` an object, as those of registered locations are; with
+``fields`` that also finds another disk in the place of the right one. Every call sees what is mounted at its time. A file that is being written when the mount changes cannot be published.
 
 Rules: thread-safe as far as the mounted stores are; not picklable into another process. Not for: faults of single calls
 (``faulty_store``), which wraps it.
@@ -16,7 +16,9 @@ Rules: thread-safe as far as the mounted stores are; not picklable into another 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from copy import copy
 
 from sparklog.errors import ObjectNotFoundError, StorageError, StorageUnavailableError
 from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, Store
@@ -38,12 +40,13 @@ class _Mounted:
 class MountPoint(Store):
     """The store at an address. All stores that ``guarded_by`` returns share its mount."""
 
-    def __init__(self, root: str, store: Store, folder: Store | None = None, required: str = "") -> None:
+    def __init__(self, root: str, store: Store, folder: Store | None = None) -> None:
         """``store`` is mounted at ``root`` first; ``folder`` is what is there while nothing is mounted: an empty folder
-        by default. Writes are refused while ``required`` does not exist, unless it is empty."""
+        by default."""
         self.root = root
         self._mount = _Mounted(store, folder or MemoryStore(f"below-mount-point-{next(_folders)}"))
-        self._required = required
+        self._required = ""
+        self._fields: Mapping[str, object] = {}
 
     @property
     def mounted(self) -> Store:
@@ -71,9 +74,9 @@ class MountPoint(Store):
         self.mount(there)
         other.mount(here)
 
-    def guarded_by(self, key: str) -> MountPoint:
-        guarded = MountPoint(self.root, self._mount.store, self._mount.folder, key)
-        guarded._mount = self._mount
+    def guarded_by(self, key: str, fields: Mapping[str, object] | None = None) -> MountPoint:
+        guarded = copy(self)
+        guarded._required, guarded._fields = key, fields or {}
         return guarded
 
     def _at_call(self) -> Store:
@@ -84,16 +87,20 @@ class MountPoint(Store):
             mount.calls_left -= 1
         return mount.store
 
-    def _to_write(self, key: str) -> Store:
+    def _to_change(self, key: str, what: str) -> Store:
+        """Return the mounted store, after a look whether it is the required one."""
         store = self._at_call()
         if self._required:
             try:
-                store.info(self._required)
-            except ObjectNotFoundError as error:
+                stored = json.loads(store.get(self._required))
+            except ObjectNotFoundError:
+                stored = None
+            if not isinstance(stored, dict) or any(stored.get(name) != value for name, value in self._fields.items()):
+                found = "is missing" if stored is None else f"is {stored}"
                 raise StorageError(
-                    f"{self.root}/{key} was not written: {self._required} is missing, so its disk is not mounted",
+                    f"{self.root}/{key} was not {what}: {self._required} {found}, so another disk, or none, is mounted",
                     path=f"{self.root}/{key}",
-                ) from error
+                )
         return store
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
@@ -103,13 +110,16 @@ class MountPoint(Store):
         return self._at_call().get_range(key, position, length)
 
     def put(self, key: str, data: BytesLike) -> None:
-        self._to_write(key).put(key, data)
+        self._to_change(key, "written").put(key, data)
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
-        self._to_write(key).put_if_absent(key, data)
+        self._to_change(key, "written").put_if_absent(key, data)
 
     def delete(self, key: str) -> None:
-        self._at_call().delete(key)
+        (self._to_change(key, "deleted") if self._fields else self._at_call()).delete(key)
+
+    def delete_exactly(self, key: str, data: bytes) -> bool:
+        return self._at_call().delete_exactly(key, data)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return self._at_call().list(prefix)
@@ -121,7 +131,7 @@ class MountPoint(Store):
         return self._at_call().open_input(key)
 
     def open_output(self, key: str) -> OutputFile:
-        store = self._to_write(key)
+        store = self._to_change(key, "written")
         return _MountedOutputFile(self, store, store.open_output(key))
 
     def remove_unfinished(self, before_ms: int) -> int:
@@ -145,7 +155,7 @@ class _MountedOutputFile(OutputFile):
 
     def close(self) -> None:
         try:
-            if self._point._to_write(self.key) is not self._store:
+            if self._point._to_change(self.key, "written") is not self._store:
                 path = f"{self._point.root}/{self.key}"
                 raise StorageUnavailableError(f"{path} was begun on another disk than is mounted now", path=path)
         except BaseException:

@@ -43,7 +43,7 @@ VALUES_ONLY = record_schema(columns_present(False, False))
 LENGTHENING = 1.25
 """Factor by which the pauses of maintenance grow."""
 
-LONG_WAITS = (0.0, 0.0, 5.0, 60.0, 600.0)
+LONG_WAITS = (0.0, 0.0, 5.0, 60.0, 600.0, 2500.0)
 """seconds from the first file of an append or job to its commit: an open transaction, a slow job."""
 
 

@@ -17,7 +17,7 @@ from functools import cache, partial
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster
-from sparklog.coordinator.brokers import add_broker, move_broker, remove_broker, replace_location
+from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
 from sparklog.coordinator.unclean_election import find_unclean_leader
 from sparklog.ids import SeededIds
 from sparklog.log.broker_files import encode_identity
@@ -113,9 +113,27 @@ def reassign(world: World, broker: int, away: bool) -> None:
 
 
 def reassign_often(world: World) -> None:
-    for _ in range(world.random.randint(2, 4)):
-        world.pause(250)
-        repeat(world, "reassign", lambda: reassign(world, -1, False))
+    """Move replicas at random, and one back and forth; lift cordons by hand, as after a vacuum that was killed."""
+    for number in range(world.random.randint(3, 5)):
+        world.pause(150)
+        if world.random.random() < 0.4:
+            repeat(world, "reassign", lambda: reassign(world, -1, False))
+        else:
+            target = {("one", 0): [2 if number % 2 == 0 else 1]}
+            repeat(world, "reassign", lambda target=target: _reassign_to(world, target))
+        if world.random.random() < 0.3:
+            repeat(world, "uncordon", lambda: _uncordon(world))
+
+
+def _reassign_to(world: World, targets: dict[tuple[str, int], list[int]]) -> None:
+    world.open().submit(lambda now: alter_reassignments(now, targets))
+    replicate(world.open(), InProcess())
+
+
+def _uncordon(world: World) -> None:
+    coordinator = world.open()
+    for broker in coordinator.refresh().brokers:
+        cordon_broker(coordinator, broker, False)
 
 
 def reuse_id(world: World) -> None:
@@ -144,11 +162,8 @@ def reuse_id(world: World) -> None:
 
     if repeat(world, "re-add", add) and world.random.random() < 0.7:
 
-        def move_back() -> None:
-            wanted = {("one", 0): [number], ("two", 0): [number, 3 - number]}
-            world.open().submit(lambda now: alter_reassignments(now, wanted))
-
-        repeat(world, "move back", move_back)
+        wanted = {("one", 0): [number], ("two", 0): [number, 3 - number]}
+        repeat(world, "move back", lambda: _reassign_to(world, wanted))
 
 
 def move_copy(world: World) -> None:
@@ -273,13 +288,37 @@ def unmount_for_a_while(world: World) -> None:
 
 
 def elect_uncleanly(world: World) -> None:
-    """Let replicas that are not in sync lead, while locations come and go."""
+    """A location is away for a while, and when it is back, but not in sync, the other one is; then one is elected that
+    is not in sync, while its location comes and goes."""
     allowed = {"unclean.leader.election.enable": "true"}
     for topic in ("two", "three"):
         repeat(world, "allow", partial(_alter, world, topic, allowed))
-    for _ in range(3):
-        world.pause(120)
+    world.pause(100)
+    first, second = world.random.sample(BROKERS, 2)
+    world.simulation.step("unmount")
+    world.point(first).unmount()
+    world.pause(200)
+    world.simulation.step("mount, and unmount the other")
+    world.point(first).mount(world.home(first))
+    if world.random.random() < 0.8:
+        world.pause(60)
+    world.point(second).unmount()
+    for _ in range(4):
+        world.pause(60)
         repeat(world, "elect", lambda: _elect(world))
+    world.point(second).mount(world.home(second))
+
+
+def come_and_go(world: World) -> None:
+    """Locations are unmounted for moments."""
+    world.pause(200)
+    for _ in range(10):
+        url = world.random.choice(BROKERS)
+        if world.point(url).mounted is world.home(url):
+            world.point(url).unmount()
+            world.pause(world.random.choice((1, 20)))
+            world.point(url).mount(world.home(url))
+        world.pause(30)
 
 
 def _alter(world: World, topic: str, changes: dict[str, str]) -> None:
@@ -407,7 +446,7 @@ LOCATION_THEMES: dict[str, tuple[Callable[[World], None], ...]] = {
     "replace": (replace_disk,),
     "swap": (swap_disks,),
     "unmount": (unmount_for_a_while,),
-    "unclean": (elect_uncleanly, unmount_for_a_while, unmount_for_a_while),
+    "unclean": (elect_uncleanly, come_and_go),
 }
 """Operators of themes that concern locations."""
 

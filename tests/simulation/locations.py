@@ -37,6 +37,8 @@ from sparklog.testing.faulty_store import (
     CRASH_AFTER,
     CRASH_BEFORE,
     LOST_ANSWER,
+    NEVER_ANSWERS,
+    REPEATED,
     UNAVAILABLE,
     Call,
     FaultyStore,
@@ -76,9 +78,12 @@ RATES = (
     {},
     {UNAVAILABLE: 0.004, LOST_ANSWER: 0.004},
     {UNAVAILABLE: 0.01, LOST_ANSWER: 0.01, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003},
+    {LOST_ANSWER: 0.004, REPEATED: 0.3, CRASH_AFTER: 0.003, NEVER_ANSWERS: 0.0005},
 )
-"""Storage faults of a seed: none, some, or many with crashes."""
-STOP_RATES = (0.0, 0.003, 0.015)
+"""Storage faults of a seed: none, some, many with crashes, or requests that are sent twice or never answered."""
+STOP_RATES = (0.0, 0.002, 0.01)
+ACTING = frozenset({"delete", "put", "put_if_absent", "close", "list"})
+STOPS_BEFORE_ACTING = 6
 DIES = (SimulatedCrash, SimulatedInterrupt)
 
 
@@ -93,13 +98,13 @@ class Life:
         self.shared: dict[object, Any] = {}
         self.stores: dict[tuple[str, str], LifeStore] = {}
 
-    def store(self, url: str, required: str = "") -> LifeStore:
+    def store(self, url: str, required: str = "", fields: Mapping[str, object] | None = None) -> LifeStore:
         """Return the store of an address, with the faults of this process."""
-        store = self.stores.get((url, required))
+        key = (url, f"{required} {sorted((fields or {}).items())}")
+        store = self.stores.get(key)
         if store is None:
             point = self.world.point(url)
-            store = LifeStore(self, point.guarded_by(required) if required else point)
-            self.stores[url, required] = store
+            store = self.stores[key] = LifeStore(self, point.guarded_by(required, fields) if required else point)
         return store
 
 
@@ -123,12 +128,16 @@ class LifeStore(FaultyStore):
     def crashed(self, value: bool) -> None:
         self.life.crashed = self.life.crashed or value
 
-    def guarded_by(self, key: str) -> LifeStore:
-        return self.life.store(self.root, key)
+    def guarded_by(self, key: str, fields: Mapping[str, object] | None = None) -> LifeStore:
+        return self.life.store(self.root, key, fields)
+
+    def _wait_for_ever(self, call: Call) -> None:
+        self.life.crashed = True
+        self.life.world.give_up()
 
     def _before(self, step: int, call: Call) -> None:
         world = self.life.world
-        seconds = world.stop_seconds()
+        seconds = world.stop_seconds(call)
         if seconds:
             world.simulation.sleep(seconds)
         world.simulation.step(" ".join((*call, self.root)))
@@ -190,10 +199,8 @@ class World:
         self.truth = Truth()
         self.lives: dict[str, Life] = {}
         self.machines = some_machines(self.simulation, MACHINES)
-        self.setting_up = True
         _worlds.append(self)
         self._set_up()
-        self.setting_up = False
 
     # -- disks and addresses
 
@@ -218,7 +225,7 @@ class World:
         return self.truth.home[url]
 
     def open_address(self, url: str) -> Store:
-        return self.point(url) if self.simulation._current is None else self.life.store(url)
+        return self.life.store(url) if self.simulation.actor else self.point(url)
 
     def address_of(self, disk: Disk) -> str:
         return next(url for url, home in self.truth.home.items() if home is disk)
@@ -239,22 +246,23 @@ class World:
     @property
     def life(self) -> Life:
         """The process of the actor that runs now."""
-        actor = self.simulation._current
-        assert actor is not None
-        life = self.lives.get(actor.name)
-        if life is None:
-            life = self.lives[actor.name] = Life(self)
-        return life
+        return self.lives.get(self.simulation.actor) or self.new_life()
 
     def new_life(self) -> Life:
         """Start a new process for the actor that runs now."""
-        actor = self.simulation._current
-        assert actor is not None
-        life = self.lives[actor.name] = Life(self)
+        life = self.lives[self.simulation.actor] = Life(self)
         return life
 
-    def stop_seconds(self) -> float:
-        if self.stop_rate == 0.0 or self.random.random() >= self.stop_rate:
+    def give_up(self) -> None:
+        """Stop the actor that runs now for ever."""
+        self.counts["never answered"] += 1
+        self.busy.discard(self.simulation.actor)
+        self.simulation.stop()
+
+    def stop_seconds(self, call: Call) -> float:
+        """Return for how long the process is stopped before a call: more often before those that act on what it read."""
+        rate = self.stop_rate * (STOPS_BEFORE_ACTING if call.operation in ACTING else 1)
+        if rate == 0.0 or self.random.random() >= rate:
             return 0.0
         self.counts["stopped"] += 1
         return self.random.uniform(*STOP_SECONDS)
@@ -297,7 +305,8 @@ class World:
         for url, point in self.points.items():
             point.mount(self.truth.home[url])
         self.rates, self.stop_rate = {}, 0.0
-        self.simulation._current = None
+        for life in self.lives.values():
+            life.crashed = True
         return Clock(self.simulation)
 
     def later(self, seconds: float = 0.0) -> Coordinator:

@@ -20,6 +20,10 @@ from tests.simulation.location_truth import BRICKED
 from tests.simulation.locations import MIRRORS, World
 
 
+NEEDED = frozenset({"reassign", "swap", "force", "copy"})
+"""Themes that concern what maintenance deletes."""
+
+
 def choose_themes(seed: int) -> tuple[str, ...]:
     """Return the themes of a seed: each in turn, often with another one."""
     names = list(THEMES)
@@ -42,11 +46,12 @@ def build(seed: int, themes: tuple[str, ...] = ()) -> World:
         for number, operate in enumerate(THEMES[theme]):
             world.spawn(f"operator-{theme}-{number}", lambda operate=operate: operate(world))  # type: ignore[misc]
     world.spawn("controller", ControllerProcess(world, "controller", 80).work, ends=False)
-    world.spawn("replication", Service(world, "replicated", replicate_all, 120).work, ends=False)
-    world.spawn("vacuum", Service(world, "vacuumed", vacuum_all, 250).work, ends=False)
-    if "reassign" in world.themes:
-        world.spawn("vacuum-2", Service(world, "vacuumed", vacuum_all, 250).work, ends=False)
-    if chance.random() < 0.5 or {"force", "copy"}.intersection(world.themes):
+    needed = NEEDED.intersection(world.themes)
+    if chance.random() < 0.6 and "unclean" not in world.themes or "reuse" in world.themes:
+        world.spawn("replication", Service(world, "replicated", replicate_all, 120).work, ends=False)
+    for number in range(2 if needed else chance.choice((0, 1))):
+        world.spawn(f"vacuum-{number}", Service(world, "vacuumed", vacuum_all, 250).work, ends=False)
+    if needed or chance.random() < 0.4:
         world.spawn("cron", Service(world, "rolled", roll_and_sweep, 200).work, ends=False)
     if {"force", "promote"}.intersection(world.themes):
         world.spawn("clean-up", Service(world, "cleaned up", clean_up_all, 200).work, ends=False)

@@ -21,6 +21,7 @@ under test are run in the actor's (``SideBySide``).
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -218,6 +219,15 @@ class Simulation:
         self._current.wakes_at = self._now + seconds
         self.step(f"sleep {seconds:.4f}")
 
+    def stop(self) -> None:
+        """Never let the current actor run again, as a process whose call the storage never answers."""
+        self.sleep(math.inf)
+
+    @property
+    def actor(self) -> str:
+        """The name of the actor that runs now; empty before and after the run."""
+        return "" if self._current is None else self._current.name
+
     def suspend(self, machine: Machine, seconds: float) -> None:
         """Stop all processes of a machine for ``seconds``, including the caller."""
         for actor in self._actors:
@@ -247,7 +257,7 @@ class Simulation:
         now = self._now
         awake = [actor for actor in self._actors if actor.wakes_at <= now and not actor.finished]
         if not awake:
-            waiting = [actor for actor in self._actors if not actor.finished]
+            waiting = [actor for actor in self._actors if not actor.finished and actor.wakes_at < math.inf]
             if not waiting:
                 self._current = None
                 return None
