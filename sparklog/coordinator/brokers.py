@@ -60,7 +60,7 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
     store = coordinator.brokers.open(url)
     root = coordinator.store.root
     for attempt in range(_TRIES):
-        real = _find_real(coordinator.refresh(), root, store.root)
+        real = find_real(coordinator.refresh(), root, store.root)
         number = _choose_id(coordinator.state, store, broker, root, real)
         _test_write(store)
         coordinator.brokers.allow(store.root, coordinator.log.ids)
@@ -78,7 +78,7 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
     raise AssertionError("unreachable")
 
 
-def _find_real(state: State, root: str, url: str) -> dict[str, str]:
+def find_real(state: State, root: str, url: str) -> dict[str, str]:
     """Return the paths without symbolic links of a location, the root and all other locations."""
     urls = {url, *(decide_brokers.location(broker, root) for broker in state.brokers.values()), root}
     return {each: real_location(each) for each in urls}
@@ -188,7 +188,7 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
     root = coordinator.store.root
     if decide_brokers.location(former, root) == store.root:
         return False
-    real = _find_real(state, root, store.root)
+    real = find_real(state, root, store.root)
     decide_brokers.check_apart(state, store.root, root, broker, real)
     coordinator.brokers.allow(store.root, coordinator.log.ids)
     seen = look_at(coordinator, state, broker, store)
@@ -245,6 +245,6 @@ def _check_claim(identity: Identity | None, store: Store, cluster_id: str, broke
     """Raise DuplicateBrokerRegistrationError if a location is another broker."""
     if identity is not None and (identity.cluster_id, identity.broker) != (cluster_id, broker):
         raise DuplicateBrokerRegistrationError(
-            f"{store.root} is broker {identity.broker} of cluster {identity.cluster_id}; mount the right location there",
+            f"{store.root} is broker {identity.broker} of cluster {identity.cluster_id}; mount the right location",
             path=store.root,
         )

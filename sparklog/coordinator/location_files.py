@@ -1,6 +1,6 @@
 """Looks which live files of a broker a location holds, before the broker is moved there.
 
-Rules: by listing, so a file counts if its ``.log`` and ``.index`` are there, and have the sizes of those at the broker's
+Rules: by listing, so a file counts if its ``.log`` and ``.index`` are there, with the sizes of those at the broker's
 present location, as far as that can be listed. Decides nothing (``protocol.decide.locations``).
 Not for: the contents of files (``maintenance.fsck``), out-of-sync replicas (``maintenance.replicas``).
 """

@@ -161,7 +161,8 @@ def with_counted_copies(state: State, run: Run, topic: str, partition: int) -> R
     """Return the run without copies at locations that may lack the file (``may_lack``).
 
     A job that writes for an hour appends its files at the end; by then a disk may have been replaced and refilled with
-    only the files that were part of the log, or a broker's id be another location's. Raises NotLeaderOrFollowerError if no copy is left.
+    only the files that were part of the log, or a broker's id may be another location's. Raises
+    NotLeaderOrFollowerError if no copy is left.
     """
     written = holders(run)
     kept = [broker for broker in written if not may_lack(state, broker, run.path)]

@@ -116,9 +116,7 @@ def cordon(state: State, broker: int, cordoned: bool) -> Decision[bool]:
     return Decision([ChangeBroker(broker=broker, cordoned=cordoned)], True)
 
 
-def move_broker(
-    state: State, broker: int, url: str, root: str, real: Mapping[str, str] = NO_LINKS
-) -> Decision[bool]:
+def move_broker(state: State, broker: int, url: str, root: str, real: Mapping[str, str] = NO_LINKS) -> Decision[bool]:
     """Set the URL of a location whose files were moved or are mounted elsewhere. Raises as ``register_broker``.
 
     Not for: whether its files are there (``locations.move_location``)."""

@@ -137,9 +137,9 @@ def _lacks_files(broker: int, url: str, alone: Mapping[TopicPartition, tuple[str
     files = [path for missing in alone.values() for path in missing]
     shown = ", ".join(files[:SHOWN]) + (", …" if len(files) > SHOWN else "")
     return BrokerNotAvailableError(
-        f"{url} lacks {len(files)} live files ({shown}) of {partitions}, of which broker {broker} is the only replica in "
-        "sync that is online; nothing was changed: stop the writers, copy these files from the old location, and move "
-        "the broker then",
+        f"{url} lacks {len(files)} live files ({shown}) of {partitions}, of which broker {broker} is the only replica "
+        "in sync that is online; nothing was changed: stop the writers, copy these files from the old location, and "
+        "move the broker then",
         path=url,
         broker=broker,
     )
@@ -181,10 +181,7 @@ def may_remove(state: State, removal: Removal) -> bool:
     another removal since, or found that files are lost there."""
     broker = state.brokers.get(removal.broker)
     return (
-        broker is not None
-        and broker.cordoned
-        and broker.url == removal.url
-        and broker.lost_files_at == removal.version
+        broker is not None and broker.cordoned and broker.url == removal.url and broker.lost_files_at == removal.version
     )
 
 
