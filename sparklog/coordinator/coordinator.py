@@ -18,7 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+import msgspec
+
 from sparklog.clock import Clock
+from sparklog.coordinator.begun_files import check_begun
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import (
     IllegalStateError,
@@ -145,7 +148,13 @@ class Coordinator:
         return self.submit(lambda state: create_topic(state, new))
 
     def append(self, request: AppendRequest) -> AppendResult:
-        """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError."""
+        """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError;
+        RootReplacedError if another process wrote them in another history."""
+        if request.begun:
+            history = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
+            check_begun(self.log, self.brokers.store_of, request)
+            history = history if request.history is None else request.history
+            request = msgspec.structs.replace(request, begun=(), history=history)
         return self.submit(lambda state: self._decide_append(state, request))
 
     def _decide_append(self, state: State, request: AppendRequest) -> Decision[AppendResult]:

@@ -23,7 +23,7 @@ Not for: deciding anything. Retrying, reading back and comparing belong to the c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
@@ -262,9 +262,10 @@ class Store(Protocol):
         request."""
         return ""
 
-    def guarded_by(self, key: str) -> Store:
+    def guarded_by(self, key: str, fields: Mapping[str, object] | None = None) -> Store:
         """Return a store that writes only while this object exists, if the storage can be unmounted; else this one.
-        Its writes then raise ``StorageError`` instead of filling the folder below the mount point."""
+        Its writes then raise ``StorageError`` instead of filling the folder below the mount point. With ``fields`` it
+        writes and deletes only while the object is a JSON object that has them: another disk may be mounted there."""
         return self
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
@@ -287,7 +288,15 @@ class Store(Protocol):
         """
 
     def delete(self, key: str) -> None:
-        """Delete the object if it exists."""
+        """Delete the object if it exists. The client may send the request twice, the second one a minute later: not for
+        a name that may be used again."""
+
+    def delete_exactly(self, key: str, data: bytes) -> bool:
+        """Delete the object if it has exactly these bytes; return whether it certainly does not exist (any more).
+
+        Never deletes other bytes, however often and late a request is served. A storage that cannot ensure that, as is
+        assumed here, deletes nothing and returns False. Raises ``StorageError``."""
+        return False
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield every object below a folder, recursively, ordered by the bytes of its key.

@@ -6,14 +6,17 @@ Rules:
 * A write goes to a temporary file beside its target, is synced, then gets the target's name in one step: ``link`` where
   the name must be free, ``rename`` where it may be taken. Then the folder is synced. ``open(path, "x")`` would not do:
   readers would see a half-written file, and a full disk would leave it so.
-* On NFS ``link`` may fail after it took effect; the temporary file then has two names. That it has only one proves the
-  opposite on a disk of this machine alone: elsewhere the request may still reach the server, or the count be cached.
+* On NFS ``link`` may fail after it took effect; target and temporary file are the same file then (device and inode). The
+  number of a file's names proves nothing: a backup by hard links (``cp -al``) gives the temporary file a second one. That
+  it has only one proves that the name was not given, but on a disk of this machine alone: elsewhere the request may still
+  reach the server, or the count be cached.
 * Reads are memory maps (``mapped_file``), files and folders have the mode of the root (``modes``).
 * Only files are objects. Anything else under an object's name (a folder, a named pipe, a link that points to itself)
   reads as absent, without blocking, and fails a write that needs the name; ``list_others`` finds it.
 * Listings do not follow links to folders below the root, which may form a loop.
 * A location on another disk exists only while that is mounted. ``guarded_by`` makes a store that refuses writes while a
-  required file is missing, instead of filling the folder below the mount point.
+  required file is missing, instead of filling the folder below the mount point; and while it is that of another location,
+  whose disk is mounted in the wrong place, it refuses writes and deletions.
 * A crash leaves at most a file ``.tmp-...``, never shown by ``list`` and removed by ``remove_unfinished``.
 
 Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent refuses them when it meets one.
@@ -22,22 +25,26 @@ Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
+    CorruptMetadataError,
     InvalidRequestError,
     ObjectExistsError,
+    ObjectNotFoundError,
     StorageError,
     StorageUnavailableError,
     UnsupportedStoreError,
 )
 from sparklog.ids import Ids, RandomIds
+from sparklog.limits import MAX_CLUSTER_FILE_BYTES
 from sparklog.store.base import (
     LOCK_NAME,
     TEMPORARY_PREFIX,
@@ -76,10 +83,18 @@ class LocalStore(Store):
     is_local = True
     parallel_requests = 1
 
-    def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None, required_key: str = "") -> None:
+    def __init__(
+        self,
+        folder: str,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        required_key: str = "",
+        required_fields: Mapping[str, object] | None = None,
+    ) -> None:
         """``folder`` is an absolute path; it need not exist. ``clock`` bounds only the wait for the commit lock.
 
-        With a ``required_key`` every write raises StorageError while that object does not exist.
+        With a ``required_key`` every write raises StorageError while that object does not exist. With
+        ``required_fields``, so does every write and deletion while it is not a JSON object that has them.
         """
         if not os.path.isabs(folder):
             raise InvalidRequestError(
@@ -89,7 +104,7 @@ class LocalStore(Store):
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._base = self.root.rstrip("/") + "/"
-        self._required = self._base + validate_key(required_key) if required_key else ""
+        self._required = _Required(self._base, required_key, required_fields or {}) if required_key else None
 
     @property
     def has_own_clock(self) -> bool:
@@ -98,11 +113,12 @@ class LocalStore(Store):
             folder = os.path.dirname(folder)
         return not is_local_disk(folder)
 
-    def guarded_by(self, key: str) -> LocalStore:
-        return LocalStore(self.root, self._clock, self._ids, key)
+    def guarded_by(self, key: str, fields: Mapping[str, object] | None = None) -> LocalStore:
+        return LocalStore(self.root, self._clock, self._ids, key, fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (LocalStore, (self.root, self._clock, self._ids, self._required[len(self._base) :]))
+        required = ("", {}) if self._required is None else (self._required.key, self._required.fields)
+        return (LocalStore, (self.root, self._clock, self._ids, *required))
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         return _read_file(self._base + validate_key(key), 0, None, max_bytes)
@@ -139,11 +155,28 @@ class LocalStore(Store):
 
     def delete(self, key: str) -> None:
         path = self._base + validate_key(key)
+        if self._required is not None and self._required.fields:
+            self._required.check(path, "deleted")
         try:
             os.unlink(path)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise translate_os_error(error, "delete", path) from error
+
+    def delete_exactly(self, key: str, data: bytes) -> bool:
+        path = self._base + validate_key(key)
+        if not os.path.lexists(path):
+            return True
+        if not is_local_disk(path):  # a mount may send the request again, after the name was used again
+            return False
+        try:
+            if self.get(key, len(data)) == data:
+                self.delete(key)
+        except ObjectNotFoundError:
+            pass
+        except CorruptMetadataError:  # longer: another object
+            pass
+        return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return _walk(self._base, validate_prefix(prefix))
@@ -192,7 +225,8 @@ class LocalStore(Store):
         return removed
 
     def _create_temporary(self, path: str) -> tuple[str, int]:
-        _check_required(self._required, path)
+        if self._required is not None:
+            self._required.check(path, "written")
         folder = os.path.dirname(path)
         temporary = f"{folder}/{TEMPORARY_PREFIX}{self._ids.write_id()}"
         try:
@@ -209,7 +243,7 @@ class LocalStore(Store):
     def _make_folder(self, folder: str) -> None:
         """Create a folder and its parents, each synced in its own parent, those below the root with its mode; but never
         the root of a store with a required object."""
-        if self._required and folder == self.root:
+        if self._required is not None and folder == self.root:
             return
         parent = os.path.dirname(folder)
         if not os.path.isdir(parent):
@@ -239,7 +273,7 @@ class LocalStore(Store):
 class LocalOutputFile(StreamedFile):
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
-    def __init__(self, key: str, path: str, temporary: str, file: int, required: str = "") -> None:
+    def __init__(self, key: str, path: str, temporary: str, file: int, required: _Required | None = None) -> None:
         super().__init__(key, path, _SMALL_WRITE_BYTES)
         self._path = path
         self._required = required
@@ -283,7 +317,8 @@ class LocalOutputFile(StreamedFile):
                 self._sync.wait()
             if not self._all_in_sync:
                 os.fsync(self._file)
-            _check_required(self._required, self._path)
+            if self._required is not None:
+                self._required.check(self._path, "written")
             os.rename(self._temporary, self._path)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not os.path.lexists(self._temporary):
@@ -353,14 +388,46 @@ class _BackgroundSync:
             raise self.error
 
 
-def _check_required(required: str, path: str) -> None:
-    """Raise StorageError if a required file is missing: then the right disk is not mounted either."""
-    if required and not os.path.exists(required):
-        raise StorageError(
-            f"{path} was not written: {required} is missing, so this is not the folder that was registered, or its "
-            "disk is not mounted; mount it",
-            path=path,
-        )
+class _Required:
+    """The file of a folder that has to be there, with these fields, before anything is changed. Thread-safe.
+
+    It is read again only when another file has its name, or it was changed: a status of it is as cheap as a look whether
+    it exists. A mounted disk has a device number of its own."""
+
+    def __init__(self, base: str, key: str, fields: Mapping[str, object]) -> None:
+        self.key = validate_key(key)
+        self.fields = dict(fields)
+        self._path = base + key
+        self._checked: tuple[int, int, int, int] | None = None
+
+    def check(self, path: str, what: str) -> None:
+        """Raise StorageError if the file is missing, or is that of another location; ``path`` is not ``what`` then."""
+        try:
+            status = os.stat(self._path)
+        except OSError as error:
+            raise StorageError(
+                f"{path} was not {what}: {self._path} is missing, so this is not the folder that was registered, or its "
+                "disk is not mounted; mount it",
+                path=path,
+            ) from error
+        identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+        if self.fields and identity != self._checked:
+            self._compare(path, what)
+            self._checked = identity
+
+    def _compare(self, path: str, what: str) -> None:
+        try:
+            stored = json.loads(_read_file(self._path, 0, None, MAX_CLUSTER_FILE_BYTES))
+        except ValueError:
+            stored = None
+        if not isinstance(stored, dict) or any(stored.get(name) != value for name, value in self.fields.items()):
+            found = stored if isinstance(stored, dict) else {}
+            raise StorageError(
+                f"{path} was not {what}: {self._path} is that of another location "
+                f"({', '.join(f'{name} {found.get(name)!r} instead of {value!r}' for name, value in self.fields.items())}"
+                "); another disk is mounted here, or two are swapped; mount the right one",
+                path=path,
+            )
 
 
 def _read_file(path: str, position: int, length: int | None, max_bytes: int | None = None) -> bytes:
@@ -403,9 +470,9 @@ def _link(temporary: str, path: str) -> None:
     try:
         os.link(temporary, path)
     except OSError as error:
-        names = _count_names(temporary)
-        if names == 2:
+        if _is_same_file(temporary, path):  # NFS: an earlier request took effect, and its answer was lost
             return
+        names = _count_names(temporary)
         if error.errno in _NO_HARD_LINKS and names == 1:
             raise UnsupportedStoreError(
                 f"the file system of {path} has no hard links ({error.strerror}), so it cannot create a file only if "
@@ -422,6 +489,14 @@ def _link(temporary: str, path: str) -> None:
             )
         certain = names == 1 and not isinstance(translated, (ObjectExistsError, StorageUnavailableError))
         raise (not_written(translated) if certain and is_local_disk(temporary) else translated) from error
+
+
+def _is_same_file(first: str, second: str) -> bool:
+    """Return whether two names are those of one file; False if that cannot be determined."""
+    try:
+        return os.path.samestat(os.lstat(first), os.lstat(second))
+    except OSError:
+        return False
 
 
 def _count_names(temporary: str) -> int | None:

@@ -38,6 +38,11 @@ def open_location(url: str, storage_options: Mapping[str, object] | None = None)
     return open_store(url, storage_options).guarded_by(IDENTITY_KEY)
 
 
+def real_location(url: str) -> str:
+    """Return the path of a local location without symbolic links, which may lead into another one; else the address."""
+    return os.path.realpath(url) if scheme_of(url) == "file" else url
+
+
 # -- which addresses are contacted
 
 

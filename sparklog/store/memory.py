@@ -96,6 +96,13 @@ class MemoryStore(Store):
         with self.space.lock:
             self.space.objects.pop(name, None)
 
+    def delete_exactly(self, key: str, data: bytes) -> bool:
+        name = self._folder + validate_key(key)
+        with self.space.lock:
+            if self.space.objects.get(name, (b"",))[0] == data:
+                del self.space.objects[name]
+        return True
+
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         start = self._folder + validate_prefix(prefix)
         skip = len(self._folder)

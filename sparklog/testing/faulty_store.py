@@ -273,6 +273,9 @@ class FaultyStore(Store):
     def delete(self, key: str) -> None:
         self._step(Call("delete", key), lambda: self._store.delete(key))
 
+    def delete_exactly(self, key: str, data: bytes) -> bool:
+        return self._step(Call("delete", key), lambda: self._store.delete_exactly(key, data))
+
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         found = self._step(Call("list", prefix), lambda: tuple(self._store.list(prefix)))
         oldest = len(self.calls) - self._listing_lag

@@ -146,30 +146,41 @@ class CommitAttempt:
         return Outcome.REMOVED
 
     def _withdraw(self) -> None:
-        """Delete a commit that is not part of the log: only this process can have created it, and no commit follows."""
+        """Delete a commit that is not part of the log: only this process can have created it, and no commit follows.
+
+        Best effort: at or below the boundary it does no harm."""
         with contextlib.suppress(SparklogError):
-            self._store.delete(commit_key(self._commit.version))
+            self._store.delete_exactly(commit_key(self._commit.version), self._encoded.data)
         self._delete_spilled()
 
     def _withdraw_if_ours(self) -> bool:
         """Withdraw the commit from a replaced root, unless another history has a commit with its number by now.
 
-        Returns whether this commit certainly no longer exists.
+        Returns whether this commit certainly no longer exists. Its number is used again by the root's new history, so a
+        storage that cannot delete on a condition keeps it: the commit does not follow there, which is refused, and
+        ``sparklog fsck`` reports it; but a client that sends its request again later would delete another's commit.
         """
         key = commit_key(self._commit.version)
 
-        def withdraw() -> None:
-            with contextlib.suppress(ObjectNotFoundError):  # before the root: an unmounted one may come back with it
-                if self._store.get(key, limits.MAX_COMMIT_BYTES) == self._encoded.data:
-                    self._store.delete(key)
-            check_mounted(self._store)
+        def withdraw() -> bool:
+            gone = self._is_other(key) or self._store.delete_exactly(key, self._encoded.data)
+            check_mounted(self._store)  # after it: an unmounted root may come back with the commit
+            return gone
 
         try:
-            retry(withdraw, self._clock, READ_PAUSES, is_a(SparklogError))
+            if not retry(withdraw, self._clock, READ_PAUSES, is_a(SparklogError)):
+                return False
         except SparklogError:
             return False
         self._delete_spilled()
         return True
+
+    def _is_other(self, key: str) -> bool:
+        """Return whether there is no commit, or another one, under the key of this one."""
+        try:
+            return self._store.get(key, limits.MAX_COMMIT_BYTES) != self._encoded.data
+        except ObjectNotFoundError:
+            return True
 
     def _delete_spilled(self) -> None:
         commit, encoded = self._commit, self._encoded
