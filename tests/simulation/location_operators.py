@@ -113,16 +113,15 @@ def reassign(world: World, broker: int, away: bool) -> None:
 
 
 def reassign_often(world: World) -> None:
-    """Move replicas at random, and one back and forth; lift cordons by hand, as after a vacuum that was killed."""
-    for number in range(world.random.randint(3, 5)):
-        world.pause(150)
-        if world.random.random() < 0.4:
+    """Move replicas back and forth, and lift cordons by hand, as after a vacuum that was killed."""
+    for number in range(world.random.randint(3, 6)):
+        if world.random.random() < 0.2:
             repeat(world, "reassign", lambda: reassign(world, -1, False))
-        else:
-            target = {("one", 0): [2 if number % 2 == 0 else 1]}
-            repeat(world, "reassign", lambda target=target: _reassign_to(world, target))
-        if world.random.random() < 0.3:
+        target = {("one", 0): [2 if number % 2 == 0 else 1]}
+        if not repeat(world, "reassign", lambda target=target: _reassign_to(world, target)):
             repeat(world, "uncordon", lambda: _uncordon(world))
+            repeat(world, "reassign", lambda target=target: _reassign_to(world, target))
+        world.pause(200)
 
 
 def _reassign_to(world: World, targets: dict[tuple[str, int], list[int]]) -> None:
@@ -390,12 +389,13 @@ def restore_root(world: World) -> None:
     world.simulation.step("restore")
     if world.truth.root.disk is not world.home(ROOT):
         return
+    former = set(world.home(ROOT).space.objects)
     world.home(ROOT).space.objects.clear()
     world.home(ROOT).space.objects.update(kept[ROOT])
     for url in BROKERS:
         objects = world.home(url).space.objects
         objects.update({key: stored for key, stored in kept[url].items() if key not in objects})
-    world.truth.restored(world.home(ROOT))
+    world.truth.restored(world.home(ROOT), former)
     world.counts["restored"] += 1
 
 

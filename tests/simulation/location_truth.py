@@ -15,16 +15,16 @@ maintenance does to a log (``truth``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
-from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, read_boundary, read_cluster_file
+from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, read_certain_boundary, read_cluster_file
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import Append, Commit, DeleteTopic, MoveCluster, ReplaceSegments, commit_key
-from sparklog.protocol.file_names import index_path, is_data_file, log_path_of
+from sparklog.protocol.file_names import begun_at, index_path, is_data_file, log_path_of
 from sparklog.protocol.fold import fold
 from sparklog.protocol.segments import Segment, replacement_of, segment_of
 from sparklog.protocol.state import State
@@ -302,8 +302,8 @@ class Truth:
         version = commit_version(key)
         for root in self.roots:
             if root.in_force and root.disk is disk and version is not None and version <= root.newest.state.version:
-                if version > read_boundary(disk):
-                    self.find(COMMIT_GONE, f"{key} of {disk}, whose boundary is {read_boundary(disk)}")
+                if version > read_certain_boundary(disk):  # boundary.json may be set back by a stalled clean-up
+                    self.find(COMMIT_GONE, f"{key} of {disk}")
 
     # -- roots that change
 
@@ -351,8 +351,12 @@ class Truth:
                     lacking = {segment.path for segment in segments if not home.has(segment.path)}
                     self.excused |= {(home.name, path) for path in lacking}
 
-    def restored(self, disk: Disk) -> None:
-        """Take note that a root was set back to a snapshot: what was committed since is lost."""
+    def restored(self, disk: Disk, former: Collection[str]) -> None:
+        """Take note that a root was set back to a snapshot: what was committed since is lost.
+
+        ``former`` are the keys that were on its disk. A file among them that was begun in the history that was kept is
+        lost without a trace: the log has the commit that its writer knew. The documents ask to stop writers first.
+        """
         for root in self.roots:
             if root.disk is disk:
                 newest = self._newest_known(disk)
@@ -360,6 +364,8 @@ class Truth:
                 kept = newest.history()
                 self.given_up |= {path for (partition, path) in root.newest.history() if (partition, path) not in kept}
                 root.newest = newest
+                lost = {key for key in former if is_data_file(key) and key not in disk.space.objects}
+                disk.emptied |= {key for key in lost if begun_at(log_path_of(key)) <= newest.state.version}
                 self._check_holders(root, set())
 
     def emptied(self, disk: Disk) -> None:

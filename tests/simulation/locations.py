@@ -81,7 +81,7 @@ RATES = (
     {LOST_ANSWER: 0.004, REPEATED: 0.3, CRASH_AFTER: 0.003, NEVER_ANSWERS: 0.0005},
 )
 """Storage faults of a seed: none, some, many with crashes, or requests that are sent twice or never answered."""
-STOP_RATES = (0.0, 0.002, 0.01)
+STOP_RATES = (0.0, 0.002, 0.01, 0.03)
 ACTING = frozenset({"delete", "put", "put_if_absent", "close", "list"})
 STOPS_BEFORE_ACTING = 6
 DIES = (SimulatedCrash, SimulatedInterrupt)
