@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -54,6 +55,8 @@ GATHER_SECONDS = 0.01
 """How long a commit waits at most for requests that other threads are known to be about to make."""
 _GATHER_POLL_SECONDS = 0.0005
 
+_READERS = count(1)
+
 
 class _Request(Generic[Result]):
     """One caller's request and, once answered, its result or error."""
@@ -85,6 +88,8 @@ class Coordinator:
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
         self._process = os.getpid()
+        self.reader = f"{writer_name()}/{next(_READERS)}"
+        """The name of this coordinator, for what it has read (``Begun``); another one gets another."""
         self._checked_at = -math.inf
         self._checking = threading.Lock()
         self.members: WeakSet[Any] = WeakSet()
@@ -152,7 +157,7 @@ class Coordinator:
         RootReplacedError if another process wrote them in another history."""
         if request.begun:
             history = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
-            check_begun(self.log, self.brokers.store_of, request)
+            request = check_begun(self.log, self.brokers.store_of, self.reader, request)
             history = history if request.history is None else request.history
             request = msgspec.structs.replace(request, begun=(), history=history)
         return self.submit(lambda state: self._decide_append(state, request))
