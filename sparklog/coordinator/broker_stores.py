@@ -32,7 +32,7 @@ class BrokerStores:
         self._root = root
         self._clock = clock
         self._options = dict(storage_options or {})
-        self._opened: dict[str, Store] = {}
+        self._opened: dict[tuple[str, int], Store] = {}
         self._refused: dict[str, tuple[StoragePermissionError, float]] = {}
         self._failed_at: dict[int, float] = {}
         self._lock = threading.Lock()
@@ -51,11 +51,13 @@ class BrokerStores:
             )
         if not registered.url:
             return self._root
-        store = self._opened.get(registered.url)
+        store = self._opened.get((registered.url, broker))
         if store is None:
             self._check_contact(broker, registered.url)
+            identity = {"cluster_id": state.cluster_id, "broker": broker}
+            opened = open_location(registered.url, self._options, identity)
             with self._lock:
-                store = self._opened.setdefault(registered.url, open_location(registered.url, self._options))
+                store = self._opened.setdefault((registered.url, broker), opened)
         return store
 
     def open(self, url: str) -> Store:

@@ -24,6 +24,7 @@ from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
+from sparklog.coordinator.ownership import check_claimable, claim_quietly
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -34,11 +35,14 @@ from sparklog.errors import (
 )
 from sparklog.log.broker_files import CHECK_KEY, Identity, encode_identity, note_key, read_identity
 from sparklog.log.creation import read_created
-from sparklog.log.layout import CLUSTER_KEY
+from sparklog.log.layout import CLUSTER_KEY, MIRROR_KEY
+from sparklog.log.owner_files import note_key as owner_note_key
+from sparklog.log.owner_files import remove_owners
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import locations as decide_locations
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
+from sparklog.store.enclosing import check_outside_locations
 from sparklog.store.location import IDENTITY_KEY, real_location
 
 logger = logging.getLogger(__name__)
@@ -62,6 +66,7 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
     for attempt in range(_TRIES):
         real = find_real(coordinator.refresh(), root, store.root)
         number = _choose_id(coordinator.state, store, broker, root, real)
+        check_claimable(coordinator, store)
         _test_write(store)
         coordinator.brokers.allow(store.root, coordinator.log.ids)
         is_own_claim = _claim(store, coordinator.state.cluster_id, number)
@@ -69,6 +74,7 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
             coordinator.submit(
                 partial(decide_brokers.register_broker, broker=number, url=store.root, root=root, real=real)
             )
+            claim_quietly(coordinator, number)
             return number
         except DuplicateBrokerRegistrationError:
             if is_own_claim:
@@ -96,11 +102,11 @@ def _choose_id(state: State, store: Store, broker: int | None, root: str, real: 
             f"delete its {IDENTITY_KEY} if that cluster no longer uses it",
             path=store.root,
         )
-    with suppress(ObjectNotFoundError):
-        store.info(CLUSTER_KEY)
-        raise DuplicateBrokerRegistrationError(
-            f"{store.root} is the root of a cluster; give another location", path=store.root
-        )
+    for key, what in {CLUSTER_KEY: "the root of a cluster", MIRROR_KEY: "a mirror of a cluster's commit log"}.items():
+        with suppress(ObjectNotFoundError):
+            store.info(key)
+            raise DuplicateBrokerRegistrationError(f"{store.root} is {what}; give another location", path=store.root)
+    check_outside_locations(store)
     return number
 
 
@@ -152,8 +158,10 @@ def remove_broker(coordinator: Coordinator, broker: int) -> None:
         identity = read_identity(store)
         if identity is not None and (identity.cluster_id, identity.broker) == (coordinator.state.cluster_id, broker):
             store.delete(CHECK_KEY)
+            remove_owners(store)
             store.delete(IDENTITY_KEY)
         coordinator.store.delete(note_key(broker))
+        coordinator.store.delete(owner_note_key(broker))
     except SparklogError as error:
         logger.warning(
             "broker %d was removed, but deleting %s from its location %s failed: %s", broker, IDENTITY_KEY, url, error

@@ -18,6 +18,7 @@ Not for: copying missing files of a replica (``maintenance.replicas.replication`
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -29,8 +30,15 @@ from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
+from sparklog.coordinator.ownership import check_owned, renew_owner
 from sparklog.coordinator.unclean_election import find_unclean_leader, waiting_for_unclean_election
-from sparklog.errors import ControllerMovedError, InvalidCallError, SparklogError, StoragePermissionError
+from sparklog.errors import (
+    ControllerMovedError,
+    InvalidCallError,
+    SparklogError,
+    StoragePermissionError,
+    StorageUnavailableError,
+)
 from sparklog.log.broker_files import LatestCheck, read_identity
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
@@ -47,6 +55,9 @@ CHECK_TRIES = 3
 
 RETRY_SECONDS = 0.1
 """seconds of the pause after the first try; it doubles."""
+
+RENEW_SECONDS = 60.0
+"""seconds between two owner records of a location: what an older copy of the root, put in its place, cannot know."""
 
 _POLL_SECONDS = 0.25
 
@@ -83,6 +94,7 @@ class Controller:
         self._checks = 0
         self._watch = LeaseWatch(coordinator.store, self._clock)
         self._balanced_at = self._clock.monotonic()
+        self._renewed_at: dict[int, float] = {}
 
     # -- the lease
 
@@ -193,7 +205,22 @@ class Controller:
             return Finding(broker, Health.UNKNOWN, error.message)
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)
-        return check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
+        finding = check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
+        return self._check_owner(finding) if finding.health is Health.OK else finding
+
+    def _check_owner(self, finding: Finding) -> Finding:
+        """Let a location fail whose owner is another root: what this one would store there, that one would delete."""
+        broker = finding.broker
+        try:
+            store = check_owned(self.coordinator, broker)
+            if self._clock.monotonic() - self._renewed_at.get(broker, -math.inf) >= RENEW_SECONDS:
+                renew_owner(self.coordinator, store, broker)
+                self._renewed_at[broker] = self._clock.monotonic()
+        except StorageUnavailableError as error:
+            return Finding(broker, Health.UNANSWERED, error.message)
+        except SparklogError as error:
+            return Finding(broker, Health.FAILED, error.message)
+        return finding
 
     def _close_old_root(self, url: str) -> None:
         """Close a root that was unreachable when its mirror was promoted, so that it accepts no more commits."""

@@ -34,7 +34,7 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
-from sparklog.log.layout import CLUSTER_KEY
+from sparklog.log.layout import CLUSTER_KEY, exists
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
@@ -47,6 +47,7 @@ from sparklog.protocol.state import State
 from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
 from sparklog.store.conditional_write_probe import require_conditional_writes
+from sparklog.store.enclosing import check_no_location, check_outside_locations
 from sparklog.store.open import open_store
 
 Result = TypeVar("Result", covariant=True)
@@ -309,10 +310,13 @@ def create_cluster(
     """Create a cluster of a level at a URL or folder.
 
     Raises FeatureLevelError for a level that this version does not write, ClusterAlreadyExistsError,
-    UnsupportedStoreError, StorageError.
+    DuplicateBrokerRegistrationError in, or inside of, the location of a broker, UnsupportedStoreError, StorageError.
     """
     check_written(level)
     store = _to_store(root, storage_options)
+    if not exists(store, CLUSTER_KEY):
+        check_no_location(store)
+        check_outside_locations(store)
     require_conditional_writes(store, ids or RandomIds())
     log = CommitLog.create(store, clock, ids, settings=settings, level=level)
     log.store = log.store.guarded_by(CLUSTER_KEY)

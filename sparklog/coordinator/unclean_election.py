@@ -4,7 +4,7 @@ The replica with most records is chosen, the first of the replica list among equ
 holds). Records that it lacks leave the log with its election; see ``protocol.decide.elections``.
 
 Rules: reads storages and decides nothing. A location that cannot be read is not taken for empty, which would lose
-records. A replica holds a segment if its ``.index`` has the run that the commit names, and its ``.log`` is as long as
+records: that it is the right one is checked before and after its listing. A replica holds a segment if its ``.index`` has the run that the commit names, and its ``.log`` is as long as
 the ``.index`` says.
 """
 
@@ -17,7 +17,7 @@ from itertools import groupby
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.health import check_identity
+from sparklog.coordinator.ownership import check_owned
 from sparklog.errors import CorruptionError, EligibleLeadersNotAvailableError, ObjectNotFoundError, SparklogError
 from sparklog.format.index import decode_index
 from sparklog.log.records.index_checks import find_run_fault
@@ -55,8 +55,9 @@ def find_unclean_leader(coordinator: Coordinator, state: State, topic: str, numb
     for broker in needs_unclean_election(state, topic, number):
         try:
             store = coordinator.brokers.store_of(state, broker)
-            check_identity(store, state.cluster_id, broker, state.brokers[broker].url)
+            check_owned(coordinator, broker, state)
             lacking = _find_lacking(store, segments)
+            check_owned(coordinator, broker, state)  # its disk may have been unmounted before it was listed
         except SparklogError as error:  # its location may hold all records
             logger.warning(
                 "broker %d could not be inspected as a candidate leader for %s-%d: %s", broker, topic, number, error

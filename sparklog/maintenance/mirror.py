@@ -60,6 +60,7 @@ from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.brokers import check_apart
 from sparklog.store.base import Store
+from sparklog.store.enclosing import check_no_location, check_outside_locations
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def mirror(
 
     ``progress`` is called with the version copied last and the newest one. Raises ClusterAlreadyExistsError if the
     target is a cluster, InvalidRequestError if it is another cluster's mirror, DuplicateBrokerRegistrationError if it
-    overlaps a broker's location, CorruptMetadataError if the root is damaged or lacks commits of the mirror,
+    is or overlaps a broker's location, CorruptMetadataError if the root is damaged or lacks commits of the mirror,
     StorageError.
     """
     log = CommitLog(root, clock or SystemClock(), RandomIds(), moved=True)
@@ -131,6 +132,8 @@ def _mirrored_version(root: Store, target: Store, cluster_id: str) -> int:
         raise ClusterAlreadyExistsError(
             f"{target.root} is the root of a cluster, not a mirror; give an empty location", path=target.root
         )
+    check_no_location(target)  # a mirror may become a root
+    check_outside_locations(target)
     mirror_file = read_mirror_file(target)
     if mirror_file is None:
         return -1

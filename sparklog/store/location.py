@@ -2,7 +2,8 @@
 
 A location holds ``broker.json``, written once when it is registered. While that is missing, a local folder is not the
 one that was registered: its disk is not mounted, or it was moved. Writes are refused then, instead of re-creating the
-folder without its files. The same holds for a cluster's root and its ``cluster.json``.
+folder without its files. If it is another broker's, disks are swapped: writes and deletions are refused. The root is
+guarded by its ``cluster.json`` in the same way.
 
 Addresses of locations come from the commit log, where any process that may commit can put any address. A client that
 opened them all would send its credentials wherever another user wants. So all code that opens an address of the log
@@ -32,10 +33,13 @@ from sparklog.store.os_errors import translate_os_error
 IDENTITY_KEY = "broker.json"
 
 
-def open_location(url: str, storage_options: Mapping[str, object] | None = None) -> Store:
-    """Return the store of a registered location. Raises as ``open_store``; its writes also raise StorageError if the
-    location is not the one that was registered."""
-    return open_store(url, storage_options).guarded_by(IDENTITY_KEY)
+def open_location(
+    url: str, storage_options: Mapping[str, object] | None = None, identity: Mapping[str, object] | None = None
+) -> Store:
+    """Return the store of a registered location, of which ``broker.json`` has the fields ``identity``.
+
+    Raises as ``open_store``; its writes and deletions also raise StorageError if the location is not that one."""
+    return open_store(url, storage_options).guarded_by(IDENTITY_KEY, identity)
 
 
 def real_location(url: str) -> str:

@@ -21,6 +21,7 @@ from functools import partial
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, LivePartition, read_live_partitions
+from sparklog.coordinator.ownership import check_owned
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.sweep import why_listed
@@ -41,7 +42,8 @@ def remove_surplus_replicas(
     """Delete the copies at a broker that no replica needs, unless it is a ``dry_run``; return them. Those that a table
     may list are kept, and ``problems`` gets the reasons, and why the broker stays cordoned.
 
-    Raises BrokerIdNotRegisteredError, BrokerNotAvailableError if it is offline, StorageError.
+    Raises BrokerIdNotRegisteredError, BrokerNotAvailableError if it is offline, another location, or another root's,
+    StorageError.
     """
     problems = [] if problems is None else problems
     state = coordinator.refresh()
@@ -70,6 +72,7 @@ def _delete(coordinator: Coordinator, store: Store, removal: Removal, surplus: l
     for start in range(0, len(surplus), FILES_PER_CHECK):
         if not may_remove(coordinator.refresh(), removal):
             return surplus[:start]
+        check_owned(coordinator, removal.broker)
         keys = [info.key for info in surplus[start : start + FILES_PER_CHECK]]
         map_parallel(store.delete, keys, store.parallel_requests)
     return surplus

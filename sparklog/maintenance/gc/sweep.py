@@ -11,7 +11,7 @@ Rules: a file is deleted only if it has no live segment: a file may hold runs of
 name files of changes that were not made. A copy of a live file may be needed at any broker later, so those that no
 replica needs are left to ``surplus_replicas``. A history segment is deleted only when the topic's Delta
 table shows the log without it. If a file cannot be deleted now, because its broker is offline or does not answer, or
-its table cannot be read, the others are deleted, its listing is kept and the next sweep retries it. Every step may be
+its table cannot be read, or its location is not this root's, the others are deleted, its listing is kept and the next sweep retries it. Every step may be
 repeated.
 Not for: files that no listing names (``vacuum``).
 """
@@ -25,6 +25,7 @@ from itertools import islice
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
+from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
     CorruptMetadataError,
@@ -75,11 +76,12 @@ def sweep(
     """Delete the files of listings that are due. ``check`` is called between listings and may raise to stop.
     ``tables``: what is known of the topics' tables already.
 
-    Raises StorageError if the root does not answer, IndeterminateCommitError, CommitConflictError. Another sweep
-    continues where this one stopped.
+    Raises StorageError if the root does not answer, BrokerNotAvailableError if another root owns a location, so that this
+    one may be a copy, IndeterminateCommitError, CommitConflictError. Another sweep continues where this one stopped.
     """
     result = SweepResult()
     state = coordinator.refresh()
+    check_all_owned(coordinator)
     now_ms = coordinator.log.expiry_clock.now_ms()
     readers = read_reader_leases(coordinator.store, now_ms)
     result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
@@ -224,7 +226,7 @@ def _delete_at(
 ) -> list[SparklogError | None]:
     """Delete files at a broker; return the error of each, None for those that were deleted."""
     try:
-        store = coordinator.brokers.store_of(state, broker)
+        store = check_owned(coordinator, broker, state)
     except SparklogError as error:
         return [error for _ in files]
 

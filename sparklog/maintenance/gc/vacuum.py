@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, lease_key
+from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.parallel import map_parallel
@@ -109,6 +110,7 @@ def vacuum(
 
     Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, FeatureLevelError for a cluster
     of a level that this version only reads (unless it is a dry run), StorageError if the root does not answer,
+    BrokerNotAvailableError if another root owns a location, so that this one may be a copy (unless it is a dry run),
     CorruptMetadataError if a listing cannot be read. Errors of other brokers are added to the problems.
     """
     if older_than_ms < (0 if force else MIN_AGE_MS):
@@ -119,6 +121,7 @@ def vacuum(
         )
     if not dry_run:
         check_written(coordinator.refresh().level)
+        check_all_owned(coordinator)
     now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.log.expiry_clock.now_ms()
     before_ms = now_ms - older_than_ms
     retired = due_files(coordinator, now_ms)
@@ -173,6 +176,7 @@ def _vacuum_broker(
         orphans = list(_find_orphans(store, broker, needed, result, scanned))
         if not result.dry_run:
             orphans = _find_unlisted(tables, state, orphans, result)
+            check_owned(coordinator, broker)
             map_parallel(store.delete, [orphan.path for orphan in orphans], store.parallel_requests)
             result.unfinished += store.remove_unfinished(before_ms)
         result.files += orphans

@@ -24,6 +24,7 @@ from functools import partial
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.ownership import check_place
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.maintenance.replicas.file_copies import CopyResult, CopyTask, FileToCopy, copy_files
 from sparklog.maintenance.runner import TaskRunner
@@ -292,6 +293,7 @@ class _Listings:
     def sizes(self, broker: int, paths: Collection[str]) -> Sizes:
         """Return the sizes of those of these files that a broker has. Raises StorageError, UnsupportedStoreError."""
         store = self._coordinator.brokers.store_of(self._state, broker)
+        check_place(self._coordinator, broker, store, self._state)
         by_folder: dict[str, list[str]] = {}
         for path in paths:
             by_folder.setdefault(path.rpartition("/")[0], []).append(path)
@@ -302,6 +304,7 @@ class _Listings:
                 log, index = sizes.get(path), sizes.get(index_path(path))
                 if log is not None and index is not None:
                     pairs[path] = (log, index)
+        check_place(self._coordinator, broker, store, self._state)  # another disk may have been listed
         return pairs
 
     def _folder_sizes(self, store: Store, broker: int, folder: str, inside: Sequence[str]) -> dict[str, int]:

@@ -1,0 +1,221 @@
+"""Checks that a root owns the locations of its brokers before anything is deleted, elected or concluded there.
+
+    check_owned(coordinator, broker)     before each batch of deletions
+    check_all_owned(coordinator)         before a run that deletes: a copy of a root deletes nothing anywhere
+    take_over(coordinator)               an operator's word that this root is the cluster's
+
+A location is checked in three steps: it is the registered one by the content of ``broker.json``; the root recorded there is
+this one (``protocol.decide.ownership``); and the log has the commit recorded there. The first check claims a location that
+has no record; maintenance renews the record, so that it names a commit that an older copy does not have.
+
+Rules: a location that does not answer is skipped by ``check_all_owned``: nothing is deleted there. Between a check and
+the deletions that it precedes a process may be stopped; a batch is small, and names of files are not used again.
+Not for: writers, which are fenced by the controller's checks, and by the store's guard where that costs no request.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from contextlib import suppress
+from typing import NamedTuple
+
+from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.health import check_identity
+from sparklog.errors import BrokerNotAvailableError, PolicyViolationError, SparklogError
+from sparklog.log.commits.replaced_root import holds_commit
+from sparklog.log.layout import read_cluster_file
+from sparklog.log.owner_files import address_of, read_note, read_owner, read_root, write_epoch, write_owner
+from sparklog.protocol.decide.ownership import OwnerRecord, Ownership, RootIdentity, judge, next_epoch
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+
+def check_owned(coordinator: Coordinator, broker: int, state: State | None = None) -> Store:
+    """Return the store of a broker after checking that it is this broker, and that this root owns it.
+
+    Claims a location without a record. Raises BrokerNotAvailableError, StorageError.
+    """
+    checked = _check(coordinator, broker, state or coordinator.state)
+    if checked.refusal is not None:
+        raise checked.refusal
+    return checked.store
+
+
+class _Checked(NamedTuple):
+    """A location that is the registered one; ``refusal`` if this root does not own it."""
+
+    store: Store
+    refusal: BrokerNotAvailableError | None = None
+
+
+def _check(coordinator: Coordinator, broker: int, state: State) -> _Checked:
+    """Check and claim a location. Raises BrokerNotAvailableError if it is not the registered one, StorageError."""
+    store = coordinator.brokers.store_of(state, broker)
+    check_place(coordinator, broker, store, state)
+    own, record = read_root(coordinator.store), read_owner(store, state.cluster_id)
+    if not state.brokers[broker].url:  # the root itself, unless a promoted one made it the location of its broker 0
+        is_superseded = record is not None and record.epoch > own.epoch
+        return _Checked(store, _refuse(store, own, record, Ownership.SUPERSEDED) if is_superseded else None)
+    ownership = _judge(coordinator, own, record, broker)
+    if ownership is Ownership.UNCLAIMED:
+        return _claim(coordinator, own, store, broker)
+    if ownership is not Ownership.OWNED:
+        return _Checked(store, _refuse(store, own, record, ownership))
+    return _Checked(store)
+
+
+def check_place(coordinator: Coordinator, broker: int, store: Store, state: State) -> None:
+    """Raise BrokerNotAvailableError unless a store is that of this broker now: again after a listing from which
+    something is concluded, since its disk may have been unmounted or swapped meanwhile."""
+    url = state.brokers[broker].url
+    check_identity(store, state.cluster_id, broker, url)
+    if not url and read_cluster_file(store).cluster_id != state.cluster_id:
+        raise BrokerNotAvailableError(f"{store.root} is the root of another cluster now", path=store.root)
+
+
+def check_all_owned(coordinator: Coordinator) -> None:
+    """Check all locations that answer, before a run that deletes, and renew what is recorded there.
+
+    Raises BrokerNotAvailableError if this root does not own one of them: then it deletes nothing anywhere, since another
+    root may need what it would delete, also at this root. Raises StorageError if the root does not answer.
+    """
+    state = coordinator.state
+    for broker, registered in sorted(state.brokers.items()):
+        try:
+            checked = _check(coordinator, broker, state)
+            if checked.refusal is None and registered.url:
+                renew_owner(coordinator, checked.store, broker)
+        except SparklogError:  # it does not answer, or is not the registered one: its own batches are refused
+            if not registered.url:
+                raise
+            continue
+        if checked.refusal is not None:
+            raise checked.refusal
+
+
+def renew_owner(coordinator: Coordinator, store: Store, broker: int) -> None:
+    """Record at an owned location that this root has read its newest commit. Raises StorageError."""
+    state = coordinator.state
+    noted = read_note(coordinator.store, broker)
+    if noted is None or noted.version < state.version:
+        _claim(coordinator, read_root(coordinator.store), store, broker)
+
+
+def _judge(coordinator: Coordinator, own: RootIdentity, record: OwnerRecord | None, broker: int) -> Ownership:
+    noted = read_note(coordinator.store, broker)
+    is_known = record is not None and record != noted and _is_known(coordinator, record)
+    return judge(own, record, noted, is_known)
+
+
+def _is_known(coordinator: Coordinator, record: OwnerRecord) -> bool:
+    """Return whether the log of this root certainly has the recorded commit. Another process may have read it first."""
+    state = coordinator.state
+    if record.version > state.version:
+        state = coordinator.refresh()
+    if record.version == state.version:
+        return record.digest == state.digest
+    return record.version < state.version and holds_commit(coordinator.store, record.version, record.digest)
+
+
+def _claim(coordinator: Coordinator, own: RootIdentity, store: Store, broker: int) -> _Checked:
+    state = coordinator.state
+    record = OwnerRecord(own.epoch, state.version, state.digest, own.address)
+    if write_owner(store, coordinator.store, state.cluster_id, broker, record):
+        return _Checked(store)
+    return _Checked(store, _refuse(store, own, read_owner(store, state.cluster_id), Ownership.UNSEEN_COMMIT))
+
+
+def _refuse(store: Store, own: RootIdentity, record: OwnerRecord | None, ownership: Ownership) -> BrokerNotAvailableError:
+    recorded = "none" if record is None else f"{record.root} (root epoch {record.epoch}, version {record.version})"
+    why = {
+        Ownership.SUPERSEDED: f"it belongs to the root {recorded} now, which replaced {own.address} "
+        f"(root epoch {own.epoch})",
+        Ownership.ANOTHER_ROOT: f"it belongs to the root {recorded}, and this root, {own.address}, is a copy of that, or "
+        "was moved",
+        Ownership.UNSEEN_COMMIT: f"the root {recorded} has written there, and {own.address} does not have that commit: "
+        "it was restored from an older copy",
+        Ownership.NO_NOTE: f"{own.address} was restored from a backup, since it does not know that it owns the location",
+    }[ownership]
+    return BrokerNotAvailableError(
+        f"{store.root} is left alone: {why}. Nothing is deleted. If this root is the cluster's from now on, and no other "
+        f"is in use, run `sparklog brokers take-over --bootstrap-server {shlex.quote(own.address)}`",
+        path=store.root,
+    )
+
+
+# -- registration
+
+
+def check_claimable(coordinator: Coordinator, store: Store) -> None:
+    """Raise BrokerNotAvailableError if another root of this cluster owns a location that is to be registered."""
+    own, record = read_root(coordinator.store), read_owner(store, coordinator.state.cluster_id)
+    if record is not None and (record.epoch > own.epoch or (record.epoch == own.epoch and record.root != own.address)):
+        superseded = record.epoch > own.epoch
+        raise _refuse(store, own, record, Ownership.SUPERSEDED if superseded else Ownership.ANOTHER_ROOT)
+
+
+def claim_quietly(coordinator: Coordinator, broker: int) -> None:
+    """Claim a location that was just registered, best effort: the next check does it otherwise."""
+    try:
+        check_owned(coordinator, broker, coordinator.refresh())
+    except SparklogError as error:
+        logger.warning("the location of broker %d was not claimed, the next check does it: %s", broker, error)
+
+
+# -- taking over
+
+
+class TakenOver(NamedTuple):
+    """The result of a take-over: the root's new epoch, and why locations could not be reached, by broker; those are taken
+    over when they answer."""
+
+    epoch: int
+    unreached: dict[int, str]
+
+
+def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
+    """Make this root the owner of all locations of its brokers, in the next epoch.
+
+    Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d; and
+    StorageError if the root does not answer.
+    """
+    state = coordinator.refresh()
+    own, epochs, owners = read_root(coordinator.store), [0], set[str]()
+    for broker, registered in state.brokers.items():
+        with suppress(SparklogError):
+            store = coordinator.brokers.store_of(state, broker)
+            check_identity(store, state.cluster_id, broker, registered.url)
+            record = read_owner(store, state.cluster_id)
+            if record is not None:
+                epochs.append(record.epoch)
+                owners.add(record.root)
+    for address in sorted(owners - {own.address}):
+        if not force and _is_in_use(coordinator, address, state.cluster_id):
+            raise PolicyViolationError(
+                f"{address} is a root of this cluster, answers, and owns locations of {own.address}; both would delete "
+                "the other's files. Stop everything that uses it and rename it, or give --force (force=True)",
+                path=address,
+            )
+    epoch = next_epoch(own.epoch, *epochs)
+    write_epoch(coordinator.store, epoch)
+    unreached: dict[int, str] = {}
+    for broker, registered in sorted(state.brokers.items()):
+        if registered.url:
+            try:
+                check_owned(coordinator, broker, state)
+            except SparklogError as error:
+                unreached[broker] = error.message
+    return TakenOver(epoch, unreached)
+
+
+def _is_in_use(coordinator: Coordinator, address: str, cluster_id: str) -> bool:
+    """Return whether an address is that of a root of this cluster that has not moved."""
+    try:
+        store = coordinator.brokers.open_registered(0, address)
+        is_root = address_of(store) != address_of(coordinator.store)
+        return is_root and read_cluster_file(store).cluster_id == cluster_id
+    except SparklogError:
+        return False

@@ -1,0 +1,77 @@
+"""Decides whether a root owns a storage location, and so may delete and elect there.
+
+The commit log arbitrates between the writers of one root. Two roots of a cluster (a promoted mirror and the old root that
+did not hear of it, a root and its restored copy) have two logs, and know nothing of each other's files. So each location
+names its owner: the address of a root, that root's epoch, and the newest commit that the root had read when it wrote this.
+
+    own = RootIdentity("/data/log", epoch=0)
+    judge(own, record, noted, is_known) -> Ownership
+
+A promotion or a take-over gives a root the next epoch: the highest one counts. Within an epoch, a root is a copy if it is
+at another address, or its log does not have the recorded commit. A copy that has replaced its original at the same
+address may have that commit as well; but it has no note of the location (``leases/`` is not part of a backup), or an
+older one than its own log could explain.
+
+Rules: pure. Where it cannot be told, the location is not owned: an operator decides then (`sparklog brokers take-over`).
+Not for: which broker a location is (``coordinator.health``), reading and writing records (``coordinator.ownership``).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class RootIdentity(NamedTuple):
+    """A root: its address as every process that deletes uses it, and its epoch; 0 unless it was promoted or took over."""
+
+    address: str
+    epoch: int
+
+
+class OwnerRecord(NamedTuple):
+    """Who owns a location: ``root`` with its ``epoch``, which had read commit ``version`` with this ``digest``."""
+
+    epoch: int
+    version: int
+    digest: str
+    root: str
+
+
+class Ownership(Enum):
+    """The result; only OWNED and UNCLAIMED permit anything, after the root has claimed what is UNCLAIMED."""
+
+    OWNED = "owned"
+    UNCLAIMED = "unclaimed"
+    """No root, or one of a lower epoch, is recorded."""
+    SUPERSEDED = "superseded"
+    """A root of a higher epoch owns it."""
+    ANOTHER_ROOT = "another root"
+    """A root at another address, of the same epoch: this one is a copy, or was moved."""
+    UNSEEN_COMMIT = "unseen commit"
+    """The log does not have the commit that was recorded there: the root was restored from an older copy."""
+    NO_NOTE = "no note"
+    """The root has not noted that it owns the location: it was restored from a backup."""
+
+
+def judge(own: RootIdentity, record: OwnerRecord | None, noted: OwnerRecord | None, is_known: bool) -> Ownership:
+    """Return whether a root owns a location with this record, of which it ``noted`` the latest that it wrote.
+
+    ``is_known``: its log has the recorded commit for certain; a commit that was removed as an old one is not certain.
+    """
+    if record is None or record.epoch < own.epoch:
+        return Ownership.UNCLAIMED
+    if record.epoch > own.epoch:
+        return Ownership.SUPERSEDED
+    if record.root != own.address:
+        return Ownership.ANOTHER_ROOT
+    if noted is None or noted.epoch != record.epoch:
+        return Ownership.NO_NOTE
+    if record != noted and not is_known:
+        return Ownership.UNSEEN_COMMIT
+    return Ownership.OWNED
+
+
+def next_epoch(*epochs: int) -> int:
+    """Return the epoch of a root that is promoted or takes over, after these were seen."""
+    return 1 + max(epochs, default=0)
