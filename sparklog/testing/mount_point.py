@@ -28,11 +28,13 @@ _folders = itertools.count()
 
 
 class _Mounted:
-    """What is at an address now; ``calls_left`` counts down until ``returning`` is mounted again."""
+    """What is at an address now. Of the next calls, ``calls_before`` find ``returning``, then ``calls_left`` the folder, and
+    the later ones ``returning`` again."""
 
     def __init__(self, store: Store, folder: Store) -> None:
         self.store = store
         self.folder = folder
+        self.calls_before = 0
         self.calls_left = 0
         self.returning: Store | None = None
 
@@ -61,11 +63,13 @@ class MountPoint(Store):
         """Mount a store here, in place of what was mounted."""
         self._mount.store, self._mount.returning = store, None
 
-    def unmount(self, calls: int = 0) -> Store:
-        """Unmount the store, for so many calls if that is not 0; return it."""
+    def unmount(self, calls: int = 0, after: int = 0) -> Store:
+        """Unmount the store, for so many calls if that is not 0, and then ``after`` so many calls; return it."""
         store = self._mount.store
-        self._mount.store = self._mount.folder
-        self._mount.calls_left, self._mount.returning = calls, store if calls else None
+        if not calls or not after:
+            self._mount.store = self._mount.folder
+        self._mount.calls_before, self._mount.calls_left = after, calls
+        self._mount.returning = store if calls else None
         return store
 
     def swap(self, other: MountPoint) -> None:
@@ -81,10 +85,15 @@ class MountPoint(Store):
 
     def _at_call(self) -> Store:
         mount = self._mount
-        if mount.returning is not None:
-            if mount.calls_left == 0:
-                self.mount(mount.returning)
+        if mount.returning is None:
+            return mount.store
+        if mount.calls_before:
+            mount.calls_before -= 1
+        elif mount.calls_left:
             mount.calls_left -= 1
+            mount.store = mount.folder
+        else:
+            self.mount(mount.returning)
         return mount.store
 
     def _to_change(self, key: str, what: str) -> Store:

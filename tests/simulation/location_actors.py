@@ -214,11 +214,12 @@ class Service:
         self.name = name
         self.task = task
         self.longest_pause = longest_pause
+        self.lengthening = LENGTHENING
 
     def wait(self) -> None:
         """Pause, each time longer: one that looks on while others are stopped for hours learns nothing new."""
         self.world.pause(self.longest_pause)
-        self.longest_pause *= LENGTHENING
+        self.longest_pause *= self.lengthening
 
     def work(self) -> None:
         while self.world.busy:
@@ -238,8 +239,9 @@ class Service:
 class ControllerProcess(Service):
     """The controller, or a candidate."""
 
-    def __init__(self, world: World, name: str, longest_pause: float) -> None:
+    def __init__(self, world: World, name: str, longest_pause: float, lengthening: float) -> None:
         super().__init__(world, name, lambda *_: None, longest_pause)
+        self.lengthening = lengthening
 
     def live(self) -> None:
         controller = Controller(self.world.open())

@@ -12,27 +12,21 @@ interrupted command, as the documents say.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 
 from sparklog.client.producer.batch_files import PartitionRun, write_files
-from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
 from sparklog.coordinator.unclean_election import find_unclean_leader
-from sparklog.ids import SeededIds
-from sparklog.log.broker_files import encode_identity
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.promotion import promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.append import AppendRequest
-from sparklog.protocol.decide.brokers import register_broker
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
-from sparklog.store.location import IDENTITY_KEY
-from sparklog.store.memory import MemoryStore
 from tests.simulation.location_actors import batch_of, metadata_of, roll_and_sweep
 from tests.simulation.location_truth import Disk
 from tests.simulation.locations import (
@@ -48,8 +42,8 @@ from tests.simulation.locations import (
     SETTINGS,
     SPARE,
     SPARE_2,
-    START_MS,
     TOPICS,
+    Clock,
     World,
     failing,
 )
@@ -237,7 +231,6 @@ def swap_disks(world: World) -> None:
     other = BROKERS[1 - BROKERS.index(url)]
     if world.random.random() < 0.4:
         other = OTHER_B
-        _make_other_cluster(world)
     for _ in range(world.random.choice((1, 1, 2))):
         world.simulation.step("swap")
         world.point(url).swap(world.point(other))
@@ -248,26 +241,22 @@ def swap_disks(world: World) -> None:
         world.pause(200)
 
 
-def _make_other_cluster(world: World) -> None:
-    """Another cluster, with a record at a location of its own. None of this is a step of the simulation."""
-    cluster_id, objects, location = other_cluster()
-    world.home(OTHER).space.objects.update(objects)
-    world.home(OTHER_B).space.objects.update(location)
+_other: list[dict[str, dict[str, tuple[bytes, int]]]] = []
+
+
+def make_other_cluster(world: World) -> None:
+    """Add another cluster, with a record at a location of its own, before the run."""
+    if not _other:
+        clock, ids = Clock(world.simulation), world.simulation.ids()
+        cluster = create_cluster(world.point(OTHER), clock=clock, ids=ids, settings=SETTINGS)
+        add_broker(cluster, OTHER_B, 1)
+        cluster.create_topic("theirs", assignment=[[1]])
+        run = PartitionRun(0, [batch_of("theirs", [b"theirs"], 0)], -1)
+        cluster.append(AppendRequest(appends=write_files(cluster, metadata_of(cluster, "theirs"), [run])))
+        _other.append({url: dict(world.home(url).space.objects) for url in (OTHER, OTHER_B)})
+    for url, objects in _other[0].items():
+        world.home(url).space.objects.update(objects)
     world.truth.add_root(world.home(OTHER))
-
-
-@cache
-def other_cluster() -> tuple[str, dict[str, tuple[bytes, int]], dict[str, tuple[bytes, int]]]:
-    """Return the id of another cluster, and the objects of its root and of its location."""
-    root, location = MemoryStore("other-root"), MemoryStore("other-location")
-    cluster = create_cluster(root, clock=ManualClock(now_ms=START_MS), ids=SeededIds(1), settings=SETTINGS)
-    location.put(IDENTITY_KEY, encode_identity(cluster.state.cluster_id, 1))
-    cluster.submit(partial(register_broker, broker=1, url=OTHER_B, root=OTHER))
-    cluster.create_topic("theirs", assignment=[[1]])
-    cluster.brokers._opened[OTHER_B] = location
-    appends = write_files(cluster, metadata_of(cluster, "theirs"), [PartitionRun(0, [batch_of("theirs", [b"x"], 0)], -1)])
-    cluster.append(AppendRequest(appends=appends))
-    return cluster.state.cluster_id, dict(root.space.objects), dict(location.space.objects)
 
 
 def unmount_for_a_while(world: World) -> None:
@@ -292,20 +281,33 @@ def elect_uncleanly(world: World) -> None:
     allowed = {"unclean.leader.election.enable": "true"}
     for topic in ("two", "three"):
         repeat(world, "allow", partial(_alter, world, topic, allowed))
-    world.pause(100)
     first, second = world.random.sample(BROKERS, 2)
+    numbers = {B1: 1, B2: 2}
+    world.pause(100)
     world.simulation.step("unmount")
     world.point(first).unmount()
-    world.pause(200)
-    world.simulation.step("mount, and unmount the other")
+    wait_until(world, lambda state: numbers[first] not in state.partition("two", 0).isr)
+    world.simulation.step("mount")
     world.point(first).mount(world.home(first))
-    if world.random.random() < 0.8:
-        world.pause(60)
+    wait_until(world, lambda state: state.brokers[numbers[first]].online)
+    world.simulation.step("unmount the other")
     world.point(second).unmount()
-    for _ in range(4):
-        world.pause(60)
+    wait_until(world, lambda state: state.partition("two", 0).leader < 0)
+    for _ in range(3):
+        if world.random.random() < 0.7:
+            world.simulation.step("unmount for some calls")
+            world.point(first).unmount(calls=world.random.randint(1, 8), after=world.random.randint(0, 6))
         repeat(world, "elect", lambda: _elect(world))
-    world.point(second).mount(world.home(second))
+    for url in (first, second):
+        world.point(url).mount(world.home(url))
+
+
+def wait_until(world: World, condition: Callable[[State], bool]) -> None:
+    """Let others work until the log says something, 20 minutes at most."""
+    for _ in range(20):
+        if condition(world.truth.root.newest.state):
+            return
+        world.pause(120)
 
 
 def come_and_go(world: World) -> None:
@@ -385,7 +387,7 @@ def restore_root(world: World) -> None:
     world.simulation.step("take a snapshot")
     urls = (ROOT, *BROKERS)
     kept = {url: dict(world.home(url).space.objects) for url in urls}
-    world.pause(world.random.choice((20, 250)))
+    world.pause(world.random.choice((20, 250, 600)))
     world.simulation.step("restore")
     if world.truth.root.disk is not world.home(ROOT):
         return

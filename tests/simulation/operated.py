@@ -15,13 +15,17 @@ from tests.simulation.location_actors import (
     roll_and_sweep,
     vacuum_all,
 )
-from tests.simulation.location_operators import EXCLUSIVE, LOCATION_THEMES, ROOT_THEMES, THEMES
+from tests.simulation.location_operators import EXCLUSIVE, LOCATION_THEMES, ROOT_THEMES, THEMES, make_other_cluster
 from tests.simulation.location_truth import BRICKED
 from tests.simulation.locations import MIRRORS, World
 
 
 NEEDED = frozenset({"reassign", "swap", "force", "copy"})
 """Themes that concern what maintenance deletes."""
+
+
+LASTING = frozenset({"restore", "reuse", "move", "replace"})
+"""Themes that concern files which are begun long before they are committed."""
 
 
 def choose_themes(seed: int) -> tuple[str, ...]:
@@ -37,15 +41,17 @@ def choose_themes(seed: int) -> tuple[str, ...]:
 def build(seed: int, themes: tuple[str, ...] = ()) -> World:
     world = World(seed, themes or choose_themes(seed))
     chance = world.random
+    if "swap" in world.themes:
+        make_other_cluster(world)
     world.spawn("producer", Producer(world, "p", 3, acks=chance.choice((-1, -1, 1))).work)
     if chance.random() < 0.6:
         world.spawn("transactions", Producer(world, "t", 2, transactional=True).work)
-    if chance.random() < 0.6:
-        world.spawn("job", Job(world, "j", 1).work)
+    if chance.random() < 0.6 or LASTING.intersection(world.themes):
+        world.spawn("job", Job(world, "j", 2 if "restore" in world.themes else 1).work)
     for theme in world.themes:
         for number, operate in enumerate(THEMES[theme]):
             world.spawn(f"operator-{theme}-{number}", lambda operate=operate: operate(world))  # type: ignore[misc]
-    world.spawn("controller", ControllerProcess(world, "controller", 80).work, ends=False)
+    world.spawn("controller", ControllerProcess(world, "controller", 80, 1.1).work, ends=False)
     needed = NEEDED.intersection(world.themes)
     if chance.random() < 0.6 and "unclean" not in world.themes or "reuse" in world.themes:
         world.spawn("replication", Service(world, "replicated", replicate_all, 120).work, ends=False)
