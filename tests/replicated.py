@@ -11,12 +11,14 @@ from pathlib import Path
 
 from sparklog.clock import Clock
 from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.log.broker_files import encode_identity
 from sparklog.log.records.fetch import Fetcher
 from sparklog.protocol.commits import ChangeBroker, ChangePartition, FenceWriters, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
+from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Fault, FaultyStore
 from sparklog.testing.substitutes import substituted
@@ -95,6 +97,8 @@ def prepare(folder: Path | str, brokers: int = 2) -> list[str]:
     roots = [f"{folder}/root", *(f"{folder}/broker{number}" for number in range(1, brokers))]
     coordinator = create_cluster(roots[0])
     more = [RegisterBroker(broker=number, url=root) for number, root in enumerate(roots) if number]
+    for broker in more:
+        without_faults(broker.url).put(IDENTITY_KEY, encode_identity(coordinator.state.cluster_id, broker.broker))
     coordinator.submit(lambda state: Decision(list(more), None))
     return roots
 

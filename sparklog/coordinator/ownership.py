@@ -4,9 +4,9 @@
     check_all_owned(coordinator)         before a run that deletes: a copy of a root deletes nothing anywhere
     take_over(coordinator)               an operator's word that this root is the cluster's
 
-A location is checked in three steps: it is the registered one by the content of ``broker.json``; the root recorded there is
-this one (``protocol.decide.ownership``); and the log has the commit recorded there. The first check claims a location that
-has no record; maintenance renews the record, so that it names a commit that an older copy does not have.
+A location is checked in three steps: it is the registered one by the content of ``broker.json``; the root recorded
+there is this one (``protocol.decide.ownership``); and the log has the commit recorded there. The first check claims a
+location that has no record; maintenance renews the record, so that it names a commit that an older copy does not have.
 
 Rules: a location that does not answer is skipped by ``check_all_owned``: nothing is deleted there. Between a check and
 the deletions that it precedes a process may be stopped; a batch is small, and names of files are not used again.
@@ -79,8 +79,8 @@ def check_place(coordinator: Coordinator, broker: int, store: Store, state: Stat
 def check_all_owned(coordinator: Coordinator) -> None:
     """Check all locations that answer, before a run that deletes, and renew what is recorded there.
 
-    Raises BrokerNotAvailableError if this root does not own one of them: then it deletes nothing anywhere, since another
-    root may need what it would delete, also at this root. Raises StorageError if the root does not answer.
+    Raises BrokerNotAvailableError if this root does not own one of them: then it deletes nothing anywhere, since
+    another root may need what it would delete, also at this root. Raises StorageError if the root does not answer.
     """
     state = coordinator.state
     for broker, registered in sorted(state.brokers.items()):
@@ -128,20 +128,22 @@ def _claim(coordinator: Coordinator, own: RootIdentity, store: Store, broker: in
     return _Checked(store, _refuse(store, own, read_owner(store, state.cluster_id), Ownership.UNSEEN_COMMIT))
 
 
-def _refuse(store: Store, own: RootIdentity, record: OwnerRecord | None, ownership: Ownership) -> BrokerNotAvailableError:
+def _refuse(
+    store: Store, own: RootIdentity, record: OwnerRecord | None, ownership: Ownership
+) -> BrokerNotAvailableError:
     recorded = "none" if record is None else f"{record.root} (root epoch {record.epoch}, version {record.version})"
     why = {
         Ownership.SUPERSEDED: f"it belongs to the root {recorded} now, which replaced {own.address} "
         f"(root epoch {own.epoch})",
-        Ownership.ANOTHER_ROOT: f"it belongs to the root {recorded}, and this root, {own.address}, is a copy of that, or "
-        "was moved",
+        Ownership.ANOTHER_ROOT: f"it belongs to the root {recorded}, and this root, {own.address}, is a copy of that, "
+        "or was moved",
         Ownership.UNSEEN_COMMIT: f"the root {recorded} has written there, and {own.address} does not have that commit: "
         "it was restored from an older copy",
-        Ownership.NO_NOTE: f"{own.address} was restored from a backup, since it does not know that it owns the location",
+        Ownership.NO_NOTE: f"{own.address} was restored from a backup, since it has no note that it owns the location",
     }[ownership]
     return BrokerNotAvailableError(
-        f"{store.root} is left alone: {why}. Nothing is deleted. If this root is the cluster's from now on, and no other "
-        f"is in use, run `sparklog brokers take-over --bootstrap-server {shlex.quote(own.address)}`",
+        f"{store.root} is left alone: {why}. Nothing is deleted. If this root is the cluster's from now on, and no "
+        f"other is in use, run `sparklog brokers take-over --bootstrap-server {shlex.quote(own.address)}`",
         path=store.root,
     )
 
@@ -169,8 +171,8 @@ def claim_quietly(coordinator: Coordinator, broker: int) -> None:
 
 
 class TakenOver(NamedTuple):
-    """The result of a take-over: the root's new epoch, and why locations could not be reached, by broker; those are taken
-    over when they answer."""
+    """The result of a take-over: the root's new epoch, and why locations could not be reached, by broker; those are
+    taken over when they answer."""
 
     epoch: int
     unreached: dict[int, str]

@@ -4,8 +4,8 @@ The replica with most records is chosen, the first of the replica list among equ
 holds). Records that it lacks leave the log with its election; see ``protocol.decide.elections``.
 
 Rules: reads storages and decides nothing. A location that cannot be read is not taken for empty, which would lose
-records: that it is the right one is checked before and after its listing. A replica holds a segment if its ``.index`` has the run that the commit names, and its ``.log`` is as long as
-the ``.index`` says.
+records: that it is the right one is checked before and after its listing. A replica holds a segment if its ``.index``
+has the run that the commit names, and its ``.log`` is as long as the ``.index`` says.
 """
 
 from __future__ import annotations

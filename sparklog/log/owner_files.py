@@ -8,8 +8,8 @@
     {"format":3,"cluster_id":"…","broker":1,"epoch":0,"version":42,"digest":"5b1f…","root":"/data/log"}
 
 Rules: an owner record is written once under its name, so a process that was stopped cannot overwrite that of a later
-epoch; older ones are deleted after a newer one was written. A promoted root has records in the folder of the old root, too.
-Not for: what follows from them (``protocol.decide.ownership``).
+epoch; older ones are deleted after a newer one was written. A promoted root has records in the folder of the old root,
+too. Not for: what follows from them (``protocol.decide.ownership``).
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def read_note(root: Store, broker: int) -> OwnerRecord | None:
 
 
 def write_owner(store: Store, root: Store, cluster_id: str, broker: int, record: OwnerRecord) -> bool:
-    """Write an owner record at a location, after the note of it at the root, and delete older records; return whether it
-    is there. False if another one has its name. Raises StorageError."""
+    """Write an owner record at a location, after the note of it at the root, and delete older records; return whether
+    it is there. False if another one has its name. Raises StorageError."""
     stored = StoredOwner(FORMAT, cluster_id, broker, record.epoch, record.version, record.digest, record.root)
     data = msgspec.json.encode(stored) + b"\n"
     key = record_key(record)

@@ -3,16 +3,17 @@
     mirror(store_of_root, store_of_mirror)          repeatedly: copies new commits
 
     mirror.json            {"format":1,"cluster_id":"…","source":"/data/log","version":1234,"time_ms":…}
-    meta/...               commits with their spilled actions, the newest checkpoint, listings of retired files, the
-                           boundary
+    meta/...               commits with their spilled actions, the newest checkpoint, listings of retired files
 
 The mirror has no ``cluster.json``, so no client writes to it by mistake; the promotion writes it. Records are not part
 of it: they are at the brokers.
 
 Rules:
 
-* The mirror can be promoted at any time: files of a checkpoint are written before its manifest, the boundary before the
-  commits after a gap, commits in order, and ``mirror.json`` last; each is checked as it is read.
+* The mirror can be promoted at any time: files of a checkpoint are written before its manifest, that before the commits
+  after a gap, commits in order, and ``mirror.json`` last; each is checked as it is read.
+* A pass that is suspended while the mirror is promoted does no harm when it resumes: it sets no boundary (the promotion
+  does), a checkpoint counts only in a log that has its commit, and a commit only if it follows.
 * A commit at the mirror is never overwritten. A root that lacks commits of the mirror, such as one restored from a
   backup, is not mirrored.
 
@@ -27,7 +28,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
-from msgspec import structs
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
@@ -53,7 +53,6 @@ from sparklog.log.layout import (
     MIRROR_KEY,
     read_boundary_file,
     read_cluster_file,
-    write_boundary,
 )
 from sparklog.log.stored_json import read_json
 from sparklog.protocol.commit_bytes import decode_commit
@@ -104,6 +103,8 @@ def mirror(
     state = log.refresh()
     present = _mirrored_version(root, target, state.cluster_id)
     check_apart(state, target.root, root.root, real=find_real(state, root.root, target.root))
+    check_no_location(target)  # of another cluster: a mirror may become a root
+    check_outside_locations(target)
     _check_same_history(root, target, present, state.version)
     copier = Copier(root, target)
     first = present + 1
@@ -111,8 +112,8 @@ def mirror(
     if newest is not None and newest.version > present:
         copier.checkpoint(newest)
         if read_boundary_file(root).boundary >= first:  # commits in between were removed; the checkpoint covers them
-            copier.skip_to(newest.version)
             first = newest.version + 1
+            copier.follows_gap = True
     for listing in sorted(state.removed_files):
         copier.object(listing)
     _copy_allowed(root, target)
@@ -132,8 +133,6 @@ def _mirrored_version(root: Store, target: Store, cluster_id: str) -> int:
         raise ClusterAlreadyExistsError(
             f"{target.root} is the root of a cluster, not a mirror; give an empty location", path=target.root
         )
-    check_no_location(target)  # a mirror may become a root
-    check_outside_locations(target)
     mirror_file = read_mirror_file(target)
     if mirror_file is None:
         return -1
@@ -180,6 +179,8 @@ class Copier:
 
     def __init__(self, root: Store, target: Store) -> None:
         self.size_bytes = 0
+        self.follows_gap = False
+        """Whether commits before the next one are missing at the mirror: a checkpoint there covers them."""
         self._root = root
         self._target = target
 
@@ -218,11 +219,6 @@ class Copier:
             return
         self._put(checkpoint.LATEST_KEY, hint)
 
-    def skip_to(self, version: int) -> None:
-        """Set the boundary of the mirror, so that commits up to ``version``, which are not copied, are not expected."""
-        if read_boundary_file(self._target).boundary < version:
-            write_boundary(self._target, structs.replace(read_boundary_file(self._root), boundary=version))
-
     def commit(self, version: int, previous: str) -> str:
         """Copy one commit; return its digest, which the next commit has to name. Raises CorruptMetadataError."""
         data = self._root.get(commit_key(version), limits.MAX_COMMIT_BYTES)
@@ -243,12 +239,27 @@ class Copier:
     def _put_commit(self, key: str, data: bytes) -> None:
         """Store a commit, but never overwrite another: the mirror may have been promoted while this process was
         paused."""
+        self._check_not_promoted()
         if create_object(self._target, key, data, limits.MAX_COMMIT_BYTES) != data:
             path = f"{self._target.root}/{key}"
             raise CorruptMetadataError(
                 f"{path} is not the same commit as at {self._root.root}; it was not overwritten", path=path
             )
+        try:
+            self._check_not_promoted()
+        except ClusterAlreadyExistsError:  # this process was suspended: no number of the new root may be taken
+            self._target.delete_exactly(key, data)
+            raise
         self.size_bytes += len(data)
+
+    def _check_not_promoted(self) -> None:
+        """Refuse a commit after a gap, which the mirror's log does not lead up to, if the mirror is a root by now.
+
+        Without a gap, the commit is the next one of the new root, or its number is taken."""
+        if self.follows_gap and is_cluster_root(self._target):
+            raise ClusterAlreadyExistsError(
+                f"{self._target.root} was promoted in the meantime; mirror to another location", path=self._target.root
+            )
 
     def mark(self, file: MirrorFile) -> None:
         self._put(MIRROR_KEY, msgspec.json.encode(file) + b"\n")

@@ -5,7 +5,12 @@
 * If the old root answers, a last commit closes the cluster there (``move_cluster``), the mirror gets that commit too,
   and nothing is lost. Clients of the old root are told the new address.
 * If it does not answer, what was committed after the mirror's version is lost, which requires ``force``. Once the old
-  root is back, ``coordinator.closed_root.close_root`` closes it; the controller does so as soon as it can reach it.
+  back, ``coordinator.closed_root.close_root`` closes it; the controller does so as soon as it can reach it.
+
+There is one new root: the closing commit names the mirror that it was made for, and no other one is promoted, forced or
+not. Where no closing commit can be read, the locations tell: the promoted mirror is their owner, in the next epoch,
+before it is a root (``coordinator.ownership``); another mirror, which does not have the commits of that one, is
+refused.
 
 Records are not at the mirror: they are at the brokers, and those of broker 0 stay at the old root, which is its
 location afterwards.
@@ -20,9 +25,11 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
-from sparklog.coordinator.closed_root import ROOT_BROKER, close_root, is_closed, open_root
+from sparklog.coordinator.closed_root import ROOT_BROKER, close_root, open_root
+from sparklog.coordinator.health import check_identity
 from sparklog.errors import (
     ClusterAlreadyExistsError,
+    ClusterMovedError,
     ClusterNotFoundError,
     InvalidRequestError,
     SparklogError,
@@ -30,18 +37,18 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.broker_files import allow_location
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.commits.replaced_root import read_log_end
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     CLUSTER_KEY,
-    COMMITS,
     MIRROR_KEY,
-    commit_version,
     encode_cluster_file,
     read_cluster_file,
 )
+from sparklog.log.owner_files import address_of, read_owner, read_root, write_epoch, write_owner
 from sparklog.maintenance.mirror import MirrorFile, is_cluster_root, mirror, read_mirror_file
-from sparklog.protocol.commit_bytes import decode_commit
-from sparklog.protocol.commits import commit_key
+from sparklog.maintenance.mirrored_log import MirrorAsRoot, closed_for, settle_boundary
+from sparklog.protocol.decide.ownership import OwnerRecord, next_epoch
 from sparklog.protocol.state import BrokerState
 from sparklog.store.base import Store
 from sparklog.store.location import may_contact
@@ -70,11 +77,14 @@ def promote(
 
     The old root becomes the location of broker 0. Raises InvalidRequestError if the target is not a mirror, or if the
     old root does not answer or cannot be read and ``force`` was not given: the message says from which version on
-    commits are lost.
+    commits are lost. Forced or not, it is raised if the old root was closed for another mirror, or a location is owned
+    by another root, whose commits the target does not have.
     """
     target, old = open_store(target_url, storage_options), open_store(old_root_url, storage_options)
     clock, ids = clock or SystemClock(), ids or RandomIds()
     mirror_file = read_mirror_file(target)
+    if mirror_file is not None and not is_cluster_root(target):
+        check_not_closed_for_another(target)
     if mirror_file is not None and not _is_source(old, target, mirror_file):
         raise InvalidRequestError(
             f"{old.root} is not the root that {target.root} mirrors, which is {mirror_file.source}; give that root",
@@ -88,6 +98,12 @@ def promote(
         mirror(old, target, clock)
         close_root(old, mirror_file.cluster_id, target.root, clock, ids)
         mirror(old, target, clock)
+    except ClusterMovedError as error:
+        raise InvalidRequestError(
+            f"nothing was promoted: {error.message}. That is the mirror to promote; if it is lost, mirror {old.root} to "
+            "that address again, and promote it",
+            path=target.root,
+        ) from error
     except SparklogError as error:
         with suppress(SparklogError):  # the root may be closed in spite of the error: the mirror tells, once up to date
             mirror(old, target, clock)
@@ -101,11 +117,79 @@ def promote(
                 version=newest.version,
                 path=target.root,
             ) from error
+    settle_boundary(target)
+    new_root = MirrorAsRoot(target, mirror_file.cluster_id)
+    claim_locations(new_root, old, storage_options, clock, ids)
     data = encode_cluster_file(mirror_file.cluster_id)
     if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
         _check_same_cluster(target, mirror_file.cluster_id)
     version = _move_to_new_root(target, old, mirror_file.cluster_id, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
+
+
+def check_not_closed_for_another(target: Store) -> None:
+    """Raise InvalidRequestError if the mirror has the commit that closed the root, for another mirror."""
+    closed = closed_for(target)
+    if closed not in ("", target.root):
+        raise InvalidRequestError(
+            f"nothing was promoted: the root that {target.root} mirrors was closed for {closed}, which is the root of "
+            "the cluster, or the mirror to promote",
+            path=target.root,
+        )
+
+
+def claim_locations(
+    target: Store, old: Store, storage_options: Mapping[str, object] | None, clock: Clock, ids: Ids
+) -> None:
+    """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them;
+    the controller claims the others when they do.
+
+    Raises InvalidRequestError, with nothing changed, if the owner of a location is neither the old root nor known to
+    the log of the new one: then a third root is in use.
+    """
+    state = CommitLog(target, clock, ids, moved=True).refresh()
+    locations = {number: broker.url or old.root for number, broker in state.brokers.items()}
+    stores: dict[int, Store] = {}
+    epochs = [read_root(target).epoch]
+    with suppress(SparklogError):
+        epochs.append(read_root(old).epoch)
+    for number, url in locations.items():
+        try:
+            store = open_store(url, storage_options)
+            if url != old.root:
+                check_identity(store, state.cluster_id, number)
+            elif read_cluster_file(store).cluster_id != state.cluster_id:
+                continue
+            record = read_owner(store, state.cluster_id)
+        except SparklogError as error:
+            logger.warning("broker %d at %s is claimed when it answers: %s", number, url, error)
+            continue
+        stores[number] = store
+        if record is not None:
+            _check_known(target, old, store, record)
+            epochs.append(record.epoch)
+    epoch = next_epoch(*epochs)
+    write_epoch(target, epoch)
+    record = OwnerRecord(epoch, state.version, state.digest, address_of(target))
+    for number, store in stores.items():
+        try:
+            write_owner(store, target, state.cluster_id, number, record)
+        except SparklogError as error:
+            logger.warning("broker %d at %s is claimed when it answers: %s", number, store.root, error)
+
+
+def _check_known(target: Store, old: Store, store: Store, record: OwnerRecord) -> None:
+    """Refuse a promotion if a location is owned by a root other than the old one, whose commits the mirror lacks."""
+    if record.root in (address_of(old), address_of(target)):
+        return
+    end = read_log_end(target, record.version, with_boundary=True)
+    if end.digest != record.digest and end.removed_up_to < record.version:
+        raise InvalidRequestError(
+            f"nothing was promoted: {store.root} belongs to the root {record.root} (root epoch {record.epoch}, version "
+            f"{record.version}), whose commits {target.root} does not have; promote a mirror of that root, or give it "
+            "as --bootstrap-server",
+            path=store.root,
+        )
 
 
 def _check_same_cluster(target: Store, cluster_id: str) -> None:
@@ -187,12 +271,8 @@ def _move_to_new_root(target: Store, old: Store, cluster_id: str, clock: Clock, 
 
 
 def _is_complete(target: Store) -> bool:
-    """Whether the mirror has the commit that closed the old root."""
-    versions = (commit_version(info.key) for info in target.list(COMMITS))
-    newest = max((version for version in versions if version is not None), default=-1)
-    if newest < 0:
-        return False
-    return is_closed(decode_commit(target.get(commit_key(newest), limits.MAX_COMMIT_BYTES), newest)[0])
+    """Whether the mirror has the commit that closed the old root for it."""
+    return closed_for(target) == target.root
 
 
 def _describe(error: SparklogError) -> str:

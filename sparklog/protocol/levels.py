@@ -50,7 +50,8 @@ LEVELS = (
         "0.3.0",
         "segments may be Parquet files in the folder of a topic's Delta table, with flag 8 in their index, and their "
         "statistics in commits; topics record the versions of their schemas, and partitions, segments and changes of "
-        "segments how many records do not fit; the config history.format; checkpoints state the version they need",
+        "segments how many records do not fit; the config history.format; checkpoints state the version they need; "
+        "owner records of locations, and the epoch of a root",
     ),
 )
 """Oldest first. This version reads all of them, and writes those from ``OLDEST_WRITTEN`` on."""

@@ -17,7 +17,8 @@ from sparklog.store.location import IDENTITY_KEY
 def check_outside_locations(store: Store) -> None:
     """Raise DuplicateBrokerRegistrationError if a folder above this one is the location of a broker.
 
-    Only folders of this machine are looked at: the others would take a request each, for which there may be no right."""
+    Only folders of this machine are looked at: the others would take a request each, for which there may be no
+    right."""
     folder = store.root
     while store.is_local and (above := folder.rpartition("/")[0] or "/") != folder:
         folder = above
@@ -25,7 +26,8 @@ def check_outside_locations(store: Store) -> None:
 
 
 def check_no_location(store: Store, path: str = "") -> None:
-    """Raise DuplicateBrokerRegistrationError if a store is the location of a broker; StorageError if it cannot be read."""
+    """Raise DuplicateBrokerRegistrationError if a store is the location of a broker; StorageError if it cannot be
+    read."""
     try:
         store.info(IDENTITY_KEY)
     except ObjectNotFoundError:
@@ -36,7 +38,7 @@ def check_no_location(store: Store, path: str = "") -> None:
         return  # a folder above that may not be read
     inside = f"{path} is inside of {store.root}, which" if path else store.root
     raise DuplicateBrokerRegistrationError(
-        f"{inside} is the location of a broker (it has {IDENTITY_KEY}), whose cluster deletes what it does not know there; "
-        f"give another folder, or delete that {IDENTITY_KEY} if no cluster uses the location any more",
+        f"{inside} is the location of a broker (it has {IDENTITY_KEY}), whose cluster deletes what it does not know "
+        f"there; give another location, or delete that {IDENTITY_KEY} if no cluster uses the location any more",
         path=path or store.root,
     )

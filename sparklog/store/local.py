@@ -6,17 +6,17 @@ Rules:
 * A write goes to a temporary file beside its target, is synced, then gets the target's name in one step: ``link`` where
   the name must be free, ``rename`` where it may be taken. Then the folder is synced. ``open(path, "x")`` would not do:
   readers would see a half-written file, and a full disk would leave it so.
-* On NFS ``link`` may fail after it took effect; target and temporary file are the same file then (device and inode). The
-  number of a file's names proves nothing: a backup by hard links (``cp -al``) gives the temporary file a second one. That
-  it has only one proves that the name was not given, but on a disk of this machine alone: elsewhere the request may still
-  reach the server, or the count be cached.
+* On NFS ``link`` may fail after it took effect; target and temporary file are the same file then (device and inode).
+  The number of a file's names proves nothing: a backup by hard links (``cp -al``) gives the temporary file a second
+  one. That it has only one proves that the name was not given, but on a disk of this machine alone: elsewhere the
+  request may still reach the server, or the count be cached.
 * Reads are memory maps (``mapped_file``), files and folders have the mode of the root (``modes``).
 * Only files are objects. Anything else under an object's name (a folder, a named pipe, a link that points to itself)
   reads as absent, without blocking, and fails a write that needs the name; ``list_others`` finds it.
 * Listings do not follow links to folders below the root, which may form a loop.
 * A location on another disk exists only while that is mounted. ``guarded_by`` makes a store that refuses writes while a
-  required file is missing, instead of filling the folder below the mount point; and while it is that of another location,
-  whose disk is mounted in the wrong place, it refuses writes and deletions.
+  required file is missing, instead of filling the folder below the mount point; and while it is that of another
+  location, whose disk is mounted in the wrong place, it refuses writes and deletions.
 * A crash leaves at most a file ``.tmp-...``, never shown by ``list`` and removed by ``remove_unfinished``.
 
 Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent refuses them when it meets one.
@@ -391,8 +391,8 @@ class _BackgroundSync:
 class _Required:
     """The file of a folder that has to be there, with these fields, before anything is changed. Thread-safe.
 
-    It is read again only when another file has its name, or it was changed: a status of it is as cheap as a look whether
-    it exists. A mounted disk has a device number of its own."""
+    It is read again only when another file has its name, or it was changed: a status of it is as cheap as a look
+    whether it exists. A mounted disk has a device number of its own."""
 
     def __init__(self, base: str, key: str, fields: Mapping[str, object]) -> None:
         self.key = validate_key(key)
@@ -406,8 +406,8 @@ class _Required:
             status = os.stat(self._path)
         except OSError as error:
             raise StorageError(
-                f"{path} was not {what}: {self._path} is missing, so this is not the folder that was registered, or its "
-                "disk is not mounted; mount it",
+                f"{path} was not {what}: {self._path} is missing, so this is not the folder that was registered, or "
+                "its disk is not mounted; mount it",
                 path=path,
             ) from error
         identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
@@ -422,10 +422,10 @@ class _Required:
             stored = None
         if not isinstance(stored, dict) or any(stored.get(name) != value for name, value in self.fields.items()):
             found = stored if isinstance(stored, dict) else {}
+            wrong = [f"{name} {found.get(name)!r} instead of {value!r}" for name, value in self.fields.items()]
             raise StorageError(
                 f"{path} was not {what}: {self._path} is that of another location "
-                f"({', '.join(f'{name} {found.get(name)!r} instead of {value!r}' for name, value in self.fields.items())}"
-                "); another disk is mounted here, or two are swapped; mount the right one",
+                f"({', '.join(wrong)}); another disk is mounted here, or two are swapped; mount the right one",
                 path=path,
             )
 

@@ -20,10 +20,13 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, SparklogError
 from sparklog.ids import SeededIds
+from sparklog.log.broker_files import encode_identity
 from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import index_path
+from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore, forget_space
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import (
     ERROR,
     FULL,
@@ -197,6 +200,7 @@ def replicated(store: MemoryStore, name: str) -> MemoryStore:
     forget_space(name)
     coordinator = opened(store, seed=2)
     url = f"memory://{name}"
+    open_store(url).put(IDENTITY_KEY, encode_identity(coordinator.state.cluster_id, 1))
     coordinator.submit(lambda state: Decision([RegisterBroker(broker=1, url=url)], None))
     follower = coordinator.store_of(1)
     for info in coordinator.store.list():

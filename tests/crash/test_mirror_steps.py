@@ -4,20 +4,27 @@ retry there is one root that has every record.
 
 from __future__ import annotations
 
+import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from sparklog.clock import ManualClock
 from sparklog.coordinator import open_cluster
 from sparklog.errors import ClusterMovedError, SparklogError
+from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.layout import Boundary, write_boundary
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.mirror import mirror, read_mirror_file
 from sparklog.maintenance.promotion import promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
-from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
+from sparklog.testing.faulty_store import UNAVAILABLE, Call, Fault, FaultyStore, SimulatedCrash, every_crash
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import Replicas
 
@@ -63,6 +70,8 @@ def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_an_update(tmp_pat
     lost = FaultyStore(open_store(root), seed=1, rates={UNAVAILABLE: 1.0})
     for fault in every_crash(mirrored(None).calls):
         target = mirrored(fault)
+        for number in (1, 2):  # each is a world of its own: no other mirror was promoted
+            shutil.rmtree(replicas.disk(number) / "owners", ignore_errors=True)
         with substituted(lost):
             promote(target.root, root, force=True)
         promoted = values(target.root)
@@ -98,3 +107,57 @@ def test_after_a_crash_at_any_step_of_a_promotion_a_retry_leaves_one_root(tmp_pa
             with pytest.raises(ClusterMovedError):
                 open_cluster(addresses[1])
             assert replicate(open_cluster(target.root), InProcess()).behind == []
+
+
+def with_gap(folder: Path) -> tuple[Replicas, Store, Store]:
+    """Return a cluster, its mirror, and the root, which has removed commits that the mirror does not have yet."""
+    folder.mkdir()
+    replicas = Replicas(folder)
+    replicas.produce(1)
+    root, target = open_store(str(folder / "root")), open_store(f"memory://{uuid.uuid4().hex}")
+    mirror(root, target)
+    replicas.produce(2)
+    replicas.cluster.log.write_checkpoint()
+    boundary = replicas.cluster.state.version
+    write_boundary(root, Boundary(boundary=boundary))
+    for version in range(boundary + 1):
+        root.delete(commit_key(version))
+    replicas.produce(2)
+    return replicas, target, root
+
+
+def test_a_mirror_pass_that_is_suspended_during_a_promotion_takes_nothing_from_the_new_root(tmp_path: Path) -> None:
+    _, target, root = with_gap(tmp_path / "count")
+    counted = FaultyStore(target)
+    mirror(root, counted)
+    for paused_at in range(len(counted.calls)):
+        _, target, root = with_gap(tmp_path / str(paused_at))
+        acknowledged: list[bytes | None] = []
+
+        def promoted_meanwhile(step: int, call: Call) -> None:
+            if step != paused_at:  # noqa: B023
+                return
+            lost = FaultyStore(open_store(root.root), seed=1, rates={UNAVAILABLE: 1.0})  # noqa: B023
+            with substituted(lost):
+                promote(target.root, root.root, force=True)  # noqa: B023
+            new = Replicas.__new__(Replicas)
+            new.cluster, new.sent = open_cluster(target.root), {0: list(new_values(target.root))}  # noqa: B023
+            for _ in range(4):
+                new.produce(1)
+            new.cluster.log.write_checkpoint()
+            acknowledged.extend(new.sent[0])  # noqa: B023
+
+        with suppress(SparklogError):
+            mirror(root, FaultyStore(target, before=promoted_meanwhile))
+        assert len(acknowledged) >= 5
+        assert values(target.root) == acknowledged, f"suspended at call {paused_at}: {counted.calls[paused_at]}"
+        clean_up(target, ManualClock(), {"metadata.max.retention.ms": "0"}, LogSettings(min_commits_kept=0))
+        more = Replicas.__new__(Replicas)
+        more.cluster, more.sent = open_cluster(target.root), {0: list(acknowledged)}
+        for _ in range(3):
+            more.produce(2)
+        assert values(target.root) == more.sent[0], f"suspended at call {paused_at}: {counted.calls[paused_at]}"
+
+
+def new_values(root: str) -> list[bytes]:
+    return [value or b"" for value in values(root)]

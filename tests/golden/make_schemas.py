@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sparklog.coordinator import controller, leases, reader_leases
 from sparklog.log import broker_files as locations
-from sparklog.log import layout, segments
+from sparklog.log import layout, owner_files, segments
 from sparklog.log.checkpoints import checkpoint, heads, lists, tiers
 from sparklog.log.checkpoints import read_v1 as checkpoint_v1
 from sparklog.log.commits import retired_files as removals
@@ -50,6 +50,8 @@ STRUCTS: tuple[Any, ...] = (
     controller.ControllerLease,
     locations.Identity,
     locations.LatestCheck,
+    owner_files.StoredOwner,
+    owner_files.RootFile,
     locations.AllowedLocations,
     mirror.MirrorFile,
 )

@@ -23,6 +23,7 @@ from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.promotion import promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
@@ -32,7 +33,7 @@ from sparklog.protocol.decide.producers import init_producer
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
 from sparklog.types import TopicPartition
-from tests.simulation.locations import ROOT, TOPICS, VACUUM_SECONDS, World, failing
+from tests.simulation.locations import ROOT, TOPICS, VACUUM_SECONDS, Clock, World, failing
 from tests.unit.spark.helpers import batches, schema_of
 
 MAX_FAILURES = 12
@@ -271,6 +272,9 @@ class Mirror(Service):
 def bring_up(world: World) -> None:
     """Do after the run what the controller and replication would do once all locations are sound, and append a record
     to each topic that has a leader. Raises SparklogError if the cluster does not work."""
+    if world.truth.root.newest.state.moved_to:  # an operator whose command was never answered runs it again
+        clock = Clock(world.simulation)
+        promote(world.truth.root.newest.state.moved_to, ROOT, None, False, clock, world.simulation.ids())
     root = world.truth.root.disk
     for _ in range(2):
         root.space.objects.pop(LEASE_KEY, None)  # expired

@@ -232,6 +232,42 @@ def test_link_that_succeeded_with_a_lost_answer_has_won(tmp_path: Path, monkeypa
     assert files_below(tmp_path) == ["a"]
 
 
+def test_a_backup_by_hard_links_makes_no_winner_of_a_loser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # `cp -al` links whatever is in the folder, also the temporary file of a create that then finds its name taken.
+    link = os.link
+
+    def back_up_and_link(source: str, target: str) -> None:
+        link(source, f"{tmp_path}/backup")
+        link(source, target)
+
+    store = LocalStore(str(tmp_path / "root"))
+    store.put_if_absent("a", b"1")
+    monkeypatch.setattr(os, "link", back_up_and_link)
+    with pytest.raises(ObjectExistsError):
+        store.put_if_absent("a", b"2")
+    assert store.get("a") == b"1"
+
+
+def test_only_the_very_same_bytes_are_deleted(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    assert store.delete_exactly("a", b"1")
+    for other in (b"2", b"12", b""):
+        store.put("a", other)
+        assert store.delete_exactly("a", b"1")
+        assert store.get("a") == other
+    store.put("a", b"1")
+    assert store.delete_exactly("a", b"1")
+    assert list(store.list()) == []
+
+
+def test_a_mount_that_may_repeat_a_deletion_keeps_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.store.local.is_local_disk", lambda path: False)
+    store = LocalStore(str(tmp_path))
+    store.put("a", b"1")
+    assert not store.delete_exactly("a", b"1")
+    assert store.get("a") == b"1"
+
+
 def test_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: str) -> None:
         raise PermissionError(1, "Operation not permitted")

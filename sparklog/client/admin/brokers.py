@@ -12,6 +12,7 @@ from sparklog.client.admin.base import AdminBase
 from sparklog.client.admin.types import BrokerCondition
 from sparklog.coordinator import brokers
 from sparklog.coordinator.broker_probes import probe_brokers
+from sparklog.coordinator.ownership import take_over
 from sparklog.log.broker_files import disallow_location
 from sparklog.protocol.decide.reassignment import drain_broker
 from sparklog.protocol.state import State
@@ -79,6 +80,14 @@ class BrokerAdmin(AdminBase):
         Raises BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, PolicyViolationError, StorageError.
         """
         brokers.replace_location(self._opened(), broker_id)
+
+    def take_over_locations(self, force: bool = False) -> dict[int, str]:
+        """Make this root the owner of all locations, after it was restored from a backup or moved; return why locations
+        did not answer, by broker: those are taken over when they do.
+
+        Raises PolicyViolationError if the root that owns them answers, unless ``force``d; StorageError.
+        """
+        return take_over(self._opened(), force).unreached
 
     def allow_location(self, location: str) -> tuple[str, bool]:
         """Let clients contact brokers below a location outside the root; return its URL and whether that is new."""

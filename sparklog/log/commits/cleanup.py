@@ -39,6 +39,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
+from sparklog.log.checkpoints.usable_checkpoints import is_of_log
 from sparklog.log.layout import (
     ACTIONS,
     CHECKPOINTS,
@@ -91,6 +92,9 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         return CleanUp(current.boundary, 0, 0)
     if not checkpoint.is_whole(store, newest):
         why = f"no commits are removed: the checkpoint {newest.version} lacks files; `sparklog fsck` names them"
+        return CleanUp(current.boundary, 0, 0, why)
+    if not is_of_log(store, newest):  # as of a mirror's former root: it replaces none of these commits
+        why = f"no commits are removed: the checkpoint {newest.version} is not of this log; the next one replaces it"
         return CleanUp(current.boundary, 0, 0, why)
     oldest = min(
         (commit.version for commit in stored if commit.version > current.boundary), default=current.boundary + 1

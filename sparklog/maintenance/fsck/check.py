@@ -197,12 +197,33 @@ def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[F
     lists = _select_sound_lists(metadata)
     orphans = _find_orphans(check, lists) if check.scope.is_all else []
     _run_tasks(check, list(plan_copies(metadata.state, lists, check.stores, check.scope.holds)), runner, progress)
-    of_copies = _try_rebuilds(check, list(check.copies.findings()))
+    gone = _drop_gone(check)
+    of_copies = _try_rebuilds(check, [finding for finding in check.copies.findings() if finding.broker not in gone])
     tables = check_tables(check.store, check.stores, metadata.state, lists, check.scope.topics)
     findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans, *tables]
     if not findings:
         return []
     return _drop_outdated(check, findings)
+
+
+def _check_place(check: Check, broker: int) -> None:
+    """Raise BrokerNotAvailableError if the location of a broker is another one by now, or its disk is not mounted."""
+    state = check.metadata.state
+    check_identity(check.stores[broker], state.cluster_id, broker, state.brokers[broker].url if state.brokers else "")
+
+
+def _drop_gone(check: Check) -> set[int]:
+    """Leave out the locations that were unmounted or swapped while they were read: what was missing there proves
+    nothing. Return their brokers."""
+    gone: set[int] = set()
+    for broker in list(check.stores):
+        try:
+            _check_place(check, broker)
+        except SparklogError as error:
+            check.unreachable[broker] = str(error)
+            check.stores.pop(broker)
+            gone.add(broker)
+    return gone
 
 
 def _try_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
@@ -249,7 +270,9 @@ def _find_orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Find
     findings = list(read_listings(check.store, metadata.state, accounted))
     for broker, store in sorted(check.stores.items()):
         try:
-            findings += unaccounted(store, broker, accounted, metadata.state.removed_files)
+            unaccounted_here = list(unaccounted(store, broker, accounted, metadata.state.removed_files))
+            _check_place(check, broker)
+            findings += unaccounted_here
         except SparklogError as error:
             check.unreachable[broker] = str(error)
     for broker in check.unreachable:

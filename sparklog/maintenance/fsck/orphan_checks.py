@@ -27,6 +27,7 @@ from sparklog.log.layout import (
     REMOVED_COMMITS,
     actions_version,
 )
+from sparklog.log.owner_files import OWNERS, ROOT_KEY
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
@@ -37,7 +38,7 @@ from sparklog.store.base import Store
 from sparklog.store.conditional_write_probe import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
-_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY)
+_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, ROOT_KEY)
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""
 
@@ -76,7 +77,11 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Conta
     """Return a finding for every object at a broker to which nothing refers. Raises StorageError."""
     for info in store.list():
         key = info.key
-        if key in _KNOWN or (broker == 0 and (key.startswith(_OTHER_CHECKS) or is_table_log(key))):
+        if (
+            key in _KNOWN
+            or key.startswith(OWNERS)
+            or (broker == 0 and (key.startswith(_OTHER_CHECKS) or is_table_log(key)))
+        ):
             continue
         if broker == 0 and key.startswith(REMOVED):
             if key not in listings:

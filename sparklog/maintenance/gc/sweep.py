@@ -11,9 +11,8 @@ Rules: a file is deleted only if it has no live segment: a file may hold runs of
 name files of changes that were not made. A copy of a live file may be needed at any broker later, so those that no
 replica needs are left to ``surplus_replicas``. A history segment is deleted only when the topic's Delta
 table shows the log without it. If a file cannot be deleted now, because its broker is offline or does not answer, or
-its table cannot be read, or its location is not this root's, the others are deleted, its listing is kept and the next sweep retries it. Every step may be
-repeated.
-Not for: files that no listing names (``vacuum``).
+its table cannot be read, or its location is not this root's, the others are deleted, its listing is kept and the next
+sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
 """
 
 from __future__ import annotations
@@ -76,8 +75,9 @@ def sweep(
     """Delete the files of listings that are due. ``check`` is called between listings and may raise to stop.
     ``tables``: what is known of the topics' tables already.
 
-    Raises StorageError if the root does not answer, BrokerNotAvailableError if another root owns a location, so that this
-    one may be a copy, IndeterminateCommitError, CommitConflictError. Another sweep continues where this one stopped.
+    Raises StorageError if the root does not answer, BrokerNotAvailableError if another root owns a location, so that
+    this one may be a copy, IndeterminateCommitError, CommitConflictError. Another sweep continues where this one
+    stopped.
     """
     result = SweepResult()
     state = coordinator.refresh()

@@ -183,7 +183,7 @@ def _vacuum_broker(
         surplus = remove_surplus_replicas(coordinator, broker, result.dry_run, result.problems)
         result.files += [GarbageFile(broker, info.key, info.size, NO_REPLICA) for info in surplus]
     except SparklogError as error:
-        if broker == 0:
+        if not state.brokers[broker].url:  # the root itself
             raise
         result.problems.append(f"broker {broker}: {error}")
 

@@ -1,19 +1,21 @@
 """Decides whether a root owns a storage location, and so may delete and elect there.
 
-The commit log arbitrates between the writers of one root. Two roots of a cluster (a promoted mirror and the old root that
-did not hear of it, a root and its restored copy) have two logs, and know nothing of each other's files. So each location
-names its owner: the address of a root, that root's epoch, and the newest commit that the root had read when it wrote this.
+The commit log arbitrates between the writers of one root. Two roots of a cluster (a promoted mirror and the old root
+that did not hear of it, a root and its restored copy) have two logs, and know nothing of each other's files. So each
+location names its owner: the address of a root, that root's epoch, and the newest commit that the root had read when it
+wrote this.
 
     own = RootIdentity("/data/log", epoch=0)
     judge(own, record, noted, is_known) -> Ownership
 
-A promotion or a take-over gives a root the next epoch: the highest one counts. Within an epoch, a root is a copy if it is
-at another address, or its log does not have the recorded commit. A copy that has replaced its original at the same
+A promotion or a take-over gives a root the next epoch: the highest one counts. Within an epoch, a root is a copy if it
+is at another address, or its log does not have the recorded commit. A copy that has replaced its original at the same
 address may have that commit as well; but it has no note of the location (``leases/`` is not part of a backup), or an
 older one than its own log could explain.
 
-Rules: pure. Where it cannot be told, the location is not owned: an operator decides then (`sparklog brokers take-over`).
-Not for: which broker a location is (``coordinator.health``), reading and writing records (``coordinator.ownership``).
+Rules: pure. Where it cannot be told, the location is not owned: an operator decides then (`sparklog brokers
+take-over`). Not for: which broker a location is (``coordinator.health``), reading and writing records
+(``coordinator.ownership``).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from typing import NamedTuple
 
 
 class RootIdentity(NamedTuple):
-    """A root: its address as every process that deletes uses it, and its epoch; 0 unless it was promoted or took over."""
+    """A root: its address as every process that deletes uses it, and its epoch; 0 unless it was promoted or took
+    over."""
 
     address: str
     epoch: int

@@ -151,13 +151,32 @@ def test_replace_recreates_a_lost_location_empty(run: Run, cluster: Coordinator,
     assert (tmp_path / "disk1" / "broker.json").exists()
 
 
+def test_take_over_makes_a_restored_root_the_owner(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    run("brokers", "add", "--location", str(tmp_path / "disk2"))
+    for number in (1, 2):
+        cluster.store.delete(f"leases/owners/{number}")
+    refused = run("vacuum", "--execute")
+    assert refused.code == 1
+    assert "sparklog brokers take-over" in refused.err
+    (tmp_path / "disk2").rename(tmp_path / "away")
+    taken = run("brokers", "take-over")
+    assert (taken.code, taken.out) == (0, "This root owns the location of broker 1 now.\n")
+    assert "broker 2" in taken.err
+    assert "when they answer" in taken.err
+    (tmp_path / "away").rename(tmp_path / "disk2")
+    assert run("vacuum", "--execute").code == 0
+    assert run("brokers", "take-over").out == "This root owns the locations of brokers 1 and 2 now.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "missing action: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow"),
+        (["list", "--force"], 'Option "[force]" can\'t be used with option "[list]"'),
+        ([], "missing action: add, list, remove, cordon, uncordon, drain, move, replace, take-over, allow, disallow"),
         (
             ["remov"],
-            "unknown action 'remov': add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow; "
+            "unknown action 'remov': add, list, remove, cordon, uncordon, drain, move, replace, take-over, allow, disallow; "
             "did you mean remove?",
         ),
         (["add"], 'Missing required argument "[location]"'),

@@ -13,6 +13,7 @@ import pytest
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.reader_leases import CLOCK_SLACK_MS, READERS
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
@@ -30,7 +31,7 @@ from sparklog.maintenance.gc import sweep as deletion
 from sparklog.maintenance.gc.sweep import FAILURES_IN_A_ROW, sweep
 from sparklog.maintenance.segments import retention
 from sparklog.maintenance.segments.retention import retain
-from sparklog.protocol.commits import ChangeBroker, ChangePartition, RegisterBroker
+from sparklog.protocol.commits import ChangeBroker, ChangePartition
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.segments import HIGH_WATERMARK, delete_records
@@ -359,7 +360,7 @@ def with_second_broker(tmp_path: Path) -> tuple[Coordinator, ManualClock, Path]:
     clock = ManualClock(0)
     root, other = tmp_path / "root", tmp_path / "other"
     coordinator = create_cluster(str(root), clock=clock)
-    coordinator.submit(lambda state: Decision([RegisterBroker(broker=1, url=str(other))], None))
+    add_broker(coordinator, str(other))
     configs = {"retention.ms": "60000", "file.delete.delay.ms": "0"}
     coordinator.create_topic("orders", 1, configs=configs, assignment=[[0]])
     fill(coordinator, 3)

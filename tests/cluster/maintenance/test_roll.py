@@ -18,6 +18,7 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CorruptRecordError, DataLossError, StorageError, StorageUnavailableError
 from sparklog.format.index import Index, decode_index
+from sparklog.log.broker_files import encode_identity
 from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
@@ -34,6 +35,8 @@ from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, chan
 from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.segments import STORED_APPEND_TIME, replacement_of
 from sparklog.store.base import OutputFile
+from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.open import open_store
 from sparklog.testing.clusters import cluster
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.logs import Read, Written, append, batch_of, live, log_files, records
@@ -439,6 +442,7 @@ def test_a_missing_file_is_reported_as_data_loss() -> None:
 def replicated(coordinator: Coordinator, url: str) -> None:
     """Give broker 1 copies of all files of ``t``, in sync."""
     topic = coordinator.refresh().topic("t")
+    open_store(url).put(IDENTITY_KEY, encode_identity(coordinator.state.cluster_id, 1))
     coordinator.submit(lambda state: Decision([RegisterBroker(broker=1, url=url)], None))
     for key in [info.key for info in coordinator.store.list("t-0/")]:
         coordinator.store_of(1).put(key, coordinator.store.get(key))

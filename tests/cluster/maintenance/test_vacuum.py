@@ -16,6 +16,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.leases import Lease, lease_key
 from sparklog.coordinator.reader_leases import READERS
 from sparklog.errors import InvalidRequestError, StaleWriteError, StorageUnavailableError
+from sparklog.log.broker_files import encode_identity
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.retired_files import REMOVED, RemovedFile, write_removed
 from sparklog.log.layout import segment_key
@@ -40,6 +41,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import JoinRequest, join_group
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
@@ -265,6 +267,7 @@ def test_the_files_of_every_online_broker_are_checked() -> None:
         url = store.root
         coordinator.submit(lambda state, n=number, u=url: Decision([RegisterBroker(broker=n, url=u)], None))  # type: ignore[misc]
         store.put(f"orders-0/00000000000000000000-v1-w{number}.log", b"xyz")
+        store.put(IDENTITY_KEY, encode_identity(coordinator.state.cluster_id, number))
     coordinator.submit(lambda state: Decision([ChangeBroker(broker=2, online=False)], None))
     later(coordinator, clock)
     with substituted(stores[0]), substituted(stores[1]):

@@ -7,11 +7,11 @@ import uuid
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.errors import IndeterminateCommitError, ObjectNotFoundError
+from sparklog.errors import IndeterminateCommitError, ObjectNotFoundError, RootReplacedError
 from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, PreparedCommit, prepare_commit
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.elapsed import ElapsedTime
-from sparklog.log.layout import Boundary, write_boundary
+from sparklog.log.layout import Boundary, exists, write_boundary
 from sparklog.log.settings import LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import encode_to_store
@@ -112,3 +112,49 @@ def test_a_commit_that_resets_the_time_and_its_actions_have_that_time() -> None:
     assert make(store, prepared) is Outcome.WON
     assert (prepared.commit.timestamp, prepared.folded.state.timestamp_ms) == (now_ms, now_ms)
     assert_state_is_that_of_the_stored_commit(store, prepared)
+
+
+class DeletesTwice(MemoryStore):
+    """A storage whose client sends each deletion again, a minute later (``again``). It has no conditions on them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._sent: list[str] = []
+
+    def delete(self, key: str) -> None:
+        self._sent.append(key)
+        super().delete(key)
+
+    def delete_exactly(self, key: str, data: bytes) -> bool:
+        return Store.delete_exactly(self, key, data)
+
+    def again(self) -> None:
+        for key in self._sent:
+            super().delete(key)
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, DeletesTwice])
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_withdrawing_a_commit_never_deletes_that_of_another_history(kind: type[MemoryStore], is_removed: bool) -> None:
+    """The root is restored to an older copy while a commit is made; its number is then taken by another client."""
+    old, base = log_of_one_commit()
+    inner = kind(old.root.removeprefix("memory://"))
+    prepared = prepare(base, change())
+
+    def before(step: int, call: Call) -> None:
+        if step == 1:
+            write_boundary(inner, Boundary(1)) if is_removed else inner.put(commit_key(0), b'{"digest":"of another"}')
+
+    inner.put("cluster.json", b'{"format":1,"cluster_id":"c"}')
+    store = FaultyStore(inner, before=before)
+    if is_removed:
+        assert make(store, prepared) is Outcome.REMOVED
+    else:
+        with pytest.raises(RootReplacedError if kind is MemoryStore else IndeterminateCommitError):
+            make(store, prepared)
+    is_withdrawn = not exists(inner, commit_key(1))
+    assert is_withdrawn == (kind is MemoryStore)
+    inner.put(commit_key(1), b"of the restored root")
+    if isinstance(inner, DeletesTwice):
+        inner.again()
+    assert inner.get(commit_key(1)) == b"of the restored root"

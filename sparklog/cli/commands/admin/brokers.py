@@ -34,6 +34,7 @@ TAKES = {
     "drain": ("id",),
     "move": ("id", "location"),
     "replace": ("id",),
+    "take-over": (),
     "allow": ("location",),
     "disallow": ("location",),
 }
@@ -56,10 +57,11 @@ def parser() -> CommandParser:
         "  drain     cordon a broker, and start to move its replicas to the other brokers\n"
         "  move      set the new location of a broker whose files have been moved\n"
         "  replace   declare the files of a location lost: its broker starts empty there, and replication refills it\n"
+        "  take-over make this root, which was restored or moved, the owner of all locations\n"
         "  allow     let clients contact brokers at a location outside the root (as add and move do)\n"
         "  disallow  remove a location from the allowed ones",
         "sparklog brokers add --bootstrap-server /data/log --location s3://other-bucket/log",
-        "add|list|remove|cordon|uncordon|drain|move|replace|allow|disallow [OPTIONS]",
+        "add|list|remove|cordon|uncordon|drain|move|replace|take-over|allow|disallow [OPTIONS]",
     )
     options.add_actions(TAKES)
     options.add_number("--id", "N", "the broker (add: the next free number)")
@@ -68,6 +70,7 @@ def parser() -> CommandParser:
         "--timeout", "MS", f"list: how long to wait for the locations to answer ({TIMEOUT_MS})", default=TIMEOUT_MS
     )
     options.add_switch("--exit-code", f"list: exit code {FOUND_EXIT_CODE} if a broker is not online")
+    options.add_switch("--force", "take-over: even if the root that owns the locations answers")
     add_json(options, "list")
     return options
 
@@ -79,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
             return _list(admin, options)
         change = {
             "add": _add, "remove": _remove, "cordon": _cordon, "uncordon": _cordon, "drain": _drain, "move": _move,
-            "replace": _replace, "allow": _allow, "disallow": _disallow,
+            "replace": _replace, "take-over": _take_over, "allow": _allow, "disallow": _disallow,
         }[action]  # fmt: skip
         change(admin, options)
     return 0
@@ -97,6 +100,8 @@ def _check(options: argparse.Namespace) -> str:
     for name in ("exit-code", "json"):
         if action != "list" and given(options, name):
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
+    if action != "take-over" and given(options, "force"):
+        raise UsageError(f'Option "[force]" can\'t be used with option "[{action}]"')
     if options.timeout < 0:
         raise UsageError(f"invalid --timeout {options.timeout}: must be 0 or more milliseconds")
     return action
@@ -135,6 +140,17 @@ def _replace(admin: AdminClient, options: argparse.Namespace) -> None:
     admin.replace_location(options.id)
     say(f"Broker {options.id} is {admin.read_state().brokers[options.id].url}.")
     complain("Note: the next pass of `sparklog maintain` finds the missing files and copies them.")
+
+
+def _take_over(admin: AdminClient, options: argparse.Namespace) -> None:
+    unreached = admin.take_over_locations(options.force)
+    brokers = admin.read_state().brokers
+    taken = sorted(number for number, broker in brokers.items() if number not in unreached and broker.url)
+    plural = plural_s(len(taken))
+    say(f"This root owns the location{plural} of broker{plural} {join(taken) or 'none'} now.")
+    complain_of(unreached)
+    if unreached:
+        complain("Note: these are taken over when they answer.")
 
 
 def _allow(admin: AdminClient, options: argparse.Namespace) -> None:

@@ -1,0 +1,342 @@
+"""A root deletes nothing at a location that is not its own: another root's, another broker's, or of a copy's original.
+
+Records stay readable whatever the maintenance of a superseded root, of a restored copy, or with wrong disks does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator import unclean_election as unclean_election_module
+from sparklog.coordinator.brokers import add_broker, remove_broker
+from sparklog.coordinator.controller import Controller
+from sparklog.coordinator.health import Health
+from sparklog.coordinator.ownership import check_owned, take_over
+from sparklog.coordinator.unclean_election import find_unclean_leader
+from sparklog.errors import (
+    BrokerNotAvailableError,
+    ClusterAlreadyExistsError,
+    DuplicateBrokerRegistrationError,
+    EligibleLeadersNotAvailableError,
+    InvalidRequestError,
+    PolicyViolationError,
+    StorageError,
+)
+from sparklog.log.owner_files import read_note, read_owner, read_root
+from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import OrphanReport, vacuum
+from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.promotion import promote
+from sparklog.maintenance.replicas.replication import replicate
+from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.commits import ChangeBroker, ChangePartition
+from sparklog.store.base import ObjectInfo
+from sparklog.store.local import LocalStore
+from sparklog.store.open import open_store
+from tests.cluster.maintenance.replicas import TOPIC, Replicas
+
+
+def swept(cluster: Coordinator) -> OrphanReport:
+    """Delete all that maintenance with no patience would delete."""
+    sweep(cluster)
+    return vacuum(cluster, older_than_ms=0, dry_run=False, force=True)
+
+
+def values(root: Path | str) -> list[bytes | None]:
+    replicas = Replicas.__new__(Replicas)
+    replicas.cluster = open_cluster(str(root))
+    return replicas.read()
+
+
+def swap(first: Path, second: Path) -> None:
+    """Exchange two disks."""
+    first.rename(first.parent / "between")
+    second.rename(first)
+    (first.parent / "between").rename(second)
+
+
+def apart(tmp_path: Path) -> Replicas:
+    """Partition 0 is on broker 1 alone, partition 1 on broker 2."""
+    replicas = Replicas(tmp_path, assignment=((1,), (2,)))
+    replicas.produce(number=0)
+    replicas.produce(number=1)
+    return replicas
+
+
+# -- wrong disks
+
+
+def test_a_vacuum_deletes_nothing_on_swapped_disks(tmp_path: Path) -> None:
+    replicas = apart(tmp_path)
+    swap(replicas.disk(1), replicas.disk(2))
+    report = swept(open_cluster(str(tmp_path / "root")))
+    assert report.files == []
+    assert len(report.problems) == 2
+    swap(replicas.disk(1), replicas.disk(2))
+    assert (replicas.read(0), replicas.read(1)) == (replicas.sent[0], replicas.sent[1])
+
+
+def test_nothing_is_written_onto_a_swapped_disk_by_an_open_client(tmp_path: Path) -> None:
+    replicas = apart(tmp_path)
+    replicas.produce(1, number=0)
+    before = {path for number in (1, 2) for path in replicas.disk(number).rglob("*.log")}
+    swap(replicas.disk(1), replicas.disk(2))
+    with pytest.raises(StorageError, match="another location"):
+        replicas.cluster.store_of(1).put("orders-0/x", b"1")
+    with pytest.raises(StorageError, match="another location"):
+        replicas.cluster.store_of(1).delete("orders-0/x")
+    with pytest.raises(StorageError):
+        replicas.produce(1, number=0, retries=0, delivery_timeout_ms=1000, request_timeout_ms=500, linger_ms=0)
+    swap(replicas.disk(1), replicas.disk(2))
+    assert {path for number in (1, 2) for path in replicas.disk(number).rglob("*.log")} == before
+
+
+def test_another_clusters_disk_is_left_alone(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = apart(tmp_path / "a"), apart(tmp_path / "b")
+    swap(first.disk(1), second.disk(1))
+    for replicas in (first, second):
+        assert [problem for problem in swept(replicas.cluster).problems if "broker 1" in problem]
+    swap(first.disk(1), second.disk(1))
+    assert first.read(0) == first.sent[0]
+    assert second.read(0) == second.sent[0]
+
+
+def test_a_disk_that_is_unmounted_while_it_is_listed_is_no_candidate_without_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    topic_id = replicas.cluster.refresh().topic(TOPIC).topic_id
+    leaderless = ChangePartition(
+        topic=TOPIC, topic_id=topic_id, partition=0, leader=-1, leader_epoch=5, isr=[1], replicas=[1, 2]
+    )
+    offline = ChangeBroker(broker=1, online=False)
+    state = replicas.cluster.log.draft([leaderless, offline]).finish(99, "0" * 64)
+    whole = find_unclean_leader(replicas.cluster, state, TOPIC, 0)
+    assert (whole.broker, list(whole.lost)) == (2, [])
+    find = unclean_election_module._find_lacking  # noqa: SLF001
+
+    def unmounted_meanwhile(*arguments: object) -> object:
+        replicas.unmount(2)
+        return find(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(unclean_election_module, "_find_lacking", unmounted_meanwhile)
+    with pytest.raises(EligibleLeadersNotAvailableError):
+        find_unclean_leader(replicas.cluster, state, TOPIC, 0)
+
+
+def test_files_found_on_a_swapped_disk_make_no_replica_in_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    assert replicas.partition().isr == (1,)
+    listed = LocalStore.list
+
+    def swapped_meanwhile(store: LocalStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        if prefix.startswith(TOPIC):
+            swap(replicas.disk(1), replicas.disk(2))
+            monkeypatch.setattr(LocalStore, "list", listed)
+        return listed(store, prefix)
+
+    replicas.produce(9, acks=1)  # so many that the folder is listed
+    monkeypatch.setattr(LocalStore, "list", swapped_meanwhile)
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1,)
+
+
+# -- other roots
+
+
+def forced(replicas: Replicas) -> Path:
+    """Mirror the root, promote the mirror while the root is away, and bring the root back."""
+    root, target = replicas.folder / "root", replicas.folder / "mirror"
+    root.rename(replicas.folder / "lost")
+    promote(str(target), str(root), force=True)
+    (replicas.folder / "lost").rename(root)
+    return target
+
+
+def test_a_superseded_root_deletes_nothing_at_a_shared_location_nor_at_its_own(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=((1,),))
+    replicas.produce()
+    mirror(replicas.cluster.store, open_store(str(tmp_path / "mirror")))
+    target = forced(replicas)
+    old = open_cluster(str(tmp_path / "root"))
+    new = Replicas.__new__(Replicas)
+    new.cluster, new.sent = open_cluster(str(target)), replicas.sent
+    new.produce()
+    with pytest.raises(BrokerNotAvailableError, match=r"replaced .*take-over"):
+        sweep(old)
+    with pytest.raises(BrokerNotAvailableError, match="root epoch 1"):
+        swept(old)
+    findings = Controller(old).check(wait=True).findings
+    assert [finding.health for finding in findings] == [Health.FAILED, Health.FAILED]
+    assert values(target) == replicas.sent[0]
+    swept(open_cluster(str(target)))
+    assert values(target) == replicas.sent[0]
+
+
+def test_a_record_of_an_older_epoch_that_is_written_late_changes_nothing(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=((1,),))
+    replicas.produce()
+    mirror(replicas.cluster.store, open_store(str(tmp_path / "mirror")))
+    old_record = next(replicas.disk(1).glob("owners/*"))
+    data = old_record.read_bytes()
+    target = forced(replicas)
+    old_record.write_bytes(data)  # of the old root, which was stopped before it wrote
+    cluster_id = replicas.cluster.state.cluster_id
+    record = read_owner(open_store(str(replicas.disk(1))), cluster_id)
+    assert record is not None
+    assert (record.epoch, record.root) == (1, str(target))
+
+
+def test_a_copy_of_a_root_deletes_nothing_until_it_takes_over_and_then_the_original_does_not(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=((1,),))
+    replicas.produce()
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    replicas.produce()
+    copy = open_cluster(str(tmp_path / "copy"))
+    with pytest.raises(BrokerNotAvailableError, match="is a copy of that, or was moved"):
+        swept(copy)
+    assert replicas.read() == replicas.sent[0]
+    with pytest.raises(PolicyViolationError, match="answers"):
+        take_over(copy)
+    (tmp_path / "root").rename(tmp_path / "retired")
+    taken = take_over(copy)
+    assert (taken.epoch, taken.unreached) == (1, {})
+    swept(copy)
+    (tmp_path / "retired").rename(tmp_path / "root")
+    with pytest.raises(BrokerNotAvailableError, match="replaced"):
+        swept(open_cluster(str(tmp_path / "root")))
+
+
+def test_a_root_that_was_restored_in_place_deletes_nothing_that_its_former_self_wrote(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=((1,),))
+    replicas.produce()
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    replicas.produce()
+    sweep(replicas.cluster)  # records the newest commit at the locations
+    (tmp_path / "root").rename(tmp_path / "former")
+    (tmp_path / "copy").rename(tmp_path / "root")
+    with pytest.raises(BrokerNotAvailableError, match="restored from an older copy"):
+        swept(open_cluster(str(tmp_path / "root")))
+    shutil.rmtree(tmp_path / "root")
+    (tmp_path / "former").rename(tmp_path / "root")
+    assert values(tmp_path / "root") == replicas.sent[0]
+
+
+def test_a_root_that_was_restored_without_leases_owns_no_location(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=((1,),))
+    replicas.produce()
+    shutil.rmtree(tmp_path / "root" / "leases")
+    restored = open_cluster(str(tmp_path / "root"))
+    with pytest.raises(BrokerNotAvailableError, match="restored from a backup"):
+        swept(restored)
+    take_over(restored)
+    swept(restored)
+    assert values(tmp_path / "root") == replicas.sent[0]
+
+
+def test_a_location_is_claimed_when_registered_and_its_record_is_renewed(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    store, cluster_id = open_store(str(replicas.disk(1))), replicas.cluster.state.cluster_id
+    first = read_owner(store, cluster_id)
+    assert first is not None
+    assert (first.epoch, first.root) == (0, str(tmp_path / "root"))
+    replicas.produce()
+    replicas.controller.check()
+    renewed = read_owner(store, cluster_id)
+    assert renewed is not None
+    assert renewed.version > first.version
+    assert read_note(replicas.cluster.store, 1) == renewed
+    assert len(list(store.list("owners/"))) == 1
+    for path in (replicas.disk(2) / "owners").iterdir():  # as before there were owners
+        path.unlink()
+    assert check_owned(replicas.cluster, 2)
+    assert read_owner(open_store(str(replicas.disk(2))), cluster_id) is not None
+
+
+def test_a_link_to_a_root_is_the_same_root(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    (tmp_path / "link").symlink_to(tmp_path / "root")
+    assert swept(open_cluster(str(tmp_path / "link"))).problems == []
+
+
+# -- several mirrors
+
+
+def test_a_root_that_was_closed_for_a_mirror_is_not_continued_by_another(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    for name in ("m1", "m2"):
+        mirror(replicas.cluster.store, open_store(str(tmp_path / name)))
+    replicas.produce(1)
+    promote(str(tmp_path / "m1"), str(tmp_path / "root"))
+    for force in (False, True):
+        with pytest.raises(InvalidRequestError, match=f"nothing was promoted.*{tmp_path}/m1"):
+            promote(str(tmp_path / "m2"), str(tmp_path / "root"), force=force)
+        assert not (tmp_path / "m2" / "cluster.json").exists()
+    (tmp_path / "root").rename(tmp_path / "lost")  # its closing commit was mirrored by the attempts
+    with pytest.raises(InvalidRequestError, match=f"{tmp_path}/m1"):
+        promote(str(tmp_path / "m2"), str(tmp_path / "root"), force=True)
+    assert values(tmp_path / "m1") == replicas.sent[0]
+
+
+def test_of_two_mirrors_that_are_forced_one_becomes_the_root(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    for name in ("mirror", "m2"):
+        mirror(replicas.cluster.store, open_store(str(tmp_path / name)))
+    replicas.produce(1)
+    mirror(replicas.cluster.store, open_store(str(tmp_path / "mirror")))
+    forced(replicas)
+    (tmp_path / "root").rename(tmp_path / "lost")
+    with pytest.raises(InvalidRequestError, match=f"belongs to the root {tmp_path}/mirror"):
+        promote(str(tmp_path / "m2"), str(tmp_path / "root"), force=True)
+    assert not (tmp_path / "m2" / "cluster.json").exists()
+    assert read_root(open_store(str(tmp_path / "m2"))).epoch == 0
+
+
+# -- a cluster in a location
+
+
+def test_no_cluster_and_no_mirror_is_put_into_a_location(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path / "a", locations=1, assignment=((1,),))
+    other = create_cluster(str(tmp_path / "other"))
+    for folder in (replicas.disk(1), replicas.disk(1) / "deep" / "inside"):
+        with pytest.raises(DuplicateBrokerRegistrationError, match="location of a broker"):
+            create_cluster(str(folder))
+        with pytest.raises(DuplicateBrokerRegistrationError, match="location of a broker"):
+            mirror(other.store, open_store(str(folder)))
+        assert not (folder / "cluster.json").exists()
+    with pytest.raises(DuplicateBrokerRegistrationError, match="inside"):
+        add_broker(other, str(replicas.disk(1) / "deep"))
+    mirror(replicas.cluster.store, open_store(str(tmp_path / "m")))
+    with pytest.raises(DuplicateBrokerRegistrationError, match="mirror"):
+        add_broker(other, str(tmp_path / "m"))
+    with pytest.raises(ClusterAlreadyExistsError):
+        create_cluster(str(tmp_path / "other"))
+
+
+def test_a_location_of_another_root_of_the_cluster_is_not_registered(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, locations=0, assignment=((0,),))
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    add_broker(replicas.cluster, str(tmp_path / "disk"))
+    with pytest.raises(BrokerNotAvailableError, match="is a copy of that"):
+        add_broker(open_cluster(str(tmp_path / "copy")), str(tmp_path / "disk"))
+
+
+def test_an_unregistered_location_belongs_to_nobody(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, locations=1, assignment=((0,),))
+    remove_broker(replicas.cluster, 1)
+    assert list(open_store(str(replicas.disk(1))).list()) == []
+    assert read_note(replicas.cluster.store, 1) is None
+    other = create_cluster(str(tmp_path / "other"))
+    assert add_broker(other, str(replicas.disk(1))) == 1
