@@ -144,7 +144,7 @@ class Job:
     def work(self) -> None:
         while self.left > 0:
             self.left -= 1
-            self.world.pause(100)
+            self.world.pause(300)
             with failing(self.world, "job"):
                 self.run()
             self.world.new_life()

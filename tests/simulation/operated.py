@@ -47,7 +47,7 @@ def build(seed: int, themes: tuple[str, ...] = ()) -> World:
     if chance.random() < 0.6:
         world.spawn("transactions", Producer(world, "t", 2, transactional=True).work)
     if chance.random() < 0.6 or LASTING.intersection(world.themes):
-        world.spawn("job", Job(world, "j", 2 if "restore" in world.themes else 1).work)
+        world.spawn("job", Job(world, "j", 3 if "restore" in world.themes else 1).work)
     for theme in world.themes:
         for number, operate in enumerate(THEMES[theme]):
             world.spawn(f"operator-{theme}-{number}", lambda operate=operate: operate(world))  # type: ignore[misc]

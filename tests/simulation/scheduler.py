@@ -29,7 +29,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from greenlet import greenlet
+from greenlet import getcurrent, greenlet
 
 from sparklog.clock import Clock
 from sparklog.ids import SeededIds
@@ -149,6 +149,7 @@ class Simulation:
         self._now = 0.0
         self._actors: list[_Actor] = []
         self._current: _Actor | None = None
+        self._main = getcurrent()
 
     # -- what actors use
 
@@ -197,7 +198,9 @@ class Simulation:
         assert self._current is not None, "only an actor of a running simulation may call this"
         self.trace.append(f"{self._current.name}: {what}")
         before, following = self._current, self._choose_next()
-        if following is not before and following is not None:
+        if following is None:  # this one never runs again, and no other is left
+            self._main.switch()
+        elif following is not before:
             following.greenlet.switch()
 
     @property
@@ -239,6 +242,7 @@ class Simulation:
 
     def run(self) -> None:
         """Run until every actor has finished. Raises the first error of an actor, named with the seed."""
+        self._main = getcurrent()
         while (following := self._choose_next()) is not None:
             following.greenlet.switch()  # returns when an actor, which need not be this one, has finished
         for actor in self._actors:

@@ -82,7 +82,6 @@ OPERATIONS = [
     Operation("info", lambda store: store.info(TARGET).size, OLD, {}),
     Operation("list", lambda store: [info.key for info in store.list("a/")], OLD, {}),
     Operation("list all", lambda store: [info.key for info in store.list()], OLD, {}),
-    Operation("remove_unfinished", lambda store: store.remove_unfinished(0), OLD, {}),
 ]
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
@@ -177,7 +176,7 @@ def _find_false_read(trial: Trial) -> str:
     error, after, name = trial.error, trial.after, trial.operation.name
     if isinstance(error, ObjectNotFoundError):
         return f"it exists: {error!r}" if TARGET in trial.before else ""
-    if error is not None or name == "remove_unfinished":
+    if error is not None:
         return ""
     stored = after.get(TARGET)
     expected = {
