@@ -7,7 +7,8 @@
 
 What is below an unmounted mount point is a folder like any other, and empty at first: reads find nothing, listings are
 empty, and writes go into it, unless the store is ``guarded_by`` an object, as those of registered locations are; with
-``fields`` that also finds another disk in the place of the right one. Every call sees what is mounted at its time. A file that is being written when the mount changes cannot be published.
+``fields`` that also finds another disk in the place of the right one. Every call sees what is mounted at its time. A
+file that is being written when the mount changes cannot be published.
 
 Rules: thread-safe as far as the mounted stores are; not picklable into another process. Not for: faults of single calls
 (``faulty_store``), which wraps it.
@@ -28,8 +29,8 @@ _folders = itertools.count()
 
 
 class _Mounted:
-    """What is at an address now. Of the next calls, ``calls_before`` find ``returning``, then ``calls_left`` the folder, and
-    the later ones ``returning`` again."""
+    """What is at an address now. Of the next calls, ``calls_before`` find ``returning``, then ``calls_left`` the
+    folder, and the later ones ``returning`` again."""
 
     def __init__(self, store: Store, folder: Store) -> None:
         self.store = store

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation import locations
 from tests.simulation.scheduler import run_without_threads
 
 
 @pytest.fixture(autouse=True)
 def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     run_without_threads(monkeypatch)
+    locations.install(monkeypatch)

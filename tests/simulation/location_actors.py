@@ -17,7 +17,7 @@ from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import LEASE_KEY, Controller
-from sparklog.errors import CommitConflictError, IndeterminateCommitError, SparklogError, StorageUnavailableError
+from sparklog.errors import CommitConflictError, IndeterminateCommitError, StorageUnavailableError
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.sweep import sweep
@@ -63,7 +63,7 @@ def metadata_of(coordinator: Coordinator, topic: str) -> Any:
 
 
 class Producer:
-    """An idempotent or transactional producer: one commit for records of some topics, perhaps long after their files."""
+    """An idempotent or transactional producer: one commit for records of some topics, perhaps long after the files."""
 
     def __init__(self, world: World, name: str, batches: int, acks: int = -1, transactional: bool = False) -> None:
         self.world = world
@@ -176,7 +176,7 @@ class Job:
             written += [(append.run, append.topic, values[append.topic]) for append in message.appends]
         world.pause(world.random.choice(LONG_WAITS))
         world.new_life()
-        writer._opened = None  # it is unpickled beside the driver
+        writer._opened = None  # noqa: SLF001 - it is unpickled beside the driver
         writer.commit(messages)
         for run, topic, records in written:
             world.truth.acknowledged(TopicPartition(topic, 0), run.path, None, records)
@@ -202,9 +202,7 @@ def replicate_all(world: World, coordinator: Coordinator) -> None:
 
 
 def clean_up_all(world: World, coordinator: Coordinator) -> None:
-    clean_up(
-        coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs, coordinator.log.settings
-    )
+    clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs, coordinator.log.settings)
 
 
 class Service:
@@ -281,7 +279,9 @@ def bring_up(world: World) -> None:
         coordinator = world.later(30)
         Controller(coordinator).check()
         replicate(coordinator, InProcess())
-    values = {topic: [f"last.{topic}".encode()] for topic in TOPICS if coordinator.state.partition(topic, 0).leader >= 0}
+    values = {
+        topic: [f"last.{topic}".encode()] for topic in TOPICS if coordinator.state.partition(topic, 0).leader >= 0
+    }
     appends: list[PartitionAppend] = []
     for topic in values:
         run = PartitionRun(0, [batch_of(topic, values[topic], world.simulation.now_ms() * 1000)], -1)

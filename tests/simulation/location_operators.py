@@ -155,7 +155,6 @@ def reuse_id(world: World) -> None:
             add_broker(coordinator, new, number)
 
     if repeat(world, "re-add", add) and world.random.random() < 0.7:
-
         wanted = {("one", 0): [number], ("two", 0): [number, 3 - number]}
         repeat(world, "move back", lambda: _reassign_to(world, wanted))
 
@@ -330,7 +329,7 @@ def _elect(world: World) -> None:
     """``leader-election --election-type unclean`` for all partitions without a leader."""
     coordinator = world.open()
     state = coordinator.refresh()
-    for topic in state.topics:
+    for topic in ("two", "three"):
         if state.partition(topic, 0).leader < 0:
             election = find_unclean_leader(coordinator, state, topic, 0)
             coordinator.submit(partial(elections.elect_unclean, elections=[election]))
@@ -347,7 +346,11 @@ def promote_mirrors(world: World) -> None:
 
 def promote_the_other(world: World) -> None:
     world.pause(400)
-    repeat(world, "promote other", lambda: _promote(world, M2, world.random.random() < 0.3 and bool(world.truth.root.newest.state.moved_to)))
+    repeat(
+        world,
+        "promote other",
+        lambda: _promote(world, M2, world.random.random() < 0.3 and bool(world.truth.root.newest.state.moved_to)),
+    )
 
 
 def _promote(world: World, url: str, force: bool) -> None:
@@ -434,7 +437,9 @@ def create_in_location(world: World) -> None:
     def use() -> None:
         cluster = world.open(url)
         for number in range(25):
-            cluster.submit(partial(alter_configs, topic="", changes={"offsets.retention.minutes": str(10_000 + number)}))
+            cluster.submit(
+                partial(alter_configs, topic="", changes={"offsets.retention.minutes": str(10_000 + number)})
+            )
         vacuum(cluster, 0, dry_run=False, force=True)
 
     for _ in range(2):

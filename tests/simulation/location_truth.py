@@ -1,4 +1,4 @@
-"""What has to hold of a cluster whose records lie at several locations, checked at the disks below all mounts and faults.
+"""What has to hold of a cluster whose records lie at several locations, checked at the disks below mounts and faults.
 
 Disks are identified by what they are, not by where they are mounted: ``home`` says which disk belongs to an address. At
 every commit of a root in force, ``Truth`` compares the replicas in sync with the disks that belong to their brokers; at
@@ -301,9 +301,9 @@ class Truth:
     def _commit_deleted(self, disk: Disk, key: str) -> None:
         version = commit_version(key)
         for root in self.roots:
-            if root.in_force and root.disk is disk and version is not None and version <= root.newest.state.version:
-                if version > read_certain_boundary(disk):  # boundary.json may be set back by a stalled clean-up
-                    self.find(COMMIT_GONE, f"{key} of {disk}")
+            is_of_log = root.in_force and root.disk is disk
+            if is_of_log and version is not None and read_certain_boundary(disk) < version <= root.newest.state.version:
+                self.find(COMMIT_GONE, f"{key} of {disk}")
 
     # -- roots that change
 

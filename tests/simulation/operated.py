@@ -19,7 +19,6 @@ from tests.simulation.location_operators import EXCLUSIVE, LOCATION_THEMES, ROOT
 from tests.simulation.location_truth import BRICKED
 from tests.simulation.locations import MIRRORS, World
 
-
 NEEDED = frozenset({"reassign", "swap", "force", "copy"})
 """Themes that concern what maintenance deletes."""
 
@@ -53,7 +52,7 @@ def build(seed: int, themes: tuple[str, ...] = ()) -> World:
             world.spawn(f"operator-{theme}-{number}", lambda operate=operate: operate(world))  # type: ignore[misc]
     world.spawn("controller", ControllerProcess(world, "controller", 80, 1.1).work, ends=False)
     needed = NEEDED.intersection(world.themes)
-    if chance.random() < 0.6 and "unclean" not in world.themes or "reuse" in world.themes:
+    if (chance.random() < 0.6 and "unclean" not in world.themes) or "reuse" in world.themes:
         world.spawn("replication", Service(world, "replicated", replicate_all, 120).work, ends=False)
     for number in range(2 if needed else chance.choice((0, 1))):
         world.spawn(f"vacuum-{number}", Service(world, "vacuumed", vacuum_all, 250).work, ends=False)
