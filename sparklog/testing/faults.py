@@ -193,8 +193,8 @@ OUTCOMES: tuple[Outcome, ...] = tuple(_product())
 _NAMES = {outcome: name for name, outcome in NAMED.items()}
 
 KINDS: dict[str, Outcome] = {**NAMED, **{outcome.name: outcome for outcome in OUTCOMES}}
-"""Every kind of fault by its name; those of ``NAMED`` have two. Calls that never return are not among ``OUTCOMES``: what
-follows them is up to other threads and processes."""
+"""Every kind of fault by its name; those of ``NAMED`` have two. Calls that never return are not among ``OUTCOMES``:
+what follows them is up to other threads and processes."""
 
 
 def kinds_of(operation: str) -> list[str]:

@@ -260,7 +260,7 @@ class World:
         self.simulation.stop()
 
     def stop_seconds(self, call: Call) -> float:
-        """Return for how long the process is stopped before a call: more often before those that act on what it read."""
+        """Return for how long the process is stopped before a call: more often before it acts."""
         rate = self.stop_rate * (STOPS_BEFORE_ACTING if call.operation in ACTING else 1)
         if rate == 0.0 or self.random.random() >= rate:
             return 0.0

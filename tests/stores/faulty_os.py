@@ -1,10 +1,10 @@
 """System calls that fail or mislead: faults below ``LocalStore``, where those of ``faulty_store`` cannot reach.
 
-``SystemCalls`` takes the place of the module ``os`` in the modules of the local store. Every call of a name in ``CALLS``
-is a step; a ``SystemFault`` says what happens at one step:
+``SystemCalls`` takes the place of the module ``os`` in the modules of the local store. Every call of a name in
+``CALLS`` is a step; a ``SystemFault`` says what happens at one step:
 
     error   the call fails with this errno, without effect
-    late    it takes effect, and fails with this errno: an NFS server whose answer was lost, and whose client asked again
+    late    it takes effect, and fails with this errno: the answer of an NFS server was lost, and its client asked again
     backup  before it, ``cp -al`` gives every file of the folder, also unfinished ones, a second name elsewhere
     taken   before it, another process creates the target under its name
     both    the two together: the unfinished file has two names, and the target is another one's
@@ -96,9 +96,9 @@ class SystemCalls:
         real = getattr(os, name)
         if name not in CALLS:
             return real
-        return lambda *arguments, **options: self._call(name, real, arguments, options)
+        return lambda *arguments, **options: self.call(name, real, arguments, options)
 
-    def _call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if not self._is_step(arguments[0]):
             return real(*arguments, **options)
         step = len(self.calls)

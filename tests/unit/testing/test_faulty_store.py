@@ -18,7 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.store.memory import MemoryStore
 from sparklog.testing import faulty_store
-from sparklog.testing.faults import DONE, ERRORS, HALF, KINDS, LATE, NONE, every_outcome, kinds_of
+from sparklog.testing.faults import DONE, ERRORS, HALF, KINDS, LATE, NONE, TWICE, every_outcome, kinds_of
 from sparklog.testing.faulty_store import (
     OUTAGE_STEPS,
     Call,
