@@ -112,10 +112,10 @@ def reassign_often(world: World) -> None:
     for number in range(world.random.randint(3, 6)):
         if world.random.random() < 0.2:
             repeat(world, "reassign", lambda: reassign(world, -1, False))
-        target = {("one", 0): [2 if number % 2 == 0 else 1]}
-        if not repeat(world, "reassign", lambda target=target: _reassign_to(world, target)):
+        move = partial(_reassign_to, world, {("one", 0): [2 if number % 2 == 0 else 1]})
+        if not repeat(world, "reassign", move):
             repeat(world, "uncordon", lambda: _uncordon(world))
-            repeat(world, "reassign", lambda target=target: _reassign_to(world, target))
+            repeat(world, "reassign", move)
         world.pause(200)
 
 

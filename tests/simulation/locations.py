@@ -74,7 +74,7 @@ CLUSTER_CONFIGS = {"metadata.max.retention.ms": "60000", "broker.session.timeout
 SETTINGS = LogSettings(checkpoint_interval_commits=5, min_commits_kept=0)
 MACHINES = 4
 STOP_SECONDS = (10.0, 2500.0)
-RATES = (
+RATES: tuple[Mapping[str, float], ...] = (
     {},
     {UNAVAILABLE: 0.004, LOST_ANSWER: 0.004},
     {UNAVAILABLE: 0.01, LOST_ANSWER: 0.01, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003},
