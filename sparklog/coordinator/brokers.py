@@ -8,19 +8,22 @@ A location elsewhere than the root must first be allowed by the root's owner, or
 (``log.broker_files``); registering and moving one allows it if this process may, else fails before anything is
 registered.
 
-Rules: a location is tested before it is registered: a written object must be readable.
+Rules: a location is tested before it is registered: a written object must be readable. What a command makes unknown of
+a location's files is committed before it takes effect, or with it (``protocol.decide.locations``).
 Not for: health checks (``health``), moving replicas (``protocol.decide.replicas``).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
 from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
+from sparklog.coordinator.location_files import look_at
 from sparklog.coordinator.ownership import check_claimable, claim_quietly
 from sparklog.errors import (
     BrokerNotAvailableError,
@@ -30,21 +33,25 @@ from sparklog.errors import (
     SparklogError,
     StorageError,
 )
-from sparklog.log.broker_files import CHECK_KEY, encode_identity, note_key, read_identity
+from sparklog.log.broker_files import CHECK_KEY, Identity, encode_identity, note_key, read_identity
 from sparklog.log.creation import read_created
 from sparklog.log.layout import CLUSTER_KEY, MIRROR_KEY
 from sparklog.log.owner_files import note_key as owner_note_key
 from sparklog.log.owner_files import remove_owners
 from sparklog.protocol.decide import brokers as decide_brokers
+from sparklog.protocol.decide import locations as decide_locations
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.enclosing import check_outside_locations
-from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.location import IDENTITY_KEY, real_location
 
 logger = logging.getLogger(__name__)
 
 _TRIES = 5
 """tries of a registration while others take the next free id."""
+
+_LOOKS = 3
+"""times that a location is looked at for a move while partitions change."""
 
 
 def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) -> int:
@@ -57,13 +64,16 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
     store = coordinator.brokers.open(url)
     root = coordinator.store.root
     for attempt in range(_TRIES):
-        number = _choose_id(coordinator.refresh(), store, broker, root)
+        real = find_real(coordinator.refresh(), root, store.root)
+        number = _choose_id(coordinator.state, store, broker, root, real)
         check_claimable(coordinator, store)
         _test_write(store)
         coordinator.brokers.allow(store.root, coordinator.log.ids)
         is_own_claim = _claim(store, coordinator.state.cluster_id, number)
         try:
-            coordinator.submit(partial(decide_brokers.register_broker, broker=number, url=store.root, root=root))
+            coordinator.submit(
+                partial(decide_brokers.register_broker, broker=number, url=store.root, root=root, real=real)
+            )
             claim_quietly(coordinator, number)
             return number
         except DuplicateBrokerRegistrationError:
@@ -74,12 +84,18 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
     raise AssertionError("unreachable")
 
 
-def _choose_id(state: State, store: Store, broker: int | None, root: str) -> int:
+def find_real(state: State, root: str, url: str) -> dict[str, str]:
+    """Return the paths without symbolic links of a location, the root and all other locations."""
+    urls = {url, *(decide_brokers.location(broker, root) for broker in state.brokers.values()), root}
+    return {each: real_location(each) for each in urls}
+
+
+def _choose_id(state: State, store: Store, broker: int | None, root: str, real: Mapping[str, str]) -> int:
     """Return the id to register the location under; an interrupted registration has chosen one already."""
     identity = read_identity(store)
     if identity is not None and identity.cluster_id == state.cluster_id and broker is None:
         broker = identity.broker
-    number: int = decide_brokers.register_broker(state, broker, store.root, root).result
+    number: int = decide_brokers.register_broker(state, broker, store.root, root, real).result
     if identity is not None and (identity.cluster_id, identity.broker) != (state.cluster_id, number):
         raise DuplicateBrokerRegistrationError(
             f"{store.root} is broker {identity.broker} of cluster {identity.cluster_id}; give another location, or "
@@ -162,12 +178,14 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
 def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
     """Change the location of a broker's files; return whether that is a change.
 
-    The location must identify itself as this broker. Raises BrokerIdNotRegisteredError, BrokerNotAvailableError,
-    DuplicateBrokerRegistrationError, StorageError.
+    The location must identify itself as this broker, and hold the live files of its replicas in sync. A partition of
+    which it lacks files leaves the ISR there if another replica in sync is online, and replication copies them. Raises
+    BrokerIdNotRegisteredError, BrokerNotAvailableError, which names files that are missing, if there is no other such
+    replica, DuplicateBrokerRegistrationError, StorageError.
     """
     store = coordinator.brokers.open(url)
     state = coordinator.refresh()
-    decide_brokers.find_broker(state, broker)
+    former = decide_brokers.find_broker(state, broker)
     identity = read_identity(store)
     if identity is None or (identity.cluster_id, identity.broker) != (state.cluster_id, broker):
         raise BrokerNotAvailableError(
@@ -176,14 +194,44 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
             path=store.root,
         )
     root = coordinator.store.root
+    if decide_brokers.location(former, root) == store.root:
+        return False
+    real = find_real(state, root, store.root)
+    decide_brokers.check_apart(state, store.root, root, broker, real)
     coordinator.brokers.allow(store.root, coordinator.log.ids)
-    return coordinator.submit(lambda now: decide_brokers.move_broker(now, broker, store.root, root))
+    seen = look_at(coordinator, state, broker, store)
+    for look in range(1, _LOOKS + 1):
+        move = coordinator.submit(
+            partial(
+                decide_locations.move_location,
+                broker=broker,
+                url=store.root,
+                root=root,
+                seen=seen,
+                real=real,
+                is_last=look == _LOOKS,
+            )
+        )
+        if not move.unseen:
+            break
+        seen = {**seen, **look_at(coordinator, coordinator.refresh(), broker, store, move.unseen)}
+    if move.behind:
+        logger.warning(
+            "%s lacks files of %d partitions, such as %s: broker %d is out of sync there until replication has copied "
+            "them",
+            store.root,
+            len(move.behind),
+            move.behind[0],
+            broker,
+        )
+    return move.moved
 
 
 def replace_location(coordinator: Coordinator, broker: int) -> None:
     """Accept an empty location in place of a broker's lost one: from now on it is that broker.
 
-    The next check finds that its files are lost, and the replication job copies all of them to it. Raises
+    First commits that the broker's files are lost, so that nothing counts that was written there before: it leaves the
+    ISRs that have another replica. The replication job then copies all files to it. Repeat the call if it fails. Raises
     BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError if the location is another broker's, StorageError,
     PolicyViolationError for the root.
     """
@@ -195,4 +243,16 @@ def replace_location(coordinator: Coordinator, broker: int) -> None:
             "mirror (sparklog cluster promote)",
             broker=broker,
         )
-    _claim(coordinator.brokers.open_registered(broker, url), state.cluster_id, broker)
+    store = coordinator.brokers.open_registered(broker, url)
+    _check_claim(read_identity(store), store, state.cluster_id, broker)
+    coordinator.submit(partial(decide_locations.replace_location, broker=broker, url=url))
+    _claim(store, state.cluster_id, broker)
+
+
+def _check_claim(identity: Identity | None, store: Store, cluster_id: str, broker: int) -> None:
+    """Raise DuplicateBrokerRegistrationError if a location is another broker."""
+    if identity is not None and (identity.cluster_id, identity.broker) != (cluster_id, broker):
+        raise DuplicateBrokerRegistrationError(
+            f"{store.root} is broker {identity.broker} of cluster {identity.cluster_id}; mount the right location",
+            path=store.root,
+        )

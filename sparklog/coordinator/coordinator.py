@@ -15,10 +15,14 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+import msgspec
+
 from sparklog.clock import Clock
+from sparklog.coordinator.begun_files import check_begun
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import (
     IllegalStateError,
@@ -53,6 +57,8 @@ GATHER_SECONDS = 0.01
 """How long a commit waits at most for requests that other threads are known to be about to make."""
 _GATHER_POLL_SECONDS = 0.0005
 
+_READERS = count(1)
+
 
 class _Request(Generic[Result]):
     """One caller's request and, once answered, its result or error."""
@@ -84,6 +90,8 @@ class Coordinator:
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
         self._process = os.getpid()
+        self.reader = f"{writer_name()}/{next(_READERS)}"
+        """The name of this coordinator, for what it has read (``Begun``); another one gets another."""
         self._checked_at = -math.inf
         self._checking = threading.Lock()
         self.members: WeakSet[Any] = WeakSet()
@@ -147,7 +155,13 @@ class Coordinator:
         return self.submit(lambda state: create_topic(state, new))
 
     def append(self, request: AppendRequest) -> AppendResult:
-        """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError."""
+        """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError;
+        RootReplacedError if another process wrote them in another history."""
+        if request.begun:
+            history = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
+            request = check_begun(self.log, self.brokers.store_of, self.reader, request)
+            history = history if request.history is None else request.history
+            request = msgspec.structs.replace(request, begun=(), history=history)
         return self.submit(lambda state: self._decide_append(state, request))
 
     def _decide_append(self, state: State, request: AppendRequest) -> Decision[AppendResult]:

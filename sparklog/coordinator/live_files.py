@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from sparklog.coordinator import Coordinator
 from sparklog.log.segments import PartitionSegments, TopicSegments
@@ -24,6 +25,10 @@ class LivePartition(NamedTuple):
     number: int
     state: PartitionState
     segments: PartitionSegments
+
+    def with_replica(self, broker: int) -> LivePartition:
+        """Return the partition as if a broker were one of its replicas."""
+        return self._replace(state=replace(self.state, replicas=(*self.state.replicas, broker)))
 
 
 def live_partitions(state: State, lists: Mapping[str, TopicSegments]) -> Iterator[LivePartition]:

@@ -18,14 +18,22 @@ from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.ownership import check_owned
-from sparklog.errors import CorruptionError, EligibleLeadersNotAvailableError, ObjectNotFoundError, SparklogError
+from sparklog.errors import (
+    CorruptionError,
+    EligibleLeadersNotAvailableError,
+    ObjectNotFoundError,
+    SparklogError,
+    StorageUnavailableError,
+)
 from sparklog.format.index import decode_index
+from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.records.index_checks import find_run_fault
 from sparklog.protocol.decide.elections import UncleanElection, needs_unclean_election
 from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
+from sparklog.store.location import IDENTITY_KEY
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -79,10 +87,13 @@ def find_unclean_leader(coordinator: Coordinator, state: State, topic: str, numb
 
 
 def _find_lacking(store: Store, segments: Sequence[Segment]) -> list[Segment]:
-    """Return the segments that a location does not hold completely. Raises StorageError."""
-    sizes: dict[str, int] = {}
-    for folder in sorted({segment.path.rpartition("/")[0] for segment in segments}):
-        sizes.update((info.key, info.size) for info in store.list(f"{folder}/"))
+    """Return the segments that a location does not hold completely. Raises StorageError.
+
+    By one listing of all of it, which has to contain what identifies it: looks before and after a listing would miss a
+    disk that was unmounted in between, and mounted again."""
+    sizes = {info.key: info.size for info in store.list()}
+    if IDENTITY_KEY not in sizes and CLUSTER_KEY not in sizes:
+        raise StorageUnavailableError(f"{store.root} was unmounted while it was listed; try again", path=store.root)
     return [segment for segment in segments if not _is_whole(store, segment, sizes)]
 
 
@@ -91,8 +102,11 @@ def _is_whole(store: Store, segment: Segment, sizes: dict[str, int]) -> bool:
         return False
     try:
         index = decode_index(store.get(segment.index_path, limits.MAX_INDEX_BYTES), segment.index_path)
-    except (ObjectNotFoundError, CorruptionError):
+    except CorruptionError:
         return False
+    except ObjectNotFoundError as error:  # it was listed: its disk has been unmounted since
+        path = f"{store.root}/{segment.index_path}"
+        raise StorageUnavailableError(f"{path} was listed and is missing now; try again", path=path) from error
     return index.summary.log_length == sizes[segment.path] and not find_run_fault(segment, index)
 
 

@@ -31,6 +31,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator.brokers import find_real
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import (
     ClusterAlreadyExistsError,
@@ -101,7 +102,7 @@ def mirror(
     log = CommitLog(root, clock or SystemClock(), RandomIds(), moved=True)
     state = log.refresh()
     present = _mirrored_version(root, target, state.cluster_id)
-    check_apart(state, target.root, root.root)
+    check_apart(state, target.root, root.root, real=find_real(state, root.root, target.root))
     check_no_location(target)  # of another cluster: a mirror may become a root
     check_outside_locations(target)
     _check_same_history(root, target, present, state.version)

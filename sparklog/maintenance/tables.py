@@ -127,18 +127,18 @@ class Tables:
         self._shown.clear()
         self._failed.clear()
 
-    def show(self, topic: str, state: State, copies_moved: bool = False) -> None:
+    def show(self, topic: str, state: State) -> None:
         """Publish a topic's table unless it shows this state or a later one.
 
         Then no table lists a history segment of the topic that is not live in ``state``. What was found since
-        ``begin_deletion`` holds for a later state too, if the topic's segments have not been replaced or deleted since;
-        but not for single copies of live files (``copies_moved``). Errors as ``publish``; a table that failed since
+        ``begin_deletion`` holds for a later state too, if the topic's segments have not been replaced or deleted since.
+        Errors as ``publish``; a table that failed since
         ``begin_deletion`` is not tried again.
         """
         if topic in self._failed:
             raise self._failed[topic]
         found = state.topics.get(topic)
-        if copies_moved or topic not in self._shown or not _has_same_segments(self._shown[topic], found):
+        if topic not in self._shown or not _has_same_segments(self._shown[topic], found):
             try:
                 self._publish(topic, state.version)
             except SparklogError as error:

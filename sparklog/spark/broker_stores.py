@@ -12,6 +12,8 @@ from typing import Any
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError, StorageError, StoragePermissionError
+from sparklog.protocol.decide.append import Begun
+from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -30,11 +32,17 @@ def readable_stores(coordinator: Coordinator) -> dict[int, Store]:
 
 
 class BrokerMap(dict[int, Store]):
-    """Stores by broker id. Looking up one that could not be opened raises StorageError with the reason."""
+    """Stores by broker id, of one state of the cluster. Looking up one that could not be opened raises StorageError
+    with the reason.
 
-    def __init__(self, stores: Mapping[int, Store], errors: Mapping[int, str]) -> None:
+    ``begun`` is that state: a file that is written to one of these stores has its version in its name, whatever else
+    its writer has read since. So a commit can tell whether a broker has changed its location in between.
+    """
+
+    def __init__(self, stores: Mapping[int, Store], errors: Mapping[int, str], begun: Begun) -> None:
         super().__init__(stores)
         self.errors = dict(errors)
+        self.begun = begun
 
     def __missing__(self, broker: int) -> Store:
         if broker in self.errors:
@@ -42,16 +50,19 @@ class BrokerMap(dict[int, Store]):
         raise StorageError(f"broker {broker} was not registered when this write started", broker=broker)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (BrokerMap, (dict(self), self.errors))
+        return (BrokerMap, (dict(self), self.errors, self.begun))
 
 
-def broker_stores(coordinator: Coordinator) -> BrokerMap:
-    """Return the store of every broker by id; broker 0 is the root itself. A location that the root's owner has not
-    allowed raises only when it is looked up. Raises UnsupportedStoreError, StorageError."""
-    state, stores, errors = coordinator.state, {}, {}
+def broker_stores(coordinator: Coordinator, state: State | None = None) -> BrokerMap:
+    """Return the store of every broker by id, as of a state (default: the newest read); broker 0 is the root itself. A
+    location that the root's owner has not allowed raises only when it is looked up. Raises UnsupportedStoreError,
+    StorageError."""
+    state = coordinator.state if state is None else state
+    stores: dict[int, Store] = {}
+    errors: dict[int, str] = {}
     for broker in state.brokers:
         try:
             stores[broker] = coordinator.brokers.store_of(state, broker)
         except StoragePermissionError as error:
             errors[broker] = error.message
-    return BrokerMap(stores, errors)
+    return BrokerMap(stores, errors, Begun(state.version, state.digest, coordinator.reader))

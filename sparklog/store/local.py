@@ -329,7 +329,8 @@ class LocalOutputFile(StreamedFile):
                 ) from error
             raise translate_os_error(error, "write", self._path) from error
         self._open = False
-        os.close(self._file)
+        with suppress(OSError):  # all is synced, and the descriptor is freed in any case
+            os.close(self._file)
 
     def _start_sync_of_all(self) -> None:
         """Start a sync of all that was written, unless one is running, which would miss the end."""

@@ -42,6 +42,11 @@ def open_location(
     return open_store(url, storage_options).guarded_by(IDENTITY_KEY, identity)
 
 
+def real_location(url: str) -> str:
+    """Return the path of a local location without symbolic links, which may lead into another one; else the address."""
+    return os.path.realpath(url) if scheme_of(url) == "file" else url
+
+
 # -- which addresses are contacted
 
 

@@ -4,8 +4,11 @@
              done     the call took effect
              late     it takes effect later, a number of steps after the answer: the request was still in flight
              half     the first half of the bytes is kept, and the old object is gone: a torn write
-    answer   ok, each class of StorageError, or no answer: since the process died (crash), or since the calling thread
-             was interrupted (interrupt), by Ctrl-C or an exception that another thread sends it, and continues
+             twice    it takes effect now, and once more a number of steps after the answer: the client or a proxy has
+                      sent the request again, and the first one is still in flight
+    answer   ok, each class of StorageError, or no answer: since the process died (crash), since the calling thread was
+             interrupted (interrupt), by Ctrl-C or an exception that another thread sends it, and continues, or since
+             the storage never answers (never), and the call does not return
     lasting  number of further calls that get the same answer: an expired token, an unavailable server
     certain  the client knows that nothing was written (``nothing_written``); only if that is true
     stored   the object can be read, but a power cut may lose it (``stored``)
@@ -33,10 +36,10 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 
-NONE, DONE, LATE, HALF = "none", "done", "late", "half"
+NONE, DONE, LATE, HALF, TWICE = "none", "done", "late", "half", "twice"
 """Effects of a call."""
 
-OK, CRASH, INTERRUPT = "ok", "crash", "interrupt"
+OK, CRASH, INTERRUPT, NEVER = "ok", "crash", "interrupt", "never"
 """Answers that are not errors of the storage."""
 
 ERRORS: dict[str, type[StorageError]] = {
@@ -65,7 +68,10 @@ _WHOLE_WRITES = frozenset({"put", "put_if_absent", "close"})
 _HALVES = frozenset({"put", "put_if_absent", "write"})
 _EFFECTS = _WHOLE_WRITES | {"delete", "remove_unfinished"}
 _LASTING = frozenset({"error", "permission", "full", "unavailable"})
-_LATER = {LATE: _WHOLE_WRITES | {"delete"}, HALF: _HALVES}
+_REPEATED = frozenset({"put", "delete"})
+"""Requests whose repetition has an effect; that of a create is refused, and a stream is sent under an id of its own."""
+
+_LATER = {LATE: _WHOLE_WRITES | {"delete"}, HALF: _HALVES, TWICE: _REPEATED}
 _NEVER_FAIL = frozenset({"abort"})
 """Operations that never raise, by their interface: only a crash or an interrupt is possible."""
 
@@ -124,6 +130,9 @@ NAMED = {
     "truncated": Outcome(HALF, OK),
     "crash_before": Outcome(NONE, CRASH),
     "crash_after": Outcome(DONE, CRASH),
+    "repeated": Outcome(TWICE, OK, LATE_STEPS[-1]),
+    "never_answers": Outcome(NONE, NEVER),
+    "done+never_answers": Outcome(DONE, NEVER),
 }
 """Kinds with short names."""
 
@@ -140,6 +149,9 @@ def _product() -> Iterator[Outcome]:
         if answer != "exists":
             yield Outcome(NONE, answer, certain=True)
     yield Outcome(DONE, "unavailable", stored=True)
+    for steps in LATE_STEPS:
+        yield Outcome(TWICE, OK, steps)
+        yield Outcome(TWICE, "unavailable", steps)
     yield Outcome(HALF, OK)
     yield Outcome(HALF, CRASH)
 
@@ -170,6 +182,8 @@ def applies(outcome: Outcome, operation: str) -> bool:
         return operation in _WHOLE_WRITES
     if outcome.answer == "full":
         return operation in _WHOLE_WRITES | {"write", "open_output"}
+    if outcome.effect == TWICE:
+        return operation in _REPEATED
     return True
 
 
@@ -179,7 +193,8 @@ OUTCOMES: tuple[Outcome, ...] = tuple(_product())
 _NAMES = {outcome: name for name, outcome in NAMED.items()}
 
 KINDS: dict[str, Outcome] = {**NAMED, **{outcome.name: outcome for outcome in OUTCOMES}}
-"""Every kind of fault by its name; those of ``NAMED`` have two."""
+"""Every kind of fault by its name; those of ``NAMED`` have two. Calls that never return are not among ``OUTCOMES``:
+what follows them is up to other threads and processes."""
 
 
 def kinds_of(operation: str) -> list[str]:

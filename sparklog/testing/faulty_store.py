@@ -14,6 +14,9 @@ generated from these two (``faults``); some have short names:
     truncated    the write keeps only the first half of its bytes, and reports success: a torn write
     crash_before SimulatedCrash before the effect, and at every later call until ``reopen``
     crash_after  SimulatedCrash after the effect, and at every later call
+    repeated     the effect and success, and the effect once more some calls later, as of a request that was sent twice
+    never_answers, done+never_answers
+                 the call does not return before ``end_waits``, then StorageUnavailableError
 
 ``interrupt`` raises SimulatedInterrupt in the calling thread, which continues; ``crash`` ends the process. The other
 kinds are named after both, such as ``done+permission`` and ``late12+unavailable``. Late effects happen when their steps
@@ -47,15 +50,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from sparklog.errors import ObjectNotFoundError, StorageError
+from sparklog.errors import ObjectNotFoundError, StorageError, StorageUnavailableError
 from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, Store
 from sparklog.testing.faults import (
     DONE,
     HALF,
     KINDS,
     LATE,
+    NEVER,
     OK,
     OUTAGE_STEPS,
+    TWICE,
     WRITES,
     Call,
     Fault,
@@ -73,9 +78,11 @@ __all__ = [
     "FULL",
     "KINDS",
     "LOST_ANSWER",
+    "NEVER_ANSWERS",
     "OUTAGE",
     "OUTAGE_STEPS",
     "PERMISSION",
+    "REPEATED",
     "TRUNCATED",
     "UNAVAILABLE",
     "WRITES",
@@ -100,6 +107,8 @@ PERMISSION = "permission"
 TRUNCATED = "truncated"
 CRASH_BEFORE = "crash_before"
 CRASH_AFTER = "crash_after"
+REPEATED = "repeated"
+NEVER_ANSWERS = "never_answers"
 
 T = TypeVar("T")
 Data = TypeVar("Data", bound=Sized)
@@ -154,6 +163,7 @@ class FaultyStore(Store):
         self._outage = UNAVAILABLE
         self._late: list[_LateEffect] = []
         self._unfinished: set[OutputFile] = set()
+        self._waits_end = threading.Event()
         self.calls: list[Call] = []
         self.injected: list[Fault] = []
         self.bytes_read = 0
@@ -226,6 +236,10 @@ class FaultyStore(Store):
     def settle(self) -> int:
         """Apply all late effects still in flight, in the order of their requests; return their number."""
         return self._land(self._take_late())
+
+    def end_waits(self) -> None:
+        """Let all calls that were never answered fail, now and from now on."""
+        self._waits_end.set()
 
     def reset_counts(self) -> None:
         """Reset the counts and forget the calls so far; steps are numbered from 0 again."""
@@ -313,20 +327,26 @@ class FaultyStore(Store):
         if kind is None:
             return effect()
         outcome = KINDS[kind]
+        if outcome.effect in (LATE, TWICE) and call.operation in WRITES:
+            with self._lock:
+                due = len(self.calls) + outcome.delay
+                self._late.append(_LateEffect(due, (late or (lambda: effect))()))
         if outcome.answer == OK:
-            return (half or effect)()
+            return (effect if outcome.effect == TWICE else half or effect)()
         if outcome.effect == HALF:
             (half or effect)()
         elif outcome.effect == DONE and (outcome.crashes or outcome.interrupts):
             effect()
-        elif outcome.effect == DONE:
+        elif outcome.effect in (DONE, TWICE):
             with suppress(StorageError):  # its answer is lost, or is what the caller gets anyway
                 effect()
-        elif outcome.effect == LATE and call.operation in WRITES:
-            with self._lock:
-                due = len(self.calls) + outcome.delay
-                self._late.append(_LateEffect(due, (late or (lambda: effect))()))
+        if outcome.answer == NEVER:
+            self._wait_for_ever(call)
         raise self._failure(outcome, call)
+
+    def _wait_for_ever(self, call: Call) -> None:
+        """Wait for an answer that does not come. A simulation stops the actor instead."""
+        self._waits_end.wait()
 
     def _due(self, call: Call) -> str | None:
         with self._lock:
@@ -379,6 +399,8 @@ class FaultyStore(Store):
             return SimulatedCrash(f"{name_of(outcome)} of {call.operation} of {where}")
         if outcome.interrupts:
             return SimulatedInterrupt(f"{name_of(outcome)} of {call.operation} of {where}")
+        if outcome.answer == NEVER:
+            return StorageUnavailableError(f"{call.operation} of {where} was never answered", path=where)
         return outcome.failure(f"injected {name_of(outcome)}: {call.operation} of {where}", where)
 
     def _check_alive(self, call: Call) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Generator
 import pytest
 
 from tests.injected import counted
+from tests.simulation import locations
 from tests.simulation.scheduler import run_without_threads
 
 
 @pytest.fixture(autouse=True)
 def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     run_without_threads(monkeypatch)
+    locations.install(monkeypatch)
 
 
 @pytest.hookimpl(wrapper=True)

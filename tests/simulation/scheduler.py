@@ -21,6 +21,7 @@ under test are run in the actor's (``SideBySide``).
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -28,7 +29,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from greenlet import greenlet
+from greenlet import getcurrent, greenlet
 
 from sparklog.clock import Clock
 from sparklog.ids import SeededIds
@@ -148,6 +149,7 @@ class Simulation:
         self._now = 0.0
         self._actors: list[_Actor] = []
         self._current: _Actor | None = None
+        self._main = getcurrent()
 
     # -- what actors use
 
@@ -196,7 +198,9 @@ class Simulation:
         assert self._current is not None, "only an actor of a running simulation may call this"
         self.trace.append(f"{self._current.name}: {what}")
         before, following = self._current, self._choose_next()
-        if following is not before and following is not None:
+        if following is None:  # this one never runs again, and no other is left
+            self._main.switch()
+        elif following is not before:
             following.greenlet.switch()
 
     @property
@@ -218,6 +222,15 @@ class Simulation:
         self._current.wakes_at = self._now + seconds
         self.step(f"sleep {seconds:.4f}")
 
+    def stop(self) -> None:
+        """Never let the current actor run again, as a process whose call the storage never answers."""
+        self.sleep(math.inf)
+
+    @property
+    def actor(self) -> str:
+        """The name of the actor that runs now; empty before and after the run."""
+        return "" if self._current is None else self._current.name
+
     def suspend(self, machine: Machine, seconds: float) -> None:
         """Stop all processes of a machine for ``seconds``, including the caller."""
         for actor in self._actors:
@@ -229,6 +242,7 @@ class Simulation:
 
     def run(self) -> None:
         """Run until every actor has finished. Raises the first error of an actor, named with the seed."""
+        self._main = getcurrent()
         while (following := self._choose_next()) is not None:
             following.greenlet.switch()  # returns when an actor, which need not be this one, has finished
         for actor in self._actors:
@@ -247,7 +261,7 @@ class Simulation:
         now = self._now
         awake = [actor for actor in self._actors if actor.wakes_at <= now and not actor.finished]
         if not awake:
-            waiting = [actor for actor in self._actors if not actor.finished]
+            waiting = [actor for actor in self._actors if not actor.finished and actor.wakes_at < math.inf]
             if not waiting:
                 self._current = None
                 return None

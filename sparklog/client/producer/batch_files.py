@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWrite
 from sparklog.protocol.decide.acks import ACKS_ALL, brokers_to_write, check_copies, needs
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.state import State
 from sparklog.records.record_checks import Headers
 
 NO_IDENTITY = ProducerIdentity(-1, -1)
@@ -53,7 +55,8 @@ def write_files(
     ``brokers_to_write`` and ``check_copies``, and InvalidRecordError for values that cannot be stored; the files are
     deleted then.
     """
-    groups = group_by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
+    state = coordinator.state  # of one version: the stores, and the version in the names, which says what they hold
+    groups = group_by_brokers(coordinator, state, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
             _to_columns(batch)
@@ -61,24 +64,28 @@ def write_files(
     try:
         for brokers, partitions in groups:
             runs_of_file = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
-            written = _write_file(coordinator, topic, runs_of_file, identity, brokers)
+            written = _write_file(coordinator, state, topic, runs_of_file, identity, brokers)
             appends.update(zip((run.partition for run in runs_of_file), written, strict=True))
         for partition, append in appends.items():  # as the commit would, which may be after the records were released
             check_copies(needs(coordinator.state, topic.name, partition, acks), topic.name, partition, append.run)
     except SparklogError:
-        discard((append.run for append in appends.values()), coordinator.store_of)
+        discard((append.run for append in appends.values()), partial(coordinator.brokers.store_of, state))
         raise
     return [appends[run.partition] for run in runs]
 
 
 def group_by_brokers(
-    coordinator: Coordinator, topic: str, partitions: Sequence[int], acks: int = ACKS_ALL, skipped: int = 0
+    coordinator: Coordinator,
+    state: State,
+    topic: str,
+    partitions: Sequence[int],
+    acks: int = ACKS_ALL,
+    skipped: int = 0,
 ) -> list[tuple[tuple[int, ...], set[int]]]:
     """Group the partitions that can share a file, since their records go to the same brokers.
 
     Returns the brokers and partitions of each group. Errors as ``brokers_to_write``.
     """
-    state = coordinator.state
     resting = coordinator.brokers.resting(state)
     groups: dict[frozenset[int], tuple[tuple[int, ...], set[int]]] = {}
     for partition in partitions:
@@ -89,6 +96,7 @@ def group_by_brokers(
 
 def _write_file(
     coordinator: Coordinator,
+    state: State,
     topic: TopicMetadata,
     runs: Sequence[PartitionRun],
     identity: ProducerIdentity,
@@ -98,15 +106,16 @@ def _write_file(
     has_key = any("key" in columns.schema.names for columns in batches)
     has_headers = any("headers" in columns.schema.names for columns in batches)
     names = columns_present(has_key, has_headers)
+    store_of = partial(coordinator.brokers.store_of, state)
     writer = SegmentFileWriter(
-        coordinator.store_of(brokers[0]),
-        _key(coordinator, topic, runs[0].partition),
+        store_of(brokers[0]),
+        _key(coordinator, state, topic, runs[0].partition),
         codec=topic.rules.codec,
         level=topic.rules.codec_level,
         has_key=has_key,
         has_headers=has_headers,
         broker=brokers[0],
-        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
+        replicas=[(broker, store_of(broker)) for broker in brokers[1:]],
     )
     try:
         for run in runs:
@@ -131,8 +140,7 @@ def _write_file(
     return appends
 
 
-def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
-    state = coordinator.state
+def _key(coordinator: Coordinator, state: State, topic: TopicMetadata, partition: int) -> str:
     current = state.find_partition(topic.name, partition)
     expected = 0 if current is None else current.log_end_offset
     return segment_key(topic.name, partition, expected, state.version, coordinator.log.ids.write_id())

@@ -167,11 +167,13 @@ class Sender(SenderBase):
     def _try(self, in_flight: Sequence[PartitionBatches], failures: int) -> AppendResult | None:
         """Write those batches that are in no file yet, and commit all; return None with ``acks=0``."""
         identity = self._identify()
+        # read before files are written: the version in their names is one of this history
+        history = self._history if identity.producer_id >= 0 else self._coordinator.log.unlinked_jumps
         for topic, unwritten in unwritten_by_topic(in_flight).items():
             self._write_topic(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
             for entry in unwritten:
                 entry.refusal = None
-                entry.history = self._history if identity.producer_id >= 0 else None
+                entry.history = history
         request = AppendRequest(
             appends=[entry.append for entry in in_flight if entry.append is not None],
             acks=self._config.acks,

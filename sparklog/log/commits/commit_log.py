@@ -96,6 +96,9 @@ MAX_ROUNDS = 20
 FAR_BEHIND_COMMITS = 31
 """commits read without reaching the end after which a refresh looks for a newer checkpoint: five round trips."""
 
+DIGESTS_KEPT = 1000
+"""digests of the newest commits that a process remembers, to tell whether a file was begun in this history."""
+
 BOUNDARY_SECONDS = 60.0
 """seconds between two reads of the boundary by a process whose newest known commit is unchanged."""
 
@@ -135,6 +138,7 @@ class CommitLog:
         self._boundary_seen: Moment | None = None
         self.followers: WeakSet[RecentCommits] = WeakSet()
         """Who is given each commit that is read or made here."""
+        self._digests: dict[int, str] = {}
         self.unlinked_jumps = 0
         """Loads of a checkpoint that no commit read here links to the state before; it may be of another history."""
         self._load(listed=True)  # hint and boundary may have been written by a process that stalled
@@ -219,12 +223,29 @@ class CommitLog:
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + self.settings.rebase_after_commits
+        self._remember_digest()
         self._torn = False
 
     def _load_unlinked(self, listed: bool) -> None:
         before = self._state
         self._load(listed)
-        self.unlinked_jumps += before.version >= 0 and self._state.digest != before.digest
+        if before.version >= 0 and self._state.digest != before.digest:
+            self._leave_history()
+
+    def _leave_history(self) -> None:
+        """Count a load after which nothing links the state to what was read before."""
+        self.unlinked_jumps += 1
+        self._digests.clear()
+        self._remember_digest()
+
+    def _remember_digest(self) -> None:
+        self._digests[self._state.version] = self._state.digest
+        if len(self._digests) > DIGESTS_KEPT:
+            del self._digests[next(iter(self._digests))]
+
+    def find_digest(self, version: int) -> str | None:
+        """Return the digest of a commit of this history, None if this process does not remember it."""
+        return self._digests.get(version)
 
     @property
     def state(self) -> State:
@@ -429,6 +450,7 @@ class CommitLog:
         self._lists.take(commit, folded.touched)
         self._commit_bytes += size
         self._state = folded.state
+        self._remember_digest()
         self._torn = False
         for follower in self.followers:
             follower.add(commit, size)
@@ -484,7 +506,8 @@ class CommitLog:
             self.refresh()
             is_linked = holds_commit(self.store, before.version, before.digest)  # and is not of a restored root
         finally:  # also after an error: later reads continue from the older checkpoint
-            self.unlinked_jumps += not is_linked
+            if not is_linked:
+                self._leave_history()
         return self._state.version >= before.version
 
     # -- writing

@@ -1,55 +1,81 @@
 """Removes surplus replicas: copies that reassignments left behind at brokers that are no longer replicas.
 
-While the job searches and deletes, the broker is cordoned, so that no replica can be assigned to it (again) and rely on
-a file that is about to be deleted. A reader that was about to read such a copy looks up the replicas and reads another.
+A path that was surplus may be needed again: its partition moves back, and replication takes the copy that is still
+there for its own. So a removal begins with a commit (``protocol.decide.locations``). It cordons the broker, so that no
+replica can be added to it (again) and rely on a file that is about to be deleted; and it makes worthless what was seen
+there before, so that a stopped job does not add one later on what it saw then. A reader that was about to read such a
+copy looks up the replicas and reads another.
 
-Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it, and a history
-segment only when the topic's Delta table shows the log since. A broker that was
-cordoned before stays cordoned; if the job is killed, the broker stays cordoned until the next run, or
-``brokers uncordon``.
+Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it, now or when the
+removal began, and a history segment only when the topic's Delta table shows the log since. The removal that cordoned
+the broker lifts that, unless another one has begun since: that may be stopped between any two steps. So of two at the
+same time, the older one stops, and the broker stays cordoned, as it does if the job is killed, until
+``brokers uncordon``. A broker that was cordoned before stays cordoned.
 Not for: files without live segments (``sweep``, ``vacuum``).
 """
 
 from __future__ import annotations
 
-from sparklog.coordinator.brokers import cordon_broker
+from collections.abc import Collection, Iterator
+from functools import partial
+
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
+from sparklog.coordinator.live_files import LiveFiles, LivePartition, read_live_partitions
 from sparklog.coordinator.ownership import check_owned
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.sweep import why_listed
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.decide.brokers import find_broker
+from sparklog.protocol.decide.locations import Removal, begin_removal, end_removal, may_remove
 from sparklog.protocol.file_names import log_path_of
 from sparklog.store.base import ObjectInfo, Store
+from sparklog.types import TopicPartition
+
+FILES_PER_CHECK = 1000
+"""Files that are deleted before the removal checks again that it may continue."""
 
 
 def remove_surplus_replicas(
     coordinator: Coordinator, broker: int, dry_run: bool = False, problems: list[str] | None = None
 ) -> list[ObjectInfo]:
     """Delete the copies at a broker that no replica needs, unless it is a ``dry_run``; return them. Those that a table
-    may list are kept, and ``problems`` gets the reasons.
+    may list are kept, and ``problems`` gets the reasons, and why the broker stays cordoned.
 
     Raises BrokerIdNotRegisteredError, BrokerNotAvailableError if it is offline, another location, or another root's,
     StorageError.
     """
-    if not find_broker(coordinator.refresh(), broker).online:
+    problems = [] if problems is None else problems
+    state = coordinator.refresh()
+    if not find_broker(state, broker).online:
         raise BrokerNotAvailableError(f"broker {broker} is offline; its surplus copies stay for now", broker=broker)
-    store = coordinator.store_of(broker)
+    store = coordinator.brokers.store_of(state, broker)
     candidates = _find_surplus(coordinator, store, broker)
     if dry_run or not candidates:
         return candidates
-    cordoned = cordon_broker(coordinator, broker)
+    removal = coordinator.submit(partial(begin_removal, broker=broker))
     try:
-        surplus = _find_surplus(coordinator, store, broker)  # as of a state in which no replica can be added to it
-        surplus = _find_unlisted(coordinator, surplus, [] if problems is None else problems)
-        check_owned(coordinator, broker)
-        map_parallel(store.delete, [info.key for info in surplus], store.parallel_requests)
-        return surplus
+        if removal.url != state.brokers[broker].url:  # it has moved in between, and this store is the former location
+            return []
+        surplus = _find_surplus(coordinator, store, broker, removal.kept)
+        return _delete(coordinator, store, removal, _find_unlisted(coordinator, surplus, problems))
     finally:
-        if cordoned:
-            cordon_broker(coordinator, broker, False)
+        if not coordinator.submit(partial(end_removal, removal=removal)):
+            problems.append(
+                f"broker {broker} stays cordoned: another removal of surplus copies may have begun there; run "
+                f"`sparklog brokers uncordon --id {broker}` when no vacuum is running"
+            )
+
+
+def _delete(coordinator: Coordinator, store: Store, removal: Removal, surplus: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Delete these copies while the removal may continue; return those that were deleted."""
+    for start in range(0, len(surplus), FILES_PER_CHECK):
+        if not may_remove(coordinator.refresh(), removal):
+            return surplus[:start]
+        check_owned(coordinator, removal.broker)
+        keys = [info.key for info in surplus[start : start + FILES_PER_CHECK]]
+        map_parallel(store.delete, keys, store.parallel_requests)
+    return surplus
 
 
 def _find_unlisted(coordinator: Coordinator, surplus: list[ObjectInfo], problems: list[str]) -> list[ObjectInfo]:
@@ -64,6 +90,14 @@ def _find_unlisted(coordinator: Coordinator, surplus: list[ObjectInfo], problems
     return [info for info in surplus if not kept.intersection(tables_of([log_path_of(info.key)]))]
 
 
-def _find_surplus(coordinator: Coordinator, store: Store, broker: int) -> list[ObjectInfo]:
-    surplus = LiveFiles(read_live_partitions(coordinator, coordinator.refresh())).without_replica(broker)
+def _find_surplus(
+    coordinator: Coordinator, store: Store, broker: int, kept: Collection[TopicPartition] = ()
+) -> list[ObjectInfo]:
+    """Return the copies at a broker that no partition with a replica there needs, nor one of ``kept``."""
+
+    def partitions() -> Iterator[LivePartition]:
+        for partition in read_live_partitions(coordinator, coordinator.refresh()):
+            yield partition.with_replica(broker) if (partition.topic, partition.number) in kept else partition
+
+    surplus = LiveFiles(partitions()).without_replica(broker)
     return [info for info in store.list() if log_path_of(info.key) in surplus]

@@ -7,8 +7,9 @@ A commit that retires files names a listing of them (``log.commits.retired_files
 a lease has seen the log without those files, the sweep deletes what the listing names, and then commits that the
 listing is done.
 
-Rules: a file is deleted at a broker only if it has no live segment there: a file may hold runs of several partitions,
-and a listing may name files of changes that were not made. A history segment is deleted only when the topic's Delta
+Rules: a file is deleted only if it has no live segment: a file may hold runs of several partitions, and a listing may
+name files of changes that were not made. A copy of a live file may be needed at any broker later, so those that no
+replica needs are left to ``surplus_replicas``. A history segment is deleted only when the topic's Delta
 table shows the log without it. If a file cannot be deleted now, because its broker is offline or does not answer, or
 its table cannot be read, or its location is not this root's, the others are deleted, its listing is kept and the next
 sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
@@ -125,9 +126,8 @@ def _sweep_listings(
 
 def _find_listed(tables: Tables, state: State, files: Iterable[RemovedFile], live: LiveFiles) -> dict[str, str]:
     """Return why files of a listing are kept, by topic: its table may not show the log without them yet."""
-    paths = [file.path for file in files if not live.may_need(file.path, file.broker)]
-    moved = any(path in live for path in paths)
-    return {topic: why for topic in tables_of(paths) if (why := why_listed(tables, state, topic, moved))}
+    paths = [file.path for file in files if file.path not in live]
+    return {topic: why for topic in tables_of(paths) if (why := why_listed(tables, state, topic))}
 
 
 def _without_topics(files: Iterable[RemovedFile], topics: Collection[str]) -> list[RemovedFile]:
@@ -135,11 +135,11 @@ def _without_topics(files: Iterable[RemovedFile], topics: Collection[str]) -> li
     return [file for file in files if not is_history(file.path) or topic_in(file.path) not in topics]
 
 
-def why_listed(tables: Tables, state: State, topic: str, copies_moved: bool = False) -> str:
+def why_listed(tables: Tables, state: State, topic: str) -> str:
     """Return why the table of a topic may list history segments that are not live in a state; empty if it lists none.
     A table that cannot be read or published is a problem of its topic alone, and is not tried again in this run."""
     try:
-        tables.show(topic, state, copies_moved)
+        tables.show(topic, state)
     except SparklogError as error:
         return f"the table of topic {topic} may list files to delete: {error.message}"
     return ""
@@ -156,7 +156,7 @@ def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     ]
     files = [file for listing in listings for file in listing or () if file.broker in state.brokers]
     live = _find_live(coordinator, state, files)
-    return [file for file in files if not live.may_need(file.path, file.broker)]
+    return [file for file in files if file.path not in live]
 
 
 def _find_due(state: State, readers: StoredReaderLeases, now_ms: int, result: SweepResult) -> list[str]:
@@ -198,7 +198,7 @@ def _delete_files(
     """Delete the files of one listing; return a problem for each broker at which files could not be deleted."""
     by_broker: dict[int, list[RemovedFile]] = {}
     for file in files:
-        if live.may_need(file.path, file.broker):
+        if file.path in live:
             result.files_in_use += 1
         elif file.broker in state.brokers:  # the location of a broker that was unregistered is not known
             by_broker.setdefault(file.broker, []).append(file)
@@ -207,7 +207,7 @@ def _delete_files(
         if not state.brokers[broker].online:
             problems.append(f"broker {broker} is offline; {len(unneeded)} files will be deleted later")
             continue
-        outcomes = _delete_at(coordinator, broker, unneeded)
+        outcomes = _delete_at(coordinator, state, broker, unneeded)
         failures = [error for error in outcomes if error is not None]
         result.files += len(unneeded) - len(failures)
         result.size_bytes += sum(
@@ -221,10 +221,12 @@ def _delete_files(
     return problems
 
 
-def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) -> list[SparklogError | None]:
+def _delete_at(
+    coordinator: Coordinator, state: State, broker: int, files: list[RemovedFile]
+) -> list[SparklogError | None]:
     """Delete files at a broker; return the error of each, None for those that were deleted."""
     try:
-        store = check_owned(coordinator, broker)
+        store = check_owned(coordinator, broker, state)
     except SparklogError as error:
         return [error for _ in files]
 

@@ -172,7 +172,7 @@ def _vacuum_broker(
         progress(f"files at broker {broker}", files, 0)
 
     try:
-        store = coordinator.store_of(broker)
+        store = coordinator.brokers.store_of(state, broker)
         orphans = list(_find_orphans(store, broker, needed, result, scanned))
         if not result.dry_run:
             orphans = _find_unlisted(tables, state, orphans, result)

@@ -28,7 +28,7 @@ from sparklog.coordinator.ownership import check_place
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.maintenance.replicas.file_copies import CopyResult, CopyTask, FileToCopy, copy_files
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.protocol.decide.brokers import is_online
+from sparklog.protocol.decide.brokers import is_online, may_lack
 from sparklog.protocol.decide.elections import MAX_CHANGES
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
 from sparklog.protocol.file_names import index_path
@@ -105,7 +105,8 @@ def replicate(
 
 
 class _Run:
-    """One run of the job; remembers between rounds which files are at the locations. Not thread-safe."""
+    """One run of the job; remembers between rounds which files are at the locations, unless these have changed. Not
+    thread-safe."""
 
     def __init__(
         self, coordinator: Coordinator, runner: TaskRunner, bytes_per_second: float | None, progress: Progress
@@ -116,12 +117,14 @@ class _Run:
         self._rate = bytes_per_second
         self._progress = progress
         self._present: dict[int, set[str]] = {}
+        self._began_at: int | None = None
         self._broken: set[int] = set()
 
     def round(self, state: State, wanted: Sequence[tuple[TopicPartition, int]]) -> bool:
         """Run one round; return whether another one may make progress."""
         self.result.rounds += 1
         self.result.problems = []
+        self._forget_changed(state)
         needed = {partition: self._list_files(state, partition) for partition in {partition for partition, _ in wanted}}
         plans: dict[int, dict[str, FileToCopy]] = {}
         listings = _Listings(self._coordinator, state)
@@ -143,6 +146,16 @@ class _Run:
             if broker not in self._broken and needed[partition] <= self._present.get(broker, set())
         ]
         return self._join_isr(caught_up)
+
+    def _forget_changed(self, state: State) -> None:
+        """Forget what was seen at locations that were replaced, moved or cleaned since this run began, or that lost
+        files: it would be stated as seen at the version of this round."""
+        if self._began_at is None:
+            self._began_at = state.version
+        for broker in [*self._present]:
+            registered = state.brokers.get(broker)
+            if registered is None or registered.lost_files_at > self._began_at:
+                self._present[broker] = set()
 
     def _list_files(self, state: State, partition: TopicPartition) -> set[str]:
         segments = self._coordinator.segments(partition.topic, state).partition(partition.partition)
@@ -180,12 +193,13 @@ class _Run:
     def _find_lacking(
         self, state: State, partition: TopicPartition, needed: set[str], listings: _Listings
     ) -> tuple[int, ...]:
-        """Return the brokers in the ISR that lack files, of those whose location is known to have lost some."""
+        """Return the brokers in the ISR that lack files, of those that their location may have lost."""
         lacking: list[int] = []
         for broker in state.partition(*partition).isr:
-            if is_online(state, broker) and state.brokers[broker].lost_files_at >= 0:
+            doubtful = [path for path in needed if may_lack(state, broker, path)]
+            if is_online(state, broker) and doubtful:
                 with suppress(SparklogError):  # a location that cannot be listed is left to the controller
-                    if len(listings.sizes(broker, needed)) < len(needed):
+                    if len(listings.sizes(broker, doubtful)) < len(doubtful):
                         lacking.append(broker)
         return tuple(lacking)
 

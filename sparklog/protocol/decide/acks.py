@@ -158,10 +158,11 @@ def check_not_stale(state: State, run: Run, topic: str, partition: int) -> None:
 
 
 def with_counted_copies(state: State, run: Run, topic: str, partition: int) -> Run:
-    """Return the run without copies at locations that have lost files since the file was begun.
+    """Return the run without copies at locations that may lack the file (``may_lack``).
 
     A job that writes for an hour appends its files at the end; by then a disk may have been replaced and refilled with
-    only the files that were part of the log. Raises NotLeaderOrFollowerError if no copy is left.
+    only the files that were part of the log, or a broker's id may be another location's. Raises
+    NotLeaderOrFollowerError if no copy is left.
     """
     written = holders(run)
     kept = [broker for broker in written if not may_lack(state, broker, run.path)]
@@ -169,8 +170,8 @@ def with_counted_copies(state: State, run: Run, topic: str, partition: int) -> R
         return run
     if not kept:
         raise NotLeaderOrFollowerError(
-            f"{run.path}, for {topic}-{partition}, was written to brokers {list(written)}, whose locations have lost "
-            "files since; nothing was committed: write the records again",
+            f"{run.path}, for {topic}-{partition}, was written to brokers {list(written)}, whose locations were "
+            "registered, replaced or moved since, or have lost files; nothing was committed: write the records again",
             topic=topic,
             partition=partition,
             path=run.path,

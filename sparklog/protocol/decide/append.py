@@ -55,6 +55,18 @@ class PartitionAppend(msgspec.Struct, frozen=True, kw_only=True):
     base_sequence: int = -1
 
 
+class Begun(NamedTuple):
+    """The commit that the writer of files knew when it began them: its version, which is in their names, and its
+    digest. The version alone means nothing in a root that was restored from before it: there another commit gets it.
+
+    ``reader`` is the coordinator that had read it: the same one notices if the root is restored since, another may not.
+    """
+
+    version: int
+    digest: str
+    reader: str = ""
+
+
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Appends that become visible together, or not at all.
 
@@ -65,8 +77,8 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
     request is a complete transaction of the named producer; sequences of its runs start at 0. ``acks`` is Kafka's: for
     -1 (all) ``min.insync.replicas`` in-sync replicas must hold the runs, for 1 and 0 one. ``history`` is
-    ``CommitLog.unlinked_jumps`` at the time when the producer got its id: the coordinator refuses an id that may belong
-    to another history.
+    ``CommitLog.unlinked_jumps`` at the time when the producer got its id, or began its files: the coordinator refuses
+    what may belong to another history. ``begun`` says the same for files that another process has written.
     """
 
     appends: Sequence[PartitionAppend]
@@ -79,6 +91,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     groups: Sequence[GroupCommit] = ()
     transaction: ProducerIdentity | None = None
     history: int | None = None
+    begun: Sequence[Begun] = ()
 
 
 class Appended(NamedTuple):

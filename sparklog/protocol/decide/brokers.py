@@ -1,10 +1,13 @@
 """Decisions about brokers, which are storage locations, and about the controller.
 
 Rules: as in ``decide``. URLs are spelled as stores normalize them; the caller has checked that the location is usable.
-Not for: the consequences of a broker going offline (``elections``), reassignment of replicas (``replicas``).
+Not for: the consequences of a broker going offline (``elections``), of a location that is replaced, moved or cleaned
+(``locations``), reassignment of replicas (``replicas``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from sparklog.errors import (
     BrokerIdNotRegisteredError,
@@ -21,14 +24,21 @@ from sparklog.protocol.state import BrokerState, State
 
 MAX_BROKER_ID = 2**31 - 1
 
+NO_LINKS: Mapping[str, str] = {}
+
 
 def location(broker: BrokerState, root: str) -> str:
     """Return the folder or URL of a broker."""
     return broker.url or root
 
 
-def register_broker(state: State, broker: int | None, url: str, root: str) -> Decision[int]:
-    """Register a location under an id, the next free one for None; the result is the id.
+def register_broker(
+    state: State, broker: int | None, url: str, root: str, real: Mapping[str, str] = NO_LINKS
+) -> Decision[int]:
+    """Register a location under an id, the next free one for None; the result is the id. ``real`` as in
+    ``check_apart``.
+
+    The id may have been another location's: files begun before, which name it, do not count as copies here.
 
     Raises InvalidRequestError, DuplicateBrokerRegistrationError.
     """
@@ -43,20 +53,22 @@ def register_broker(state: State, broker: int | None, url: str, root: str) -> De
             "leave it out",
             broker=number,
         )
-    check_apart(state, url, root, number)
-    return Decision([RegisterBroker(broker=number, url=url)], number)
+    check_apart(state, url, root, number, real)
+    return Decision([RegisterBroker(broker=number, url=url), ChangeBroker(broker=number, lost_files=True)], number)
 
 
-def check_apart(state: State, url: str, root: str, number: int = -1) -> None:
+def check_apart(state: State, url: str, root: str, number: int = -1, real: Mapping[str, str] = NO_LINKS) -> None:
     """Check that ``url`` overlaps no other location, ignoring broker ``number``: one would delete the other's files.
 
-    Raises DuplicateBrokerRegistrationError.
+    ``real`` has the paths of local locations without symbolic links, which may lead into another location. Raises
+    DuplicateBrokerRegistrationError.
     """
     taken = {location(broker, root): f"broker {other}" for other, broker in state.brokers.items() if other != number}
     for other_url, owner in {root: "the root of the cluster", **taken}.items():
-        if url == other_url:
+        here, there = real.get(url, url), real.get(other_url, other_url)
+        if here == there:
             raise DuplicateBrokerRegistrationError(f"{url} is already {owner}; give another location", path=url)
-        if f"{url}/".startswith(f"{other_url}/") or f"{other_url}/".startswith(f"{url}/"):
+        if f"{here}/".startswith(f"{there}/") or f"{there}/".startswith(f"{here}/"):
             raise DuplicateBrokerRegistrationError(
                 f"{url} and {other_url}, which is {owner}, are nested; give a location outside all others",
                 path=url,
@@ -104,19 +116,23 @@ def cordon(state: State, broker: int, cordoned: bool) -> Decision[bool]:
     return Decision([ChangeBroker(broker=broker, cordoned=cordoned)], True)
 
 
-def move_broker(state: State, broker: int, url: str, root: str) -> Decision[bool]:
-    """Set the URL of a location whose files were moved or are mounted elsewhere. Raises as ``register_broker``."""
+def move_broker(state: State, broker: int, url: str, root: str, real: Mapping[str, str] = NO_LINKS) -> Decision[bool]:
+    """Set the URL of a location whose files were moved or are mounted elsewhere. Raises as ``register_broker``.
+
+    Not for: whether its files are there (``locations.move_location``)."""
     if location(find_broker(state, broker), root) == url:
         return Decision([], False)
-    check_apart(state, url, root, broker)
+    check_apart(state, url, root, broker, real)
     return Decision([ChangeBroker(broker=broker, url=url)], True)
 
 
 def may_lack(state: State, broker: int, path: str) -> bool:
-    """Return whether a file may be missing at a broker: it was begun before the location was found to have lost
-    files."""
+    """Return whether a file may be missing at a broker: it was begun before the location was registered, replaced or
+    moved, or was found to have lost files; or the broker was removed since."""
     broker_state = state.brokers.get(broker)
-    return broker_state is not None and broker_state.lost_files_at >= 0 and begun_at(path) < broker_state.lost_files_at
+    if broker_state is None:
+        return True
+    return broker_state.lost_files_at >= 0 and begun_at(path) < broker_state.lost_files_at
 
 
 # -- the controller

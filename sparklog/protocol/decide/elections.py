@@ -144,7 +144,7 @@ def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_C
         ChangeBroker(broker=number, lost_files=True) for number in sorted({*checked.went_back} & {*state.brokers})
     ]
     elected = Elected([])
-    for change in _find_changes(state, online, checked.went_back):
+    for change in find_changes(state, online, checked.went_back):
         if len(elected.partitions) == limit:
             elected = Elected(elected.partitions, more=True)
             break
@@ -153,8 +153,8 @@ def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_C
     return Decision(actions, elected)
 
 
-def _find_changes(state: State, online: Collection[int], went_back: Collection[int]) -> Iterator[ChangePartition]:
-    """Yield the changes that follow from the set of online brokers.
+def find_changes(state: State, online: Collection[int], went_back: Collection[int]) -> Iterator[ChangePartition]:
+    """Yield the changes that follow from the set of online brokers, and from those that have lost their files.
 
     Brokers that have lost files leave an ISR before those that are only offline, so that they do not stay in it as the
     last one in sync.
@@ -267,6 +267,8 @@ def _elect_unclean_leader(state: State, election: UncleanElection) -> list[Actio
     unchanged = topic.topic_id == election.topic_id and partition.log_end_offset == election.log_end_offset
     unchanged = unchanged and not changed_since(partition, election.version, 0, partition.log_end_offset)
     removals = change_segments(state, SegmentsRequest(version=election.version, changes=election.lost))
+    broker = state.brokers.get(election.broker)
+    unchanged = unchanged and broker is not None and broker.lost_files_at <= election.version
     if (
         not unchanged
         or removals.result.left_out

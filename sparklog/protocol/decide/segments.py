@@ -178,7 +178,7 @@ def _find_missing_copy(state: State, partition: PartitionState, change: Replacem
             return f"{added.run.path} is not on brokers {missing}, which have joined the ISR since"
         lost = [broker for broker in holders(added.run) if may_lack(state, broker, added.run.path)]
         if lost:
-            return f"{added.run.path} is on brokers {lost}, which have lost files since"
+            return f"{added.run.path} is on brokers {lost}, which were replaced or moved since, or have lost files"
         if begun_at(added.run.path) <= state.writer_fence:
             return f"{added.run.path} was begun before a vacuum at version {state.writer_fence}, which may delete it"
     return ""

@@ -31,6 +31,7 @@ from sparklog.log.records.replicated_file import discard
 from sparklog.log.records.segment_file_writer import SegmentFileWriter
 from sparklog.protocol.decide.acks import check_copies
 from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.spark.broker_stores import BrokerMap
 from sparklog.spark.sink.routing import Routed
 from sparklog.spark.sink.topic_targets import TopicTarget
 
@@ -96,13 +97,14 @@ class _Pending:
 
 
 class TaskOutput:
-    """Writes routed records to files. Not thread-safe.
+    """Writes routed records to files at these stores. Not thread-safe.
 
     ``has_key`` and ``has_headers`` say which columns the records have.
     """
 
-    def __init__(self, store_of: StoreOf, ids: Ids, has_key: bool, has_headers: bool) -> None:
-        self._store_of = store_of
+    def __init__(self, stores: BrokerMap, ids: Ids, has_key: bool, has_headers: bool) -> None:
+        self._store_of: StoreOf = stores.__getitem__
+        self._version = stores.begun.version
         self._ids = ids
         self._has_key = has_key
         self._has_headers = has_headers
@@ -205,7 +207,7 @@ class TaskOutput:
         leader, *others = target.brokers[partition]
         writer = SegmentFileWriter(
             self._store_of(leader),
-            target.key(partition, self._ids.write_id()),
+            target.key(partition, self._version, self._ids.write_id()),
             codec=target.codec,
             level=target.codec_level,
             has_key=self._has_key,

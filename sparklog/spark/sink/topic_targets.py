@@ -30,8 +30,8 @@ from sparklog.records.topic_rules import TopicRules
 class TopicTarget(TopicRules):
     """A topic to write to. ``topic_id`` is empty if the commit creates it, with the replicas of ``assignment``.
 
-    ``end_offsets``, ``brokers`` (those that get records) and ``needs`` are by partition, as of ``version`` of the
-    cluster, when the write started. Sizes in bytes, times in milliseconds.
+    ``end_offsets``, ``brokers`` (those that get records) and ``needs`` are by partition, as of the state in which the
+    topic was looked up. Sizes in bytes, times in milliseconds.
     """
 
     topic_id: str
@@ -40,7 +40,6 @@ class TopicTarget(TopicRules):
     needs: tuple[Needs, ...]
     assignment: tuple[tuple[int, ...], ...] = ()
     segment_bytes: int
-    version: int
 
     @property
     def partitions(self) -> int:
@@ -57,9 +56,10 @@ class TopicTarget(TopicRules):
         """Return the target of a run of records for a partition."""
         return RunTarget(self.topic, self.topic_id, partition, self.log_append_time)
 
-    def key(self, partition: int, write_id: str) -> str:
-        """Return the key of a new file of the partition, below the root of its broker."""
-        return segment_key(self.topic, partition, self.end_offsets[partition], self.version, write_id)
+    def key(self, partition: int, version: int, write_id: str) -> str:
+        """Return the key of a new file of the partition, below the root of its broker. ``version`` is that of the state
+        whose stores it is written to."""
+        return segment_key(self.topic, partition, self.end_offsets[partition], version, write_id)
 
 
 def _next_in_sync(failures: int, brokers: tuple[int, ...], needed: Needs) -> tuple[int, ...]:
@@ -106,7 +106,6 @@ def target_of(
         needs=needed,
         assignment=assignment,
         segment_bytes=config.segment_bytes,
-        version=state.version,
     )
 
 

@@ -30,7 +30,7 @@ from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidR
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.records.batches import gather
 from sparklog.log.records.replicated_file import discard
-from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide.append import AppendRequest, AppendResult, Begun, PartitionAppend
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.topics import NewTopic
 from sparklog.protocol.features import check_written
@@ -45,7 +45,6 @@ from sparklog.spark.sink.routing import Router, check_has_key, partitioner
 from sparklog.spark.sink.topic_targets import TopicTarget, target_of
 from sparklog.spark.sink.typed_rows import TypedRows, find_typed_rows
 from sparklog.spark.source.rows import NO_TOPIC, check_write_schema
-from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +59,20 @@ Assignment = Sequence[Sequence[int]]
 class SparklogCommitMessage(Picklable, WriterCommitMessage):
     """The output of one task: the runs to commit, in order, and the replicas of topics to be created with them.
 
-    ``spread`` are the topics whose records another run of the task may place in other partitions.
+    ``spread`` are the topics whose records another run of the task may place in other partitions. ``begun`` is the
+    commit that the version in the names of the files means.
     """
 
     def __init__(
-        self, appends: Sequence[PartitionAppend], new_topics: Mapping[str, Assignment], spread: Iterable[str] = ()
+        self,
+        appends: Sequence[PartitionAppend],
+        new_topics: Mapping[str, Assignment],
+        begun: Begun,
+        spread: Iterable[str] = (),
     ) -> None:
         self.appends = list(appends)
         self.new_topics = dict(new_topics)
+        self.begun = begun
         self.spread = frozenset(spread)
 
 
@@ -96,21 +101,22 @@ class RowWriter(Picklable):
         schema = schema if names is None else _renamed(schema, names)
         partitioner(options.partitioner)
         coordinator = shared_cluster(*options.address)
-        check_written(coordinator.state.level)  # before any file is written
-        self.typed = self._find_typed_rows(options.topic, schema, coordinator.state) if names is None else None
+        state = coordinator.state
+        check_written(state.level)  # before any file is written
+        self.typed = self._find_typed_rows(options.topic, schema, state) if names is None else None
         schema = schema if self.typed is None else self.typed.row_schema
-        advice = _instead_of_value(options.topic, coordinator.state)
+        advice = _instead_of_value(options.topic, state)
         check_write_schema(schema, bool(options.topic), options.include_timestamp, advice)
         # A relative path is relative to this process's folder; tasks run in others.
         self.options = replace(options, address=options.address._replace(root=coordinator.store.root))
         self.columns = schema.fieldNames()
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.stores: dict[int, Store] = broker_stores(coordinator)
-        self.target = self._target_of(coordinator.state, options.topic) if options.topic else None
+        self.stores = broker_stores(coordinator, state)
+        self.target = self._target_of(state, options.topic) if options.topic else None
         if self.target is not None and self.target.needs_key:
             check_has_key(self.target.topic, self.columns)
-        self.is_repeated = self._was_written(coordinator.state)
+        self.is_repeated = self._was_written(state)
         self._opened: Coordinator | None = coordinator
 
     def check_options(self, options: SinkOptions) -> SinkOptions:
@@ -132,11 +138,11 @@ class RowWriter(Picklable):
         if self.is_repeated:
             for _ in iterator:  # Spark expects that all rows are consumed
                 pass
-            return SparklogCommitMessage([], {})
+            return SparklogCommitMessage([], {}, self.stores.begun)
         converter = Converter(self.columns, bool(self.options.topic), self.options.include_timestamp)
         choose = partitioner(self.options.partitioner, self.options.ignore_keys)
         router = Router(self._lookup, self.options.topic, choose, _task())
-        output = TaskOutput(self.stores.__getitem__, self.ids, converter.has_key, converter.has_headers)
+        output = TaskOutput(self.stores, self.ids, converter.has_key, converter.has_headers)
         try:
             selected = (converter.select(batch) for given in iterator for batch in self._with_values(given))
             for batch in gather(selected, self._gather_bytes(converter)):
@@ -148,7 +154,7 @@ class RowWriter(Picklable):
             output.abort()
             raise
         new_topics = {name: target.assignment for name, target in router.targets.items() if not target.topic_id}
-        return SparklogCommitMessage(appends, new_topics, router.spread)
+        return SparklogCommitMessage(appends, new_topics, self.stores.begun, router.spread)
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch. Raises InvalidRecordError for a value in a column that the log does not have: it would be
@@ -225,6 +231,7 @@ class RowWriter(Picklable):
             new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
             acks=self.options.acks,
             groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
+            begun=sorted({message.begun for message in written if message.appends}),
         )
         result = coordinator.append(request)
         if result.duplicate and self.options.on_mismatch:

@@ -42,7 +42,7 @@ class SparklogStreamCommitMessage(SparklogCommitMessage):
     """The output of one task of a micro-batch, and the id of its query."""
 
     def __init__(self, written: SparklogCommitMessage, query_id: str) -> None:
-        super().__init__(written.appends, written.new_topics, written.spread)
+        super().__init__(written.appends, written.new_topics, written.begun, written.spread)
         self.query_id = query_id
 
 

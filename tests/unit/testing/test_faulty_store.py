@@ -18,7 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.store.memory import MemoryStore
 from sparklog.testing import faulty_store
-from sparklog.testing.faults import DONE, ERRORS, HALF, KINDS, LATE, NONE, every_outcome, kinds_of
+from sparklog.testing.faults import DONE, ERRORS, HALF, KINDS, LATE, NONE, TWICE, every_outcome, kinds_of
 from sparklog.testing.faulty_store import (
     OUTAGE_STEPS,
     Call,
@@ -220,7 +220,9 @@ def test_every_outcome_of_a_write_matches_its_name(operation: str) -> None:
         outcome = KINDS[kind]
         inner, error = outcome_of(kind, operation)
         there = {info.key: inner.get(info.key) for info in inner.list()}
-        wanted = {NONE: {}, LATE: {}, DONE: {"key": b"12345678"}, HALF: {"key": b"1234"}}[outcome.effect]
+        wanted = {NONE: {}, LATE: {}, DONE: {"key": b"12345678"}, TWICE: {"key": b"12345678"}, HALF: {"key": b"1234"}}[
+            outcome.effect
+        ]
         assert there == wanted, kind
         if outcome.crashes:
             assert isinstance(error, SimulatedCrash), kind

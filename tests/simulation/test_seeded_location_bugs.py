@@ -1,0 +1,168 @@
+"""Each rule of who owns a location, and of what is evidence of a copy, is broken on purpose, and the simulation of
+operators finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from sparklog.coordinator import begun_files, broker_stores, ownership, unclean_election
+from sparklog.coordinator import coordinator as coordinating
+from sparklog.errors import ObjectNotFoundError, SparklogError
+from sparklog.maintenance import promotion
+from sparklog.protocol.commits import ChangeBroker
+from sparklog.protocol.decide import brokers as decide_brokers
+from sparklog.protocol.decide import locations as decide_locations
+from sparklog.protocol.decide.brokers import move_broker
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.locations import Move
+from sparklog.protocol.decide.ownership import Ownership
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+from sparklog.store.location import open_location
+from tests.simulation.location_truth import (
+    COMMIT_GONE,
+    DELETED,
+    DROPPED,
+    LACKS,
+    TWO_ROOTS,
+    UNREADABLE,
+)
+from tests.simulation.locations import LifeStore
+from tests.simulation.operated import simulate
+
+Patch = pytest.MonkeyPatch
+SEEDS = 150
+"""Seeds of the theme that the bug concerns, from the first one to try."""
+
+
+# -- who owns a location
+
+
+def any_closing_commit_promotes(patch: Patch) -> None:
+    """A closing commit does not name the root that it was made for."""
+
+    class Never(SparklogError):
+        pass
+
+    patch.setattr(promotion, "ClusterMovedError", Never)
+    patch.setattr(promotion, "check_not_closed_for_another", lambda target: None)
+    patch.setattr(promotion, "_is_complete", lambda target: True)
+    patch.setattr(promotion, "claim_locations", lambda *_: None)
+
+
+def only_the_existence_of_broker_json_counts(patch: Patch) -> None:
+    def open_any(url: str, options: Mapping[str, object] | None = None, identity: object = None) -> Store:
+        return open_location(url, options)
+
+    patch.setattr(broker_stores, "open_location", open_any)
+    patch.setattr(ownership, "check_place", lambda *_: None)
+
+
+def a_superseded_root_deletes(patch: Patch) -> None:
+    patch.setattr(ownership, "judge", lambda *_: Ownership.OWNED)
+
+
+def a_cluster_is_created_in_a_location(patch: Patch) -> None:
+    patch.setattr(coordinating, "check_no_location", lambda *_: None)
+
+
+def an_election_trusts_any_listing(patch: Patch) -> None:
+    """It looks at the identity before and after the listing, and in between the disk may be unmounted."""
+
+    def find_lacking(store: Store, segments: Sequence[Segment]) -> list[Segment]:
+        listed = {info.key for info in store.list()}
+        return [segment for segment in segments if segment.path not in listed]
+
+    patch.setattr(unclean_election, "_find_lacking", find_lacking)
+
+
+# -- evidence of copies
+
+
+def a_reused_id_inherits_evidence(patch: Patch) -> None:
+    real = decide_brokers.register_broker
+
+    def register(*arguments: Any, **options: Any) -> Decision[int]:
+        decision = real(*arguments, **options)
+        return Decision(decision.actions[:1], decision.result)
+
+    patch.setattr(decide_brokers, "register_broker", register)
+
+
+def replacement_commits_nothing(patch: Patch) -> None:
+    patch.setattr(decide_locations, "replace_location", lambda *_, **__: Decision([], None))
+
+
+def a_move_does_not_look(patch: Patch) -> None:
+    def move(state: State, broker: int, url: str, root: str, *_: object, **__: object) -> Decision[Move]:
+        return Decision(move_broker(state, broker, url, root).actions, Move(True))
+
+    patch.setattr(decide_locations, "move_location", move)
+
+
+def a_removal_leaves_evidence(patch: Patch) -> None:
+    """A vacuum deletes copies that were needed again meanwhile."""
+    real = decide_locations.begin_removal
+
+    def begin(state: State, broker: int) -> Decision[decide_locations.Removal]:
+        return Decision([ChangeBroker(broker=broker, cordoned=True)], real(state, broker).result)
+
+    patch.setattr(decide_locations, "begin_removal", begin)
+    patch.setattr(decide_locations, "may_remove", lambda *_: True)
+
+
+def a_job_states_no_history(patch: Patch) -> None:
+    patch.setattr(begun_files, "check_begun", lambda log, store_of, reader, request: request)
+    patch.setattr(coordinating, "check_begun", lambda log, store_of, reader, request: request)
+
+
+# -- names that live twice
+
+
+def a_commit_is_withdrawn_by_its_name(patch: Patch) -> None:
+    """The application compares before it deletes; the request may be sent twice."""
+
+    def delete_exactly(self: LifeStore, key: str, data: bytes) -> bool:
+        with suppress(ObjectNotFoundError):
+            if self.get(key) == data:
+                self.delete(key)
+        return True
+
+    patch.setattr(LifeStore, "delete_exactly", delete_exactly)
+
+
+BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
+    (any_closing_commit_promotes, "promote", (TWO_ROOTS,), 2),
+    (only_the_existence_of_broker_json_counts, "swap", (UNREADABLE, DELETED), 1),
+    (a_superseded_root_deletes, "force", (DELETED,), 14),
+    (a_superseded_root_deletes, "copy", (DELETED,), 4),
+    (a_cluster_is_created_in_a_location, "create", (DELETED,), 3),
+    (an_election_trusts_any_listing, "unclean", (DROPPED,), 51),
+    (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 28),
+    (replacement_commits_nothing, "replace", (UNREADABLE, LACKS), 4),
+    (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
+    (a_removal_leaves_evidence, "reassign", (DELETED,), 40),
+    (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
+    (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 5),
+]
+"""The bug, the theme that shows it, the kinds of findings of which one has to be there, and the first seed to try."""
+
+
+@pytest.mark.parametrize(
+    ("bug", "theme", "kinds", "first"), BUGS, ids=[f"{bug.__name__}-{theme}" for bug, theme, _, _ in BUGS]
+)
+def test_a_broken_rule_is_found(
+    bug: Callable[[Patch], None], theme: str, kinds: tuple[str, ...], first: int, monkeypatch: Patch
+) -> None:
+    bug(monkeypatch)
+    for seed in range(first, first + SEEDS):
+        found = {finding.kind for finding in simulate(seed, (theme,)).truth.findings}
+        if found.intersection(kinds):
+            print(f"seed {seed}: {sorted(found)}")
+            return
+    pytest.fail(f"no seed from {first} to {first + SEEDS} of theme {theme} shows one of: {', '.join(kinds)}")
