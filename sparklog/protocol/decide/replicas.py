@@ -80,7 +80,9 @@ def _find_obstacle(state: State, replica: CaughtUp) -> str:
         return f"broker {replica.broker} is offline"
     if replica.version < state.brokers[replica.broker].lost_files_at:
         return f"broker {replica.broker} has lost files since version {replica.version}"
-    for other in partition.isr:  # it stays in the ISR as the last one in sync, so the ``lacking`` have to be found again
+    for (
+        other
+    ) in partition.isr:  # it stays in the ISR as the last one in sync, so the ``lacking`` have to be found again
         if replica.version < state.brokers[other].lost_files_at:
             return f"broker {other}, which is in sync, has lost files since version {replica.version}"
     if changed_since(partition, replica.version, 0, partition.log_end_offset):

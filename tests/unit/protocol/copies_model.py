@@ -313,7 +313,9 @@ class Copies:
 
     def reassign(self) -> str:
         name = self._any_partition()
-        target = self.random.sample(sorted(self.state.brokers), min(len(self.state.brokers), self.random.choice((1, 2))))
+        target = self.random.sample(
+            sorted(self.state.brokers), min(len(self.state.brokers), self.random.choice((1, 2)))
+        )
         self._submit(lambda state: decide_replicas.alter_reassignments(state, {name: target}))
         partition = self.state.partition(*name)
         return f"{name} to {target}: {partition.replicas} isr {partition.isr}"
@@ -381,7 +383,9 @@ class Copies:
             return ""
         cleaning = self.random.choice(done)
         self.cleanings.remove(cleaning)
-        return f"{cleaning.removal.broker} {self._submit(lambda now: decide_locations.end_removal(now, cleaning.removal))}"
+        return (
+            f"{cleaning.removal.broker} {self._submit(lambda now: decide_locations.end_removal(now, cleaning.removal))}"
+        )
 
     def uncordon(self) -> str:
         """An operator lifts a cordon, when no vacuum is running."""
