@@ -383,9 +383,8 @@ class Copies:
             return ""
         cleaning = self.random.choice(done)
         self.cleanings.remove(cleaning)
-        return (
-            f"{cleaning.removal.broker} {self._submit(lambda now: decide_locations.end_removal(now, cleaning.removal))}"
-        )
+        lifted = self._submit(lambda state: decide_locations.end_removal(state, cleaning.removal))
+        return f"{cleaning.removal.broker} {lifted}"
 
     def uncordon(self) -> str:
         """An operator lifts a cordon, when no vacuum is running."""

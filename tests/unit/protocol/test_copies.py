@@ -131,7 +131,7 @@ def a_job_states_no_history(patch: Patch) -> None:
 
 
 def a_replica_joins_beside_one_that_lost_files(patch: Patch) -> None:
-    real = replicas._find_obstacle
+    real = replicas._find_obstacle  # noqa: SLF001
 
     def find(state: State, replica: replicas.CaughtUp) -> str:
         why = real(state, replica)
@@ -141,7 +141,7 @@ def a_replica_joins_beside_one_that_lost_files(patch: Patch) -> None:
 
 
 def a_replica_joins_on_old_evidence(patch: Patch) -> None:
-    real = replicas._find_obstacle
+    real = replicas._find_obstacle  # noqa: SLF001
 
     def find(state: State, replica: replicas.CaughtUp) -> str:
         why = real(state, replica)
@@ -166,7 +166,7 @@ BUGS: list[tuple[Callable[[Patch], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize("bug, focus", BUGS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(("bug", "focus"), BUGS, ids=lambda value: getattr(value, "__name__", value))
 def test_a_broken_rule_is_found(bug: Callable[[Patch], None], focus: str, monkeypatch: Patch) -> None:
     bug(monkeypatch)
     assert any(Copies(Random(seed)).run(FOCUSES[focus], LONG) for seed in range(SEEDS))
