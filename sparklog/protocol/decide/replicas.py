@@ -55,7 +55,7 @@ def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision[Expanded
     result = Expanded([], [])
     changes: dict[tuple[str, int], PartitionChange] = {}
     for replica in caught_up:
-        reason = _find_obstacle(state, replica)
+        reason = find_obstacle(state, replica)
         if reason:
             result.left_out.append((replica, reason))
             continue
@@ -69,7 +69,7 @@ def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision[Expanded
     return Decision([*actions], result)
 
 
-def _find_obstacle(state: State, replica: CaughtUp) -> str:
+def find_obstacle(state: State, replica: CaughtUp) -> str:
     topic = state.topics.get(replica.topic)
     if topic is None or topic.topic_id != replica.topic_id:
         return "the topic was deleted"

@@ -123,7 +123,7 @@ def a_move_does_not_look(patch: Patch) -> None:
 
 
 def a_move_does_not_compare_with_the_newest_state(patch: Patch) -> None:
-    patch.setattr(decide_locations, "_still_holds", lambda *args: True)
+    patch.setattr(decide_locations, "still_holds", lambda *args: True)
 
 
 def a_job_states_no_history(patch: Patch) -> None:
@@ -131,23 +131,23 @@ def a_job_states_no_history(patch: Patch) -> None:
 
 
 def a_replica_joins_beside_one_that_lost_files(patch: Patch) -> None:
-    real = replicas._find_obstacle  # noqa: SLF001
+    real = replicas.find_obstacle
 
     def find(state: State, replica: replicas.CaughtUp) -> str:
         why = real(state, replica)
         return "" if "which is in sync" in why else why
 
-    patch.setattr(replicas, "_find_obstacle", find)
+    patch.setattr(replicas, "find_obstacle", find)
 
 
 def a_replica_joins_on_old_evidence(patch: Patch) -> None:
-    real = replicas._find_obstacle  # noqa: SLF001
+    real = replicas.find_obstacle
 
     def find(state: State, replica: replicas.CaughtUp) -> str:
         why = real(state, replica)
         return "" if why.startswith(f"broker {replica.broker} has lost files") else why
 
-    patch.setattr(replicas, "_find_obstacle", find)
+    patch.setattr(replicas, "find_obstacle", find)
 
 
 BUGS: list[tuple[Callable[[Patch], None], str]] = [

@@ -96,7 +96,7 @@ def test_a_job_whose_first_commit_was_removed_is_committed_if_its_files_are_ther
     forget_shared(str(root))
     log = shared_cluster(str(root)).log
     monkeypatch.setattr(type(log), "find_digest", lambda self, version: None)
-    monkeypatch.setattr("sparklog.coordinator.begun_files._find_digest", lambda log, begun: None)
+    monkeypatch.setattr("sparklog.coordinator.begun_files.find_digest", lambda log, begun: None)
     across(job).commit(messages[:1])
     assert values(root) == [b"a"]
     shutil.rmtree(root / "t-0")
