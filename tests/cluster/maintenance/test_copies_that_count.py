@@ -174,7 +174,8 @@ def test_a_link_into_another_location_is_not_a_location(tmp_path: Path, below: s
 def test_a_producer_takes_stores_and_version_from_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas(tmp_path, assignment=[[1]])
     replicas.produce(1)
-    copy, real, moved = replicas.copy_of(1), BrokerStores.store_of, []
+    copy, real = replicas.copy_of(1), BrokerStores.store_of
+    moved: list[int] = []
     cluster = open_cluster(replicas.cluster.store.root)  # with a clock that a producer can wait for
 
     def store_of(stores: BrokerStores, state: State, broker: int) -> Store:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -136,7 +137,7 @@ class Copies:
         self.state = State(cluster_id="c")
         self._commit([RegisterBroker(broker=0)])
         for url in ("/1", "/2"):
-            self._submit(lambda state, url=url: decide_brokers.register_broker(state, None, url, ROOT))
+            self._submit(partial(decide_brokers.register_broker, broker=None, url=url, root=ROOT))
         assignment = [[0, 1], [2, 1]]
         new = NewTopic(name=TOPIC, topic_id="id", partitions=PARTITIONS, assignment=assignment)
         self._submit(lambda state: create_topic(state, new))
@@ -481,5 +482,5 @@ class Copies:
         self.evidence, self.cleanings, self.moves = [], [], []
         with suppress(SparklogError):
             for broker in sorted(self.state.brokers):
-                self._submit(lambda state, broker=broker: decide_brokers.cordon(state, broker, False))
+                self._submit(partial(decide_brokers.cordon, broker=broker, cordoned=False))
         return f"to {found.state.version}"

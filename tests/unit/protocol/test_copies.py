@@ -66,7 +66,9 @@ def test_no_seed_breaks_it(focus: str) -> None:
 
 def a_reused_id_inherits_evidence(patch: Patch) -> None:
     real = decide_brokers.register_broker
-    patch.setattr(decide_brokers, "register_broker", lambda *args: Decision(real(*args).actions[:1], 0))
+    patch.setattr(
+        decide_brokers, "register_broker", lambda *args, **named: Decision(real(*args, **named).actions[:1], 0)
+    )
 
 
 def a_removed_broker_counts(patch: Patch) -> None:
