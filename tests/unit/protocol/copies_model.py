@@ -294,9 +294,8 @@ class Copies:
         lacking = tuple(
             other
             for other in partition.isr
-            if decide_brokers.is_online(state, other)
-            and any(decide_brokers.may_lack(state, other, path) for path in needed)
-            and not needed <= self.files[self._url(state, other)]
+            if any(decide_brokers.may_lack(state, other, path) for path in needed)
+            and not (decide_brokers.is_online(state, other) and needed <= self.files[self._url(state, other)])
         )
         end = partition.log_end_offset
         self.evidence.append(CaughtUp(TOPIC, "id", name.partition, broker, end, state.version, lacking))
