@@ -45,7 +45,7 @@ def check_begun(log: CommitLog, store_of: StoreOf, reader: str, request: AppendR
     """
     begun_elsewhere: set[int] = set()
     for begun in request.begun:
-        stored = _find_digest(log, begun)
+        stored = find_digest(log, begun)
         if stored not in (None, begun.digest):
             raise _refuse(log, begun, "that commit is another one now" if stored else "the log ends before it")
         if stored is None or begun.reader != reader:
@@ -55,7 +55,7 @@ def check_begun(log: CommitLog, store_of: StoreOf, reader: str, request: AppendR
     return _with_present_copies(log, store_of, request, begun_elsewhere)
 
 
-def _find_digest(log: CommitLog, begun: Begun) -> str | None:
+def find_digest(log: CommitLog, begun: Begun) -> str | None:
     """Return the digest of a commit of this log, empty if the log ends before it, None if the commit was removed."""
     state = log.state if log.state.version >= begun.version else log.refresh()
     if state.version < begun.version:

@@ -193,14 +193,19 @@ class _Run:
     def _find_lacking(
         self, state: State, partition: TopicPartition, needed: set[str], listings: _Listings
     ) -> tuple[int, ...]:
-        """Return the brokers in the ISR that lack files, of those that their location may have lost."""
+        """Return the brokers in the ISR that lack files, of those that their location may have lost. One that cannot be
+        listed counts as lacking them: another replica has them all, and nothing shows that this one does."""
         lacking: list[int] = []
         for broker in state.partition(*partition).isr:
             doubtful = [path for path in needed if may_lack(state, broker, path)]
-            if is_online(state, broker) and doubtful:
-                with suppress(SparklogError):  # a location that cannot be listed is left to the controller
-                    if len(listings.sizes(broker, doubtful)) < len(doubtful):
-                        lacking.append(broker)
+            if not doubtful:
+                continue
+            present: Sizes = {}
+            if is_online(state, broker):
+                with suppress(SparklogError):
+                    present = listings.sizes(broker, doubtful)
+            if len(present) < len(doubtful):
+                lacking.append(broker)
         return tuple(lacking)
 
     def _make_tasks(self, state: State, plans: Mapping[int, Mapping[str, FileToCopy]]) -> list[CopyTask]:

@@ -100,7 +100,7 @@ def move_location(
         if broker not in partition.isr:
             continue
         found = seen.get(name)
-        is_seen = found is not None and _still_holds(state, name, partition, found)
+        is_seen = found is not None and still_holds(state, name, partition, found)
         if not is_seen and not is_last:
             unseen.append(name)
             continue
@@ -123,7 +123,7 @@ def move_location(
     return Decision([*moved.actions, *changes], Move(True, behind=tuple(behind)))
 
 
-def _still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: Seen) -> bool:
+def still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: Seen) -> bool:
     """Return whether the partition has the live files that it had when the location was looked at."""
     return (
         state.topics[name.topic].topic_id == seen.topic_id

@@ -55,7 +55,7 @@ def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision[Expanded
     result = Expanded([], [])
     changes: dict[tuple[str, int], PartitionChange] = {}
     for replica in caught_up:
-        reason = _find_obstacle(state, replica)
+        reason = find_obstacle(state, replica)
         if reason:
             result.left_out.append((replica, reason))
             continue
@@ -69,7 +69,7 @@ def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision[Expanded
     return Decision([*actions], result)
 
 
-def _find_obstacle(state: State, replica: CaughtUp) -> str:
+def find_obstacle(state: State, replica: CaughtUp) -> str:
     topic = state.topics.get(replica.topic)
     if topic is None or topic.topic_id != replica.topic_id:
         return "the topic was deleted"
@@ -80,7 +80,9 @@ def _find_obstacle(state: State, replica: CaughtUp) -> str:
         return f"broker {replica.broker} is offline"
     if replica.version < state.brokers[replica.broker].lost_files_at:
         return f"broker {replica.broker} has lost files since version {replica.version}"
-    for other in partition.isr:  # it stays in the ISR as the last one in sync, so the ``lacking`` have to be found again
+    for (
+        other
+    ) in partition.isr:  # it stays in the ISR as the last one in sync, so the ``lacking`` have to be found again
         if replica.version < state.brokers[other].lost_files_at:
             return f"broker {other}, which is in sync, has lost files since version {replica.version}"
     if changed_since(partition, replica.version, 0, partition.log_end_offset):

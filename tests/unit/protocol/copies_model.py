@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -136,7 +137,7 @@ class Copies:
         self.state = State(cluster_id="c")
         self._commit([RegisterBroker(broker=0)])
         for url in ("/1", "/2"):
-            self._submit(lambda state, url=url: decide_brokers.register_broker(state, None, url, ROOT))
+            self._submit(partial(decide_brokers.register_broker, broker=None, url=url, root=ROOT))
         assignment = [[0, 1], [2, 1]]
         new = NewTopic(name=TOPIC, topic_id="id", partitions=PARTITIONS, assignment=assignment)
         self._submit(lambda state: create_topic(state, new))
@@ -293,9 +294,8 @@ class Copies:
         lacking = tuple(
             other
             for other in partition.isr
-            if decide_brokers.is_online(state, other)
-            and any(decide_brokers.may_lack(state, other, path) for path in needed)
-            and not needed <= self.files[self._url(state, other)]
+            if any(decide_brokers.may_lack(state, other, path) for path in needed)
+            and not (decide_brokers.is_online(state, other) and needed <= self.files[self._url(state, other)])
         )
         end = partition.log_end_offset
         self.evidence.append(CaughtUp(TOPIC, "id", name.partition, broker, end, state.version, lacking))
@@ -313,7 +313,9 @@ class Copies:
 
     def reassign(self) -> str:
         name = self._any_partition()
-        target = self.random.sample(sorted(self.state.brokers), min(len(self.state.brokers), self.random.choice((1, 2))))
+        target = self.random.sample(
+            sorted(self.state.brokers), min(len(self.state.brokers), self.random.choice((1, 2)))
+        )
         self._submit(lambda state: decide_replicas.alter_reassignments(state, {name: target}))
         partition = self.state.partition(*name)
         return f"{name} to {target}: {partition.replicas} isr {partition.isr}"
@@ -381,7 +383,8 @@ class Copies:
             return ""
         cleaning = self.random.choice(done)
         self.cleanings.remove(cleaning)
-        return f"{cleaning.removal.broker} {self._submit(lambda now: decide_locations.end_removal(now, cleaning.removal))}"
+        lifted = self._submit(lambda state: decide_locations.end_removal(state, cleaning.removal))
+        return f"{cleaning.removal.broker} {lifted}"
 
     def uncordon(self) -> str:
         """An operator lifts a cordon, when no vacuum is running."""
@@ -478,5 +481,5 @@ class Copies:
         self.evidence, self.cleanings, self.moves = [], [], []
         with suppress(SparklogError):
             for broker in sorted(self.state.brokers):
-                self._submit(lambda state, broker=broker: decide_brokers.cordon(state, broker, False))
+                self._submit(partial(decide_brokers.cordon, broker=broker, cordoned=False))
         return f"to {found.state.version}"
