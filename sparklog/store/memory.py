@@ -107,6 +107,9 @@ class MemoryStore(Store):
             ]
         return iter(sorted(infos))
 
+    def keys_after(self, folder: str, key: str) -> list[str]:
+        return [info.key for info in self.list(folder) if info.key > key]
+
     def info(self, key: str) -> ObjectInfo:
         data, modified_ms = self._object(key)
         return ObjectInfo(key, len(data), modified_ms)
