@@ -25,7 +25,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -148,7 +148,7 @@ class LocalStore(Store):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return _walk(self._base, validate_prefix(prefix))
 
-    def keys_after(self, folder: str, key: str) -> list[str]:
+    def keys_after(self, folder: str, key: str) -> Sequence[str]:
         path = self._base + validate_prefix(folder)
         try:
             keys = [folder + name for name in os.listdir(path) if not is_hidden(name)]

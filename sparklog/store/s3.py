@@ -23,7 +23,7 @@ Not for: other object storages (``remote.py``).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -245,7 +245,7 @@ class S3Store(FsspecStore):
                 if info.key and not info.key.endswith("/") and not is_hidden(info.key.rpartition("/")[2]):
                     yield info
 
-    def keys_after(self, folder: str, key: str) -> list[str]:
+    def keys_after(self, folder: str, key: str) -> Sequence[str] | None:
         arguments = {"Prefix": self._prefix + folder, "StartAfter": self._prefix + key}
         with self._translating("list", folder):
             page = self.client.get().call_s3("list_objects_v2", Bucket=self._bucket, **arguments)

@@ -4,6 +4,7 @@ A log is tailed until the next number is absent. If that commit was lost, by a d
 later ones still exist: a process that took the place before the hole for the end would show a shorter log, and write into
 the hole; those writes contradict the later commits, and whoever puts the lost ones back takes them away. So a process
 looks once, when it has read the log for the first time or was away for long, whether anything is stored beyond its end.
+A commit there is refused; a checkpoint alone is only reported, since a stalled writer may have left it after a restore.
 
 Rules: reads only, one request (a storage whose listings cannot begin at a key is asked for the next numbers, together).
 A higher commit proves nothing alone: others append meanwhile, and a stalled writer may be about to withdraw one. So the
@@ -14,7 +15,7 @@ Not for: describing or repairing it (``maintenance.fsck``), and a newest commit 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sparklog.errors import CorruptMetadataError
 from sparklog.log.checkpoints import checkpoint
@@ -24,13 +25,18 @@ from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
 
 PROBED_COMMITS = 16
-"""Numbers beyond the next one that are looked for where no listing can begin at a key. Holes of more are found by a
-checkpoint behind them, of which there is one for every hundred commits."""
+"""Numbers beyond the next one that are looked for where no listing can begin at a key. Wider holes are found only if
+there is a checkpoint behind them; there is one for every hundred commits."""
 
 
-def commits_after(store: Store, version: int) -> list[int]:
-    """Return commits stored with a higher number than this, at most a thousand, in order. Raises StorageError."""
+def commits_after(store: Store, version: int, in_doubt: bool = False) -> list[int]:
+    """Return commits stored with a higher number than this, at most a thousand, in order. Raises StorageError.
+
+    ``in_doubt``: list them all, however long that takes, where no listing can begin at a key.
+    """
     keys = store.keys_after(COMMITS, commit_key(max(version, 0)))
+    if keys is None and in_doubt:
+        keys = [info.key for info in store.list(COMMITS)]
     if keys is not None:
         return [number for key in keys if (number := commit_version(key)) is not None and number > version]
     numbers = range(version + 2, version + 2 + PROBED_COMMITS)  # the next one was absent a moment ago
@@ -50,16 +56,23 @@ def newest_unused_checkpoint(store: Store, version: int, passed_over: Collection
     return newest.version if newest is not None and newest.version > version else -1
 
 
-def report_hole(store: Store, version: int, commits: list[int], checkpoint_at: int) -> CorruptMetadataError:
-    """Return the error for a log that ends at ``version``, with these commits or this checkpoint beyond."""
-    first = commits[0] if commits else checkpoint_at + 1
+def report_hole(store: Store, version: int, commits: Sequence[int]) -> CorruptMetadataError:
+    """Return the error for a log that ends at ``version``, with these commits beyond, the newest of them a hole away."""
+    first = next(number for number in commits if number > version)
     missing = f"commit {version + 1} is" if first == version + 2 else f"commits {version + 1} to {first - 1} are"
-    beyond = f"commit {first} is stored" if commits else f"there is a checkpoint of version {checkpoint_at}"
-    path = f"{store.root}/{commit_key(version + 1)}"
     return CorruptMetadataError(
-        f"{missing} missing from {store.root}, but {beyond}: records up to there may be lost, and what was written "
-        "now would be lost with the repair, so nothing is read or written. Put the missing commits back from a mirror "
-        "or a backup, or run `sparklog fsck`, which shows what is stored and what can be done",
-        path=path,
+        f"{missing} missing from {store.root}, but commit {first} is stored: what was written now would be lost when "
+        "they are put back, so nothing is read or written. Put the missing commits back from a mirror or a backup, or "
+        "run `sparklog fsck`, which shows what is stored and what can be done",
+        path=f"{store.root}/{commit_key(version + 1)}",
         version=version + 1,
+    )
+
+
+def describe_lost_end(store: Store, version: int, checkpoint_at: int) -> str:
+    """Describe a checkpoint that is beyond the end of a log: of a former history, or of commits that are lost."""
+    return (
+        f"{store.root} has a checkpoint of version {checkpoint_at}, but its commits end at {version}: either the root "
+        f"was restored to an older state, or commits from {version + 1} on are lost. If it was not restored, stop all "
+        "writers and run `sparklog fsck`, which says how to continue from the checkpoint"
     )

@@ -11,8 +11,8 @@ Rules:
 * An absent next number means the end of the log only if the newest commit known here still exists: a root that was
   restored from a copy, or created again, holds another history, which a client of the former one must not extend. Both
   are read together, before each commit and after it; now and then the boundary is, too.
-* It is not the end either if commits or checkpoints are stored beyond it (``beyond_end``): a log that was just opened, or
-  whose process was away, looks for them once.
+* It is not the end either if commits are stored beyond it (``beyond_end``): a log that was just opened, or whose process
+  was away, looks for them once.
 * Commits are read ahead, several at a time, and a reader that is far behind starts over from a newer checkpoint; so it
   reaches the end however much faster the writers are.
 * Commits are removed only when they are ``LogSettings.min_commit_age_ms`` old. A process that was away for half of
@@ -47,7 +47,12 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpointer import Checkpointer, LogSnapshot
 from sparklog.log.checkpoints.lists import ListCache
 from sparklog.log.checkpoints.usable_checkpoints import is_of_log, read_newest_of_log
-from sparklog.log.commits.beyond_end import commits_after, newest_unused_checkpoint, report_hole
+from sparklog.log.commits.beyond_end import (
+    commits_after,
+    describe_lost_end,
+    newest_unused_checkpoint,
+    report_hole,
+)
 from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, prepare_commit
 from sparklog.log.commits.commit_files import (
     complete_commit,
@@ -297,27 +302,27 @@ class CommitLog:
             stored = read_ahead(self.store, self._state.version + 1, requested)
 
     def _look_beyond(self, deadline: float) -> None:
-        """Check that nothing is stored beyond the end that was read, except for commits that others are appending.
+        """Check that no commit is stored beyond the end that was read, except for those that others are appending.
 
         Raises CorruptMetadataError if there is a hole in the commits: this process would write into it.
         """
         for attempt in range(ATTEMPTS):
-            commits = commits_after(self.store, self._state.version)
             checkpoint_at = newest_unused_checkpoint(self.store, self._state.version, self._incomplete)
-            newest = max([*commits, checkpoint_at])
-            if newest <= self._state.version:
-                self._looked_beyond = True
-                return
+            commits = commits_after(self.store, self._state.version, in_doubt=checkpoint_at >= 0)
+            if not commits and checkpoint_at < 0:
+                break
             if attempt:  # a stalled writer may be about to withdraw its commit, or a clean-up delete in another order
                 self.clock.sleep(0.05 * 2**attempt)
             self._boundary_seen = None
             while not self._read_to_end(MAX_READ_AHEAD, deadline):
                 self._check_in_time(deadline)
-            if self._state.version >= newest:
-                self._looked_beyond = True
-                return
-        commits = [version for version in commits if version > self._state.version]
-        raise report_hole(self.store, self._state.version, commits, checkpoint_at)
+            if self._state.version >= max([*commits, checkpoint_at]):
+                break
+        else:
+            if commits and commits[-1] > self._state.version:
+                raise report_hole(self.store, self._state.version, commits)
+            logger.warning("%s", describe_lost_end(self.store, self._state.version, checkpoint_at))
+        self._looked_beyond = True
 
     def _look(self) -> tuple[list[bytes], LogEnd]:
         """Read the next commit if there is one, and the object at the number of the newest one known here."""
@@ -367,7 +372,7 @@ class CommitLog:
 
     def _jump_to_checkpoint(self) -> bool:
         """Load a newer checkpoint if there is one; return whether the state advanced."""
-        newest = checkpoint.read_newest(self.store)
+        newest = checkpoint.read_newest(self.store, self._lists.base)
         if newest is None or newest.version <= self._state.version or newest.heads.key in self._incomplete:
             return False
         reached = self._state.version
