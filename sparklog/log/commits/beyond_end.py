@@ -1,9 +1,9 @@
 """Finds what is stored beyond the end that a process has read: commits or checkpoints behind a hole.
 
 A log is tailed until the next number is absent. If that commit was lost, by a deleted file or a disk that was repaired,
-later ones still exist: a process that took the place before the hole for the end would show a shorter log, and write into
-the hole; those writes contradict the later commits, and whoever puts the lost ones back takes them away. So a process
-looks once, when it has read the log for the first time or was away for long, whether anything is stored beyond its end.
+later ones still exist: a process that took the place before the hole for the end would show a shorter log, and write
+into the hole; those writes contradict the later commits, and whoever puts the lost ones back takes them away. So a
+process looks once, when it has read the log for the first time or was away for long, for what is stored beyond its end.
 A commit there is refused; a checkpoint alone is only reported, since a stalled writer may have left it after a restore.
 
 Rules: reads only, one request (a storage whose listings cannot begin at a key is asked for the next numbers, together).
@@ -56,11 +56,14 @@ def newest_unused_checkpoint(store: Store, version: int, passed_over: Collection
     return newest.version if newest is not None and newest.version > version else -1
 
 
-def report_hole(store: Store, version: int, commits: Sequence[int]) -> CorruptMetadataError:
-    """Return the error for a log that ends at ``version``, with these commits beyond, the newest of them a hole away."""
-    first = next(number for number in commits if number > version)
+def refuse_hole(store: Store, version: int, listed: Sequence[int]) -> None:
+    """Raise CorruptMetadataError if one of these commits is stored: the log ends at ``version``, and the next one is
+    missing. A listing may be out of date, and name one that was withdrawn."""
+    first = next((number for number in listed if number > version + 1 and exists(store, commit_key(number))), -1)
+    if first < 0:
+        return
     missing = f"commit {version + 1} is" if first == version + 2 else f"commits {version + 1} to {first - 1} are"
-    return CorruptMetadataError(
+    raise CorruptMetadataError(
         f"{missing} missing from {store.root}, but commit {first} is stored: what was written now would be lost when "
         "they are put back, so nothing is read or written. Put the missing commits back from a mirror or a backup, or "
         "run `sparklog fsck`, which shows what is stored and what can be done",

@@ -11,8 +11,8 @@ Rules:
 * An absent next number means the end of the log only if the newest commit known here still exists: a root that was
   restored from a copy, or created again, holds another history, which a client of the former one must not extend. Both
   are read together, before each commit and after it; now and then the boundary is, too.
-* It is not the end either if commits are stored beyond it (``beyond_end``): a log that was just opened, or whose process
-  was away, looks for them once.
+* It is not the end either if commits are stored beyond it (``beyond_end``): a log that was just opened, or whose
+  process was away, looks for them once.
 * Commits are read ahead, several at a time, and a reader that is far behind starts over from a newer checkpoint; so it
   reaches the end however much faster the writers are.
 * Commits are removed only when they are ``LogSettings.min_commit_age_ms`` old. A process that was away for half of
@@ -51,7 +51,7 @@ from sparklog.log.commits.beyond_end import (
     commits_after,
     describe_lost_end,
     newest_unused_checkpoint,
-    report_hole,
+    refuse_hole,
 )
 from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, prepare_commit
 from sparklog.log.commits.commit_files import (
@@ -319,9 +319,9 @@ class CommitLog:
             if self._state.version >= max([*commits, checkpoint_at]):
                 break
         else:
-            if commits and commits[-1] > self._state.version:
-                raise report_hole(self.store, self._state.version, commits)
-            logger.warning("%s", describe_lost_end(self.store, self._state.version, checkpoint_at))
+            refuse_hole(self.store, self._state.version, commits)
+            if checkpoint_at >= 0:
+                logger.warning("%s", describe_lost_end(self.store, self._state.version, checkpoint_at))
         self._looked_beyond = True
 
     def _look(self) -> tuple[list[bytes], LogEnd]:

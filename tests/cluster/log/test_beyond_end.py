@@ -11,7 +11,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError
 from sparklog.log.commits.beyond_end import PROBED_COMMITS
-from sparklog.log.layout import COMMITS
+from sparklog.log.layout import COMMITS, REMOVED_COMMITS
 from sparklog.log.settings import DEFAULTS
 from sparklog.maintenance import check_cluster, repair_cluster
 from sparklog.protocol.commits import commit_key
@@ -156,3 +156,34 @@ def test_a_hole_wider_than_what_is_probed_is_found_by_its_checkpoint() -> None:
         store.delete(commit_key(version))
     with pytest.raises(CorruptMetadataError):
         open_cluster(store)
+
+
+def test_a_listing_that_still_names_a_withdrawn_commit_is_no_hole() -> None:
+    class Outdated(MemoryStore):
+        def keys_after(self, folder: str, key: str) -> Sequence[str] | None:
+            return [commit_key(9)]
+
+    name = uuid.uuid4().hex
+    make_topics(MemoryStore(name), 3)
+    assert open_cluster(Outdated(name), clock=ManualClock()).state.version == 3
+
+
+def test_a_commit_that_was_written_into_a_hole_is_kept_when_a_mirror_puts_the_lost_one_back() -> None:
+    store, mirror = MemoryStore(uuid.uuid4().hex), MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    for number in range(5):
+        client.create_topic(f"t{number}")
+    for info in store.list():
+        mirror.put(info.key, store.get(info.key))
+    later = {commit_key(version): store.get(commit_key(version)) for version in range(3, 6)}
+    for key in later:
+        store.delete(key)
+    open_cluster(store).create_topic("into-the-hole")  # by a client that could not know
+    written = store.get(commit_key(3))
+    for version in (4, 5):
+        store.put(commit_key(version), later[commit_key(version)])
+    check = check_cluster(store)
+    assert "do not overwrite" in " ".join(finding.action for finding in check.report.findings)
+    repair_cluster(check, mirrors=[mirror])
+    assert open_cluster(store).state.version == 5
+    assert written in [store.get(info.key) for info in store.list(REMOVED_COMMITS)]
