@@ -215,7 +215,7 @@ def copy_to(store: Store, target: str, data: bytes) -> None:
 
 
 def keep_replaced(store: Store, key: str, data: bytes) -> None:
-    """Keep a copy of an object that is about to be replaced, in case that it was acknowledged. Raises as ``copy_to``."""
+    """Keep a copy of an object that is about to be replaced: it may be acknowledged. Raises as ``copy_to``."""
     copy_to(store, _target_key(key, data), data)
 
 
