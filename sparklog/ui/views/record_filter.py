@@ -3,8 +3,8 @@
     wanted = parse_record_filter(key="k1", value="", header="trace=abc", field="order.amount > 100")
     wanted.admits_key(key) and wanted.admits_value(value) and wanted.admits_headers(headers)
 
-Rules: pure. Bytes are compared as bytes; a text passes no comparison with a number; a value that is no JSON, or too large or too deep, has no fields. Not for:
-reading Avro (``avro``).
+Rules: pure. Bytes are compared as bytes; a text passes no comparison with a number; a value that is no JSON, or too
+large or too deep, has no fields. Not for: reading Avro (``avro``).
 """
 
 from __future__ import annotations
