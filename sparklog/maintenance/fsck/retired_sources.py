@@ -74,7 +74,7 @@ class RetiredSources:
             for segment in listed.partition(lost.partition)
             if segment.base_offset < lost.end_offset and segment.end_offset > lost.base_offset
         ]
-        why_not = _describe_uncovered(lost, before)
+        why_not = describe_uncovered(lost, before)
         for segment in before if not why_not else ():
             why_not = why_not or self._describe_unsound(topic, segment)
         return Origin(topic, lost, () if why_not else tuple(before), why_not)
@@ -106,7 +106,7 @@ class RetiredSources:
         return f"the retired {segment.path} is not sound: {why_not}"
 
 
-def _describe_uncovered(lost: Segment, before: list[Segment]) -> str:
+def describe_uncovered(lost: Segment, before: list[Segment]) -> str:
     """Return why the segments before a replacement do not have exactly the offsets of a lost one; else an empty
     text. Pure."""
     if not before:

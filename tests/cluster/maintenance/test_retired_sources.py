@@ -6,10 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.maintenance.fsck.retired_sources import describe_uncovered
 from sparklog.maintenance.gc.sweep import SweepResult, sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -179,3 +181,28 @@ def test_the_hint_beside_deleted_records_says_what_ends_it(tmp_path: Path) -> No
     assert "these records are deleted; run `sparklog maintain --once`" in finding.action
     retain(cluster.coordinator)
     assert cluster.report().clean
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ([], "replaced nothing"),
+        ([(0, 40)], "across its bounds"),
+        ([(-5, 60)], "across its bounds"),
+        ([(0, 20), (30, 60)], "has offset 20"),
+        ([(0, 30), (30, 60)], ""),
+    ],
+)
+def test_retired_segments_have_to_cover_exactly_the_offsets(
+    tmp_path: Path, before: list[tuple[int, int]], words: str
+) -> None:
+    lost, _ = rolled(cluster_that_rolls(tmp_path))
+    segments = [replace(lost, base_offset=start, end_offset=end) for start, end in before]
+    assert words in describe_uncovered(lost, segments)
+    assert bool(describe_uncovered(lost, segments)) == bool(words)
+
+
+def cluster_that_rolls(folder: Path) -> DamagedCluster:
+    made = DamagedCluster(folder)
+    configure(made, segment_ms="59")
+    return made
