@@ -18,6 +18,9 @@ MAX_SPILLED_ACTIONS_BYTES = 256 * 1024 * 1024
 MAX_CLUSTER_FILE_BYTES = 64 * 1024
 """bytes. cluster.json and boundary.json hold a handful of fields."""
 
+RESERVE_BYTES = 512 * 1024
+"""bytes that a root on a disk keeps for the commands that free space: a listing of 10,000 files, and some commits."""
+
 MAX_LOCATIONS_FILE_BYTES = 64 * 1024
 """bytes of locations.json, which is read where a broker is not at the root."""
 

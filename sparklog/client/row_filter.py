@@ -89,7 +89,7 @@ def parse_filter(given: Any, schema: pa.Schema) -> RowFilter:
     Raises ValueError with the reason if it is none, or not on columns of this schema.
     """
     try:
-        expression = given if isinstance(given, pc.Expression) else _from_tuples(given)
+        expression = given if isinstance(given, pc.Expression) else _from_tuples(given, schema)
         schema.empty_table().filter(expression)
     except _FAULTS as error:
         raise ValueError(_explain(str(error), schema)) from None
@@ -119,7 +119,7 @@ def _text(expression: pc.Expression) -> str:
         return error.object.decode(errors="replace")
 
 
-def _from_tuples(given: Any) -> pc.Expression:
+def _from_tuples(given: Any, schema: pa.Schema) -> pc.Expression:
     from pyarrow.parquet import filters_to_expression
 
     if not isinstance(given, list) or not given:
@@ -135,6 +135,8 @@ def _from_tuples(given: Any) -> pc.Expression:
         if operator in ("in", "not in") and isinstance(value, (str, bytes)):
             raise ValueError(f"{operator!r} takes a list of values, not {value!r}")
         for each in value if isinstance(value, (list, tuple, set, frozenset)) else [value]:
+            if operator in ("in", "not in"):  # Arrow would convert it to the column's type, or the column to its
+                schema.empty_table().filter(pc.field(column) == pa.scalar(each))
             if isinstance(each, datetime) and each.tzinfo is None:
                 raise ValueError(f"{each!r} has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
     return filters_to_expression(given)

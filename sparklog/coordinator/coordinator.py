@@ -35,6 +35,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import CLUSTER_KEY, exists
+from sparklog.log.reserve import keep_reserve
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
@@ -321,6 +322,7 @@ def create_cluster(
     require_conditional_writes(store, ids or RandomIds())
     log = CommitLog.create(store, clock, ids, settings=settings, level=level)
     log.store = log.store.guarded_by(CLUSTER_KEY)
+    keep_reserve(log.store)
     return Coordinator(log, storage_options)
 
 

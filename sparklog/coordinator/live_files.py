@@ -46,22 +46,49 @@ def read_live_partitions(coordinator: Coordinator, state: State) -> Iterator[Liv
             yield from live_partitions(state, {topic.name: coordinator.segments(topic.name, state)})
 
 
-class LiveFiles:
-    """The ``.log`` files with live segments of these partitions; with ``paths`` only those among them. Immutable."""
+class AddedFile(NamedTuple):
+    """A live ``.log`` that a commit added: the brokers that should have it, and bytes that it has at least."""
 
-    def __init__(self, partitions: Iterable[LivePartition], paths: Collection[str] | None = None) -> None:
+    path: str
+    brokers: frozenset[int]
+    size_bytes: int
+
+
+class LiveFiles:
+    """The ``.log`` files with live segments of these partitions; with ``paths`` only those among them. Immutable.
+
+    ``added_by`` is the number of a commit; the live files that it added are ``added``.
+    """
+
+    def __init__(
+        self, partitions: Iterable[LivePartition], paths: Collection[str] | None = None, added_by: int = -1
+    ) -> None:
         self._replicas: dict[str, frozenset[int]] = {}
         self._written: set[tuple[str, int]] = set()
+        self._added: dict[str, AddedFile] = {}
         wanted = None if paths is None else pa.array(sorted(paths), pa.string())
         for partition in partitions if paths is None or paths else ():
             state = partition.state
             replicas = frozenset((*state.replicas, *state.isr, *state.adding, *state.removing))
             for table in partition.segments.tables():
+                if added_by >= 0:
+                    self._add_added(table.filter(pc.equal(table.column("version"), added_by)), replicas)
                 rows = table.select(["path", "broker"])
                 if wanted is not None:
                     rows = rows.filter(pc.is_in(rows.column("path"), value_set=wanted))
                 for path, broker in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                     self._add(path, broker, replicas)
+
+    def _add_added(self, rows: pa.RecordBatch, replicas: frozenset[int]) -> None:
+        columns = (rows.column(name).to_pylist() for name in ("path", "broker", "size_bytes"))
+        for path, broker, size_bytes in zip(*columns, strict=True):
+            before = self._added.get(path, AddedFile(path, frozenset(), 0))
+            brokers = before.brokers | replicas | {broker}
+            self._added[path] = AddedFile(path, brokers, before.size_bytes + size_bytes)
+
+    @property
+    def added(self) -> list[AddedFile]:
+        return list(self._added.values())
 
     def _add(self, path: str, broker: int, replicas: frozenset[int]) -> None:
         present = self._replicas.get(path)

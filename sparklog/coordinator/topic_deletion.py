@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import SparklogError
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
+from sparklog.log.reserve import with_reserve
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.decide import topics as decide_topics
 from sparklog.protocol.decide.decision import Decision
@@ -44,7 +46,8 @@ def prepare_deletion(coordinator: Coordinator, topics: Iterable[str]) -> Iterato
     """
     state = coordinator.refresh()
     listings = {
-        state.topics[name].topic_id: _write_listing(coordinator, state, name) for name in _find_deletable(state, topics)
+        state.topics[name].topic_id: with_reserve(coordinator.store, partial(_write_listing, coordinator, state, name))
+        for name in _find_deletable(state, topics)
     }
     with delete_unnamed(coordinator.log, listings.values()):
         yield lambda newest, name: _decide_with_listing(newest, name, listings, state.version)

@@ -9,6 +9,7 @@
     meta/rollups/...                                  what old commits said, by the minute (``monitoring.rollups``)
     meta/clock                                        written to learn the storage's time; without content
     meta/fsck.json                                    the last report that was kept (``maintenance.fsck.kept_report``)
+    meta/reserve                                      space for freeing a full disk (``log.reserve``)
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
     tables/<topic>/_segments/partition=<n>/...        history segments (.parquet), each with its .parquet.index
@@ -40,6 +41,7 @@ MIRROR_KEY = "mirror.json"
 BOUNDARY_KEY = "meta/boundary.json"
 CLOCK_KEY = "meta/clock"
 FSCK_KEY = "meta/fsck.json"
+RESERVE_KEY = "meta/reserve"
 META = "meta/"
 CHECKPOINTS = "meta/checkpoints/"
 COMMITS = "meta/commits/"

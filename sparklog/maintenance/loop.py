@@ -25,7 +25,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from sparklog.clock import Clock
-from sparklog.errors import SparklogError
+from sparklog.errors import ClusterMovedError, RootReplacedError, SparklogError
 from sparklog.maintenance.runner import StopRequested
 
 logger = logging.getLogger(__name__)
@@ -39,13 +39,16 @@ MAX_PROBLEM_LINES = 20
 
 @dataclass
 class Report:
-    """What a step did: counts in the order in which they were added, and problems, each with the place it concerns."""
+    """What a step did: counts in the order in which they were added, and problems, each with the place it concerns.
+
+    ``end`` is the error after which this process can do no more work, if any."""
 
     step: str
     counts: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    end: Exception | None = None
 
     def count(self, **counts: int) -> None:
         """Add to the counts, which are printed under these names with spaces for ``_``."""
@@ -143,7 +146,8 @@ class Loop:
     def forever(self) -> None:
         """Run each step immediately and then whenever it is due, until ``check`` raises StopRequested.
 
-        Empty reports and repeated problems are not printed.
+        Empty reports are not printed, and a problem that lasts only every ``REPEAT_SECONDS``. Raises RootReplacedError
+        or ClusterMovedError once the root holds another history or has moved: a new process has to open it.
         """
         lanes: dict[str, list[Step]] = {}
         for step in self._steps:
@@ -160,13 +164,20 @@ class Loop:
     def _run_when_due(self, lane: Sequence[Step]) -> None:
         due = dict.fromkeys(lane, self._clock.monotonic())
         remarks: dict[Step, list[str]] = {}
+        forgotten_at = self._clock.monotonic() + REPEAT_SECONDS  # a failure that lasts is said again
         with suppress(StopRequested):
             while True:
                 for step in lane:
                     if due[step] <= self._clock.monotonic():
                         self._check()
-                        remarks[step] = self._run(step, remarks.get(step, [])).remarks()
+                        report = self._run(step, remarks.get(step, []))
+                        if report.end is not None:
+                            raise report.end
+                        remarks[step] = report.remarks()
                         due[step] = self._clock.monotonic() + self._interval(step)
+                if forgotten_at <= self._clock.monotonic():
+                    remarks.clear()
+                    forgotten_at = self._clock.monotonic() + REPEAT_SECONDS
                 self._sleep_until(min(due.values()))
 
     def _interval(self, step: Step) -> float:
@@ -186,6 +197,7 @@ class Loop:
         except Exception as error:
             logger.debug("%s failed", step.name, exc_info=True)
             report.problems.append(describe_error(error))
+            report.end = error if isinstance(error, (RootReplacedError, ClusterMovedError)) else None
         finally:  # also if it is stopped half-way: report what was committed by then
             report.seconds = self._clock.monotonic() - started
             lines = list(report.lines(previous))
@@ -228,6 +240,8 @@ def _run_in_threads(functions: Sequence[Callable[[], None]]) -> None:
 def _collect_error(function: Callable[[], None], errors: list[BaseException]) -> None:
     try:
         function()
+    except (RootReplacedError, ClusterMovedError) as error:  # in the report of its step
+        errors.append(error)
     except BaseException as error:  # unexpected: errors of a step are in its report
         logger.exception("a thread of the maintenance loop failed")
         errors.append(error)

@@ -35,6 +35,7 @@ from sparklog.coordinator.group_liveness import DeadMembers, remove_old_leases
 from sparklog.coordinator.health import Health
 from sparklog.errors import SparklogError, StoragePermissionError
 from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.reserve import keep_reserve, with_reserve
 from sparklog.maintenance.gc.expired_ids import expire
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.loop import Report, Step, describe_error
@@ -190,7 +191,7 @@ def _run_rewrites(name: str, context: MaintenanceContext, report: Report) -> Non
 
 
 def _run_retention(context: MaintenanceContext, report: Report) -> None:
-    done = retain(context.coordinator, context.topics(), context.check)
+    done = with_reserve(context.coordinator.store, lambda: retain(context.coordinator, context.topics(), context.check))
     report.count(segments_out_of_the_log=done.segments, partitions=done.partitions, bytes=done.size_bytes)
     report.notes += done.left_out
 
@@ -203,7 +204,7 @@ def _run_publication(context: MaintenanceContext, report: Report) -> None:
 
 
 def _run_deletion(context: MaintenanceContext, report: Report) -> None:
-    done = sweep(context.coordinator, context.check, context.tables)
+    done = with_reserve(context.coordinator.store, lambda: sweep(context.coordinator, context.check, context.tables))
     report.count(files_deleted=done.files, bytes_freed=done.size_bytes)
     if done.listings_held_by_readers:
         report.notes.append(
@@ -234,6 +235,7 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     report.count(old_leases_removed=remove_old_leases(coordinator))
     expired = coordinator.submit(partial(expire_offsets, now_ms=coordinator.log.expiry_clock.now_ms()))
     report.count(groups_whose_offsets_expired=len(expired))
+    keep_reserve(coordinator.store)  # last: the steps before may have freed the space for it
 
 
 def _expire_members(context: MaintenanceContext) -> int:

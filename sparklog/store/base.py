@@ -23,7 +23,7 @@ Not for: deciding anything. Retrying, reading back and comparing belong to the c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
@@ -303,6 +303,14 @@ class Store(Protocol):
 
         ``prefix`` is a folder with a trailing slash, or "" for everything. A missing folder is empty.
         """
+
+    def keys_after(self, folder: str, key: str) -> Sequence[str] | None:
+        """Return the keys of a folder that follow this one, in order: all, or the next thousand. One request.
+
+        ``folder`` has a trailing slash and no folders in it. None if a listing of this storage cannot begin at a key,
+        so that the whole folder would have to be read.
+        """
+        return None
 
     def list_others(self, folder: str) -> Iterable[tuple[str, str]]:
         """Return the names in a folder, not recursively, that are no objects (a pipe, a folder in the place of a file),

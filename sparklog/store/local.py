@@ -29,7 +29,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -180,6 +180,16 @@ class LocalStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return _walk(self._base, validate_prefix(prefix))
+
+    def keys_after(self, folder: str, key: str) -> Sequence[str]:
+        path = self._base + validate_prefix(folder)
+        try:
+            keys = [folder + name for name in os.listdir(path) if not is_hidden(name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise translate_os_error(error, "list", path) from error
+        return sorted(found for found in keys if found > key)
 
     def list_others(self, folder: str) -> Iterator[tuple[str, str]]:
         path = self._base + folder

@@ -10,7 +10,7 @@ Not for: sharing between processes (Spark's workers), or durable data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -113,6 +113,9 @@ class MemoryStore(Store):
                 if name.startswith(start)
             ]
         return iter(sorted(infos))
+
+    def keys_after(self, folder: str, key: str) -> Sequence[str] | None:
+        return [info.key for info in self.list(folder) if info.key > key]
 
     def info(self, key: str) -> ObjectInfo:
         data, modified_ms = self._object(key)

@@ -23,7 +23,7 @@ Not for: other object storages (``remote.py``).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -244,6 +244,15 @@ class S3Store(FsspecStore):
             for info in infos:
                 if info.key and not info.key.endswith("/") and not is_hidden(info.key.rpartition("/")[2]):
                     yield info
+
+    def keys_after(self, folder: str, key: str) -> Sequence[str] | None:
+        arguments = {"Prefix": self._prefix + folder, "StartAfter": self._prefix + key}
+        with self._translating("list", folder):
+            page = self.client.get().call_s3("list_objects_v2", Bucket=self._bucket, **arguments)
+            _check_response("list_objects_v2", page, self.root)
+            found = [_to_info(entry, self._prefix).key for entry in page.get("Contents", ())]
+        # a server that ignores StartAfter begins at the folder's first key
+        return [each for each in found if each > key and not is_hidden(each.rpartition("/")[2])]
 
     def _pages(self, method: str, prefix: str, *markers: str) -> Iterator[Mapping[str, Any]]:
         """Yield the pages of a listing. A page that is not the last has the ``markers`` of the next one, at least the

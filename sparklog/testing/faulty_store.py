@@ -43,7 +43,7 @@ from __future__ import annotations
 import random  # noqa: TID251 - a seeded generator: the same seed injects the same faults
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -280,6 +280,13 @@ class FaultyStore(Store):
         found = self._step(Call("list", prefix), lambda: tuple(self._store.list(prefix)))
         oldest = len(self.calls) - self._listing_lag
         return (info for info in found if not self._listing_lag or self._written_at.get(info.key, -1) < oldest)
+
+    def keys_after(self, folder: str, key: str) -> Sequence[str] | None:
+        found = self._step(Call("list", folder), lambda: self._store.keys_after(folder, key))
+        oldest = len(self.calls) - self._listing_lag
+        if found is None or not self._listing_lag:
+            return found
+        return [each for each in found if self._written_at.get(each, -1) < oldest]
 
     def info(self, key: str) -> ObjectInfo:
         return self._step(Call("info", key), lambda: self._store.info(key))

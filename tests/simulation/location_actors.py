@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+from tests.unit.spark.helpers import batches, schema_of
 
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.record_accumulator import PendingBatch
@@ -34,7 +35,6 @@ from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
 from sparklog.types import TopicPartition
 from tests.simulation.locations import ROOT, TOPICS, VACUUM_SECONDS, Clock, World, failing
-from tests.unit.spark.helpers import batches, schema_of
 
 MAX_FAILURES = 12
 """failures after which an actor gives up: a cluster may be closed to it for good."""

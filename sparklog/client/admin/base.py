@@ -19,6 +19,7 @@ from sparklog.client.consumer.subscription_state import as_seconds
 from sparklog.client.deadlines import call_within
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IllegalStateError, InvalidArgumentTypeError, InvalidRequestError, SparklogError
+from sparklog.log.reserve import with_reserve
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
 
@@ -126,7 +127,11 @@ class AdminBase:
                     outcomes.append(RequestOutcome(name, decision.result, None))
             return Decision(actions, outcomes)
 
-        outcomes = decide_all(self.read_state()).result if validate_only else self._opened().submit(decide_all)
+        if validate_only:
+            outcomes = decide_all(self.read_state()).result
+        else:
+            coordinator = self._opened()
+            outcomes = with_reserve(coordinator.store, lambda: coordinator.submit(decide_all))
         failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if raise_errors and failed is not None:
             raise failed

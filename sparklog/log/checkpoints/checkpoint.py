@@ -111,9 +111,12 @@ _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
 # -- reading
 
 
-def read_newest(store: Store) -> Manifest | None:
-    """Return the newest checkpoint's manifest, None if there is none."""
+def read_newest(store: Store, known: Manifest | None = None) -> Manifest | None:
+    """Return the newest checkpoint's manifest, None if there is none. ``known``, one that was read before, is not read
+    again."""
     hinted = _hinted_key(store)
+    if hinted is not None and known is not None and hinted == known.heads.key.removesuffix(".heads") + ".json":
+        return known
     if hinted is not None:
         with suppress(ObjectNotFoundError):  # the hint may be stale, and its checkpoint deleted: list instead
             return read_manifest(store, hinted)

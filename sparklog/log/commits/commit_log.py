@@ -11,6 +11,8 @@ Rules:
 * An absent next number means the end of the log only if the newest commit known here still exists: a root that was
   restored from a copy, or created again, holds another history, which a client of the former one must not extend. Both
   are read together, before each commit and after it; now and then the boundary is, too.
+* It is not the end either if commits are stored beyond it (``beyond_end``): a log that was just opened, or whose
+  process was away, looks for them once.
 * Commits are read ahead, several at a time, and a reader that is far behind starts over from a newer checkpoint; so it
   reaches the end however much faster the writers are.
 * Commits are removed only when they are ``LogSettings.min_commit_age_ms`` old. A process that was away for half of
@@ -45,6 +47,12 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpointer import Checkpointer, LogSnapshot
 from sparklog.log.checkpoints.lists import ListCache
 from sparklog.log.checkpoints.usable_checkpoints import is_of_log, read_newest_of_log
+from sparklog.log.commits.beyond_end import (
+    commits_after,
+    describe_lost_end,
+    newest_unused_checkpoint,
+    refuse_hole,
+)
 from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, prepare_commit
 from sparklog.log.commits.commit_files import (
     complete_commit,
@@ -136,6 +144,7 @@ class CommitLog:
         self._torn = False
         self._anchor: tuple[int, str] = (-1, "")
         self._boundary_seen: Moment | None = None
+        self._looked_beyond = False
         self.followers: WeakSet[RecentCommits] = WeakSet()
         """Who is given each commit that is read or made here."""
         self._digests: dict[int, str] = {}
@@ -272,6 +281,8 @@ class CommitLog:
             while not self._read_to_end(window, deadline):
                 window = MAX_READ_AHEAD
                 self._check_in_time(deadline)
+            if not self._looked_beyond:
+                self._look_beyond(deadline)
             self._follow_checkpoints()
             self._check_not_moved()
             return self._state
@@ -310,6 +321,29 @@ class CommitLog:
             requested = window = min(2 * window, MAX_READ_AHEAD)
             seen = self._elapsed.now()
             stored = read_ahead(self.store, self._state.version + 1, requested)
+
+    def _look_beyond(self, deadline: float) -> None:
+        """Check that no commit is stored beyond the end that was read, except for those that others are appending.
+
+        Raises CorruptMetadataError if there is a hole in the commits: this process would write into it.
+        """
+        for attempt in range(ATTEMPTS):
+            checkpoint_at = newest_unused_checkpoint(self.store, self._state.version, self._incomplete)
+            commits = commits_after(self.store, self._state.version, in_doubt=checkpoint_at >= 0)
+            if not commits and checkpoint_at < 0:
+                break
+            if attempt:  # a stalled writer may be about to withdraw its commit, or a clean-up delete in another order
+                self.clock.sleep(0.05 * 2**attempt)
+            self._boundary_seen = None
+            while not self._read_to_end(MAX_READ_AHEAD, deadline):
+                self._check_in_time(deadline)
+            if self._state.version >= max([*commits, checkpoint_at]):
+                break
+        else:
+            refuse_hole(self.store, self._state.version, commits)
+            if checkpoint_at >= 0:
+                logger.warning("%s", describe_lost_end(self.store, self._state.version, checkpoint_at))
+        self._looked_beyond = True
 
     def _look(self) -> tuple[list[bytes], LogEnd]:
         """Read the next commit if there is one, and the object at the number of the newest one known here."""
@@ -359,7 +393,7 @@ class CommitLog:
 
     def _jump_to_checkpoint(self) -> bool:
         """Load a newer checkpoint if there is one; return whether the state advanced."""
-        newest = checkpoint.read_newest(self.store)
+        newest = checkpoint.read_newest(self.store, self._lists.base)
         if newest is None or newest.version <= self._state.version or newest.heads.key in self._incomplete:
             return False
         reached = self._state.version
@@ -378,6 +412,7 @@ class CommitLog:
         """Load the newest checkpoint if this process was away for long: commits it has not read may be removed."""
         if not self._elapsed.is_away_since(self._seen):
             return
+        self._looked_beyond = False
         newest = checkpoint.read_newest_listed(self.store)
         if newest is None or newest.version <= self._state.version:
             return

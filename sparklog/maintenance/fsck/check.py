@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator.broker_stores import BrokerStores
@@ -32,8 +34,11 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck.file_checks import FileCopy, check_files, plan_tasks
 from sparklog.maintenance.fsck.index_repair import Rebuilt, rebuild_from_log
 from sparklog.maintenance.fsck.kinds import (
+    ERROR,
+    LOST_COPIES,
     MISSING_LOG,
     TABLE_DIFFERS,
+    TABLE_FILE_GONE,
     TIME_AHEAD,
     WARNING,
     Checked,
@@ -44,7 +49,15 @@ from sparklog.maintenance.fsck.kinds import (
 from sparklog.maintenance.fsck.list_checks import check_lists
 from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
-from sparklog.maintenance.fsck.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
+from sparklog.maintenance.fsck.replica_checks import (
+    OF_INDEX,
+    Copies,
+    offline_brokers,
+    plan_copies,
+    with_rebuild,
+    with_retired,
+)
+from sparklog.maintenance.fsck.retired_sources import RetiredSources
 from sparklog.maintenance.fsck.table_checks import check_tables
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.protocol.commits import commit_key
@@ -88,6 +101,7 @@ class Check:
     copies: Copies
     stores: dict[int, Store] = field(default_factory=dict)
     unreachable: dict[int, str] = field(default_factory=dict)
+    storage_options: Mapping[str, object] | None = None
 
 
 def check_cluster(
@@ -114,7 +128,7 @@ def check_cluster(
         _check_scope(scope, metadata.state)
     cluster_id, version = metadata.state.cluster_id, metadata.state.version
     report = Report(root=store.root, cluster_id=cluster_id, version=version, fast=scope.fast)
-    check = Check(store, scope, report, metadata, Copies())
+    check = Check(store, scope, report, metadata, Copies(), storage_options=storage_options)
     if metadata.newer:  # only the later version of sparklog knows which files there should be
         report.findings = in_order(metadata.findings)
         return check
@@ -199,7 +213,10 @@ def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[F
     _run_tasks(check, list(plan_copies(metadata.state, lists, check.stores, check.scope.holds)), runner, progress)
     gone = _drop_gone(check)
     of_copies = _try_rebuilds(check, [finding for finding in check.copies.findings() if finding.broker not in gone])
+    of_copies = [_without_deleted(finding, metadata.state) for finding in _try_retired(check, of_copies)]
+    lost = {finding.path: finding.severity for finding in of_copies if finding.kind == MISSING_LOG}
     tables = check_tables(check.store, check.stores, metadata.state, lists, check.scope.topics)
+    tables = (_without_publication(finding, lost) for finding in tables)
     findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans, *tables]
     if not findings:
         return []
@@ -246,6 +263,44 @@ def _try_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
             finding = with_rebuild(finding, *rebuilt.get(path, Rebuilt(b"", "it is missing too")))
         updated.append(finding)
     return updated
+
+
+def _try_retired(check: Check, findings: list[Finding]) -> Iterator[Finding]:
+    """Look for the retired files from which files without a sound copy can be written again; add that to their
+    findings."""
+    sources = RetiredSources(check.store, check.metadata.state, check.stores, check.scope.fast)
+    runs = {copies[0].copy.path: copies[0].copy.runs for copies, _ in check.copies.unsound()}
+    for finding in findings:
+        is_lost = finding.severity == ERROR and not finding.repairable and finding.start_offset >= 0
+        of_finding = [
+            run
+            for run in runs.get(log_path_of(finding.path), ())
+            if run.topic == finding.topic and run.segment.partition == finding.partition
+        ]
+        if is_lost and finding.kind in LOST_COPIES and of_finding:
+            origins = [sources.find(run.topic, run.segment) for run in of_finding]
+            if not any(origin.why_not for origin in origins):
+                finding = with_retired(finding, sum(len(origin.sources) for origin in origins))
+        yield finding
+
+
+def _without_publication(finding: Finding, missing: Mapping[str, str]) -> Finding:
+    """Return a finding about a table without the hint that a publication mends it, if the log misses the file, too.
+    ``missing`` has the severity of what is said about that."""
+    if finding.kind != TABLE_FILE_GONE or finding.path not in missing:
+        return finding
+    action = "follow what is said about this file as one of the log; no publication mends the table before"
+    return replace(finding, severity=missing[finding.path], action=action)
+
+
+def _without_deleted(finding: Finding, state: State) -> Finding:
+    """Return a finding about a file, in other words if all its records were deleted: only the file is still listed."""
+    if finding.start_offset < 0 or not finding.topic or finding.severity != ERROR:
+        return finding
+    if finding.end_offset > state.partition(finding.topic, finding.partition).log_start_offset:
+        return finding
+    action = "these records are deleted; run `sparklog maintain --once`, which takes the file out of the log"
+    return replace(finding, severity=WARNING, action=action)
 
 
 def _select_sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:

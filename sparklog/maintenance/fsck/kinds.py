@@ -88,6 +88,9 @@ KINDS = (
 )
 """In the order of a report."""
 
+LOST_COPIES = (MISSING_LOG, MISSING_INDEX, DAMAGED_BATCH, DAMAGED_FILE, DAMAGED_INDEX, INDEX_MISMATCH, WRONG_SEGMENT)
+"""Findings about a copy of a data file whose records cannot be read there."""
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One fault. Fields that do not apply are empty, or -1.

@@ -64,7 +64,9 @@ def commits_beyond(store: Store, end: int, versions: Sequence[int], hole: range)
         severity=ERROR if hole else INFO,
         message=f"the log ends at version {end}, but {_numbers(versions)} stored beyond that: {reason}. "
         + "; ".join(descriptions),
-        action="if a mirror or a backup has the missing commits, put them back first. If the root was restored from a "
+        action="if a mirror or a backup has the missing commits, put them back first. If other commits have their "
+        "numbers by now, do not overwrite these: they may hold acknowledged records, so move them to "
+        f"{REMOVED_COMMITS} (`--repair --mirror` keeps a copy there). If the root was restored from a "
         f"copy: stop all writers, and run {command}, which moves everything beyond the end to {REMOVED_COMMITS}; the "
         f"log then continues from version {end}",
         repairable=bool(hole),
@@ -210,6 +212,11 @@ def copy_to(store: Store, target: str, data: bytes) -> None:
     store.put(target, data)
     if store.get(target) != data:
         raise CorruptMetadataError(f"{target} is not what was written to it", path=target)
+
+
+def keep_replaced(store: Store, key: str, data: bytes) -> None:
+    """Keep a copy of an object that is about to be replaced: it may be acknowledged. Raises as ``copy_to``."""
+    copy_to(store, _target_key(key, data), data)
 
 
 def _target_key(key: str, data: bytes) -> str:

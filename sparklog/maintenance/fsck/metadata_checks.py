@@ -65,7 +65,10 @@ Progress = Callable[[str, int, int], None]
 _FETCHED_TOGETHER = 32
 """Commits in memory at a time, each at most ``limits.MAX_COMMIT_BYTES``, usually some kilobytes."""
 
-_FROM_MIRROR = "restore the commit from a mirror of the commit log or a backup of the root"
+_FROM_MIRROR = (
+    "restore the commit from a mirror of the commit log (`sparklog fsck --repair --mirror ROOT`) or a backup of the "
+    "root; move a commit that is stored under its number away, do not overwrite it"
+)
 
 
 def no_progress(what: str, done: int, total: int) -> None:

@@ -41,7 +41,7 @@ from sparklog.log.layout import (
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.fsck.kinds import ERROR, Finding, Repair
-from sparklog.maintenance.fsck.log_end import LogUntil, keep_copies, take_out
+from sparklog.maintenance.fsck.log_end import LogUntil, keep_copies, keep_replaced, take_out
 from sparklog.maintenance.fsck.metadata_checks import Metadata, check_metadata, read_commit
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
@@ -236,6 +236,7 @@ def _put_commit(store: Store, key: str, data: bytes, present: bytes | None) -> s
     elif store.get(key) != present:
         return "another process changed this commit in the meantime"
     else:
+        keep_replaced(store, key, present)
         store.put(key, data)
     return ""
 

@@ -25,6 +25,7 @@ from sparklog.log.layout import (
     COMMITS,
     FSCK_KEY,
     REMOVED_COMMITS,
+    RESERVE_KEY,
     actions_version,
 )
 from sparklog.log.owner_files import OWNERS, ROOT_KEY
@@ -38,7 +39,9 @@ from sparklog.store.base import Store
 from sparklog.store.conditional_write_probe import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
-_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, ROOT_KEY)
+_KNOWN = (
+    CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, RESERVE_KEY, ROOT_KEY,
+)  # fmt: skip
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""
 

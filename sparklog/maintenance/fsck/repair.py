@@ -15,30 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.ids import Ids, RandomIds
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.check import TASK_BYTES, Check
-from sparklog.maintenance.fsck.file_checks import FileCopy, check_files, plan_tasks
+from sparklog.maintenance.fsck.file_checks import FileCopy, check_copy, check_files, plan_tasks
 from sparklog.maintenance.fsck.file_repair import RepairTask, repair_file
 from sparklog.maintenance.fsck.kinds import Finding, Repair, in_order
 from sparklog.maintenance.fsck.list_checks import check_lists
 from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.metadata_repair import end_log_at, repair_metadata
 from sparklog.maintenance.fsck.replica_checks import Copies, plan_copies
+from sparklog.maintenance.fsck.retired_sources import RetiredSources, rewrite_lost
 from sparklog.maintenance.runner import InProcess, TaskRunner
+from sparklog.protocol.file_names import log_path_of
 from sparklog.store.base import Store
 
-_OF_FILES = (
-    kinds.MISSING_LOG,
-    kinds.MISSING_INDEX,
-    kinds.DAMAGED_BATCH,
-    kinds.DAMAGED_FILE,
-    kinds.DAMAGED_INDEX,
-    kinds.INDEX_MISMATCH,
-    kinds.WRONG_SEGMENT,
-    kinds.UNREADABLE,
-    kinds.REPLICAS_DIFFER,
-)
+_OF_FILES = (*kinds.LOST_COPIES, kinds.UNREADABLE, kinds.REPLICAS_DIFFER)
 
 
 def repair_cluster(
@@ -74,7 +67,13 @@ def repair_cluster(
     for done, repairs in enumerate(runner.run(repair_file, tasks), 1):
         file_repairs += repairs
         progress("files", done, len(tasks))
-    report.repairs += sorted(file_repairs, key=lambda repair: (repair.path, repair.broker))
+    rewritten = list(_rewrite_lost(check, tasks, dry_run))
+    lost = {repair.path for repair in rewritten}
+    report.repairs += sorted(
+        (repair for repair in file_repairs if repair.done or log_path_of(repair.path) not in lost),
+        key=lambda repair: (repair.path, repair.broker),
+    )
+    report.repairs += rewritten
     if not dry_run:
         report.left = in_order(_check_again(check, check_metadata(check.store), runner))
 
@@ -88,6 +87,22 @@ def _plan_tasks(check: Check, metadata: Metadata, dry_run: bool) -> Iterator[Rep
             by_path.setdefault(copy.path, []).append(copy)
     for path, targets in by_path.items():
         yield RepairTask(check.store, dict(sorted(check.stores.items())), path, tuple(targets), dry_run)
+
+
+def _rewrite_lost(check: Check, tasks: Sequence[RepairTask], dry_run: bool) -> Iterator[Repair]:
+    """Write the segments again whose files no broker has sound by now, from retired files, where these are there."""
+    coordinator: Coordinator | None = None
+    for task in tasks:
+        copies = [FileCopy(task.path, copy.broker, tuple(task.runs)) for copy in task.targets]
+        results = [check_copy(task.stores[copy.broker], copy, check.scope.fast) for copy in copies]
+        if any(result.is_sound for result in results):
+            continue
+        sources = RetiredSources(check.store, check.metadata.state, check.stores)
+        for origin in (sources.find(run.topic, run.segment) for run in task.runs):
+            if origin.why_not:
+                continue
+            coordinator = coordinator or open_cluster(check.store, check.storage_options)
+            yield rewrite_lost(coordinator, origin, dry_run)
 
 
 def _check_again(check: Check, metadata: Metadata, runner: TaskRunner) -> Iterator[Finding]:

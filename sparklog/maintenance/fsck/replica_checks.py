@@ -109,6 +109,15 @@ def with_rebuild(finding: Finding, index: bytes, why: str) -> Finding:
     return replace(finding, action=f"{finding.action}. It cannot be rebuilt from the .log: {why}")
 
 
+def with_retired(finding: Finding, segments: int) -> Finding:
+    """Return a finding about a file that no broker has sound, if its records are in retired files."""
+    action = (
+        f"run `sparklog fsck --repair`, which writes these offsets again from the {segments} retired segments that the "
+        "file replaced: they are still there, and sound"
+    )
+    return replace(finding, severity=WARNING, repairable=True, action=action)
+
+
 def _find_unchecked(copies: Sequence[CopyResult]) -> int:
     """Return a broker whose ``.log`` exists but was not checked, lacking an index that another broker has; -1 for
     none."""

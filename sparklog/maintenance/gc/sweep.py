@@ -9,10 +9,11 @@ listing is done.
 
 Rules: a file is deleted only if it has no live segment: a file may hold runs of several partitions, and a listing may
 name files of changes that were not made. A copy of a live file may be needed at any broker later, so those that no
-replica needs are left to ``surplus_replicas``. A history segment is deleted only when the topic's Delta
-table shows the log without it. If a file cannot be deleted now, because its broker is offline or does not answer, or
-its table cannot be read, or its location is not this root's, the others are deleted, its listing is kept and the next
-sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
+replica needs are left to ``surplus_replicas``. A history segment is deleted only when the topic's Delta table shows the
+log without it. Replaced files are kept while a file that replaced them is missing everywhere: they may be the last copy
+of its records. If a file cannot be deleted now, because its broker is offline or does not answer, its table cannot be
+read, or its location is not this root's, the others are deleted, its listing is kept and the next sweep retries it.
+Every step may be repeated. Not for: files that no listing names (``vacuum``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from functools import partial
 from itertools import islice
 
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.live_files import LiveFiles, read_live_partitions
+from sparklog.coordinator.live_files import AddedFile, LiveFiles, read_live_partitions
 from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
@@ -109,7 +110,8 @@ def _sweep_listings(
             if files is None:
                 continue
             state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
-            live = _find_live(coordinator, state, files)
+            live = _find_live(coordinator, state, files, key)
+            lost = _find_lost_replacement(coordinator, state, live)
         except StorageError as error:
             failures += 1
             if failures == FAILURES_IN_A_ROW:
@@ -117,6 +119,9 @@ def _sweep_listings(
             result.problems.append(f"listing {key} failed, the next sweep retries it: {error}")
             continue
         failures = 0
+        if lost:
+            result.problems.append(f"the {len(files)} retired files of listing {key} are kept: {lost}")
+            continue
         kept = _find_listed(tables, state, files, live)
         problems = _delete_files(coordinator, state, _without_topics(files, kept), live, result)
         result.problems += [why for why in (*kept.values(), *problems) if why not in result.problems]
@@ -183,9 +188,43 @@ def _read_listing(coordinator: Coordinator, key: str, result: SweepResult) -> li
         return None
 
 
-def _find_live(coordinator: Coordinator, state: State, files: Iterable[RemovedFile]) -> LiveFiles:
-    """Return those of the files that have live segments of any topic."""
-    return LiveFiles(read_live_partitions(coordinator, state), {file.path for file in files})
+def _find_live(coordinator: Coordinator, state: State, files: Iterable[RemovedFile], listing: str = "") -> LiveFiles:
+    """Return those of the files that have live segments of any topic, with what the commit of a listing added."""
+    retired = state.removed_files.get(listing)
+    paths = {file.path for file in files}
+    return LiveFiles(read_live_partitions(coordinator, state), paths, -1 if retired is None else retired.version)
+
+
+def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFiles) -> str:
+    """Return which file in place of retired ones no broker certainly has; empty if all are there.
+
+    The retired files are then the only copy of their records. One request for each file and index that the commit
+    added, of which there are fewer than retired ones.
+    """
+
+    def is_lost(file: AddedFile) -> bool:
+        brokers = [broker for broker in sorted(file.brokers) if broker in state.brokers]
+        return not any(_has_file(coordinator, state, broker, file) for broker in brokers)
+
+    lost = map_parallel(is_lost, live.added, coordinator.store.parallel_requests)
+    for file, is_missing in zip(live.added, lost, strict=True):
+        if is_missing:
+            return (
+                f"no broker is known to have {file.path}, which replaced them (it is missing, too short, or its "
+                "locations do not answer), so they may be the only copy of its records; run `sparklog fsck --repair`, "
+                "which writes it again from them"
+            )
+    return ""
+
+
+def _has_file(coordinator: Coordinator, state: State, broker: int, file: AddedFile) -> bool:
+    if not state.brokers[broker].online:
+        return False
+    try:
+        store = coordinator.store_of(broker)
+        return store.info(file.path).size >= file.size_bytes and store.info(index_path(file.path)).size > 0
+    except StorageError:  # absent, or the location does not answer: another one may have it
+        return False
 
 
 def _delete_files(

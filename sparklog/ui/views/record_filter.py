@@ -3,8 +3,8 @@
     wanted = parse_record_filter(key="k1", value="", header="trace=abc", field="order.amount > 100")
     wanted.admits_key(key) and wanted.admits_value(value) and wanted.admits_headers(headers)
 
-Rules: pure. Bytes are compared as bytes; a value that is no JSON, or too large or too deep, has no fields. Not for:
-reading Avro (``avro``).
+Rules: pure. Bytes are compared as bytes; a text passes no comparison with a number; a value that is no JSON, or too
+large or too deep, has no fields. Not for: reading Avro (``avro``).
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _FIELD = re.compile(r"\s*([^=!<>\s]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_MAX_DIGITS = 300
+"""Digits of a whole number that is compared exactly."""
 NO_DOCUMENT = object()
 """Stands for what is not there: a field, or the document in a value that has none."""
 
@@ -39,7 +42,7 @@ class _FieldTest(NamedTuple):
     path: tuple[str, ...]
     compare: Callable[[Any, Any], bool]
     text: str
-    number: float | None
+    number: int | float | None
     document: Callable[[bytes], object]
 
     def admits_value(self, value: bytes | None) -> bool:
@@ -49,10 +52,17 @@ class _FieldTest(NamedTuple):
         found = _find(document, self.path)
         if found is NO_DOCUMENT:
             return False
-        if isinstance(found, int | float | Decimal) and not isinstance(found, bool) and self.number is not None:
-            return self.compare(found, self.number)
-        text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
-        return self.compare(text, self.text)
+        is_number = isinstance(found, int | float | Decimal) and not isinstance(found, bool)
+        if self.number is not None:
+            if not is_number:
+                return False  # a text or anything else is neither less nor more than a number, nor another one
+            return self.compare(found, Decimal(self.text) if isinstance(found, Decimal) else self.number)
+        if isinstance(found, str):
+            return self.compare(found, self.text)
+        # as JSON writes it; compared with a text, it has no order
+        return self.compare in (operator.eq, operator.ne) and self.compare(
+            msgspec.json.encode(found).decode(), self.text
+        )
 
 
 class RecordFilter(NamedTuple):
@@ -117,10 +127,9 @@ def _parse_field(text: str, document: Callable[[bytes], object]) -> _FieldTest:
             config="field",
         )
     wanted = match[3][1:-1] if len(match[3]) > 1 and match[3][0] == match[3][-1] == '"' else match[3]
-    try:
-        number = float(wanted) if wanted == match[3] else None
-    except ValueError:
-        number = None
+    number: int | float | None = None
+    if _NUMBER.fullmatch(match[3]):
+        number = int(wanted) if wanted.lstrip("+-").isdecimal() and len(wanted) < _MAX_DIGITS else float(wanted)
     return _FieldTest(tuple(match[1].removeprefix("$.").split(".")), _OPERATORS[match[2]], wanted, number, document)
 
 

@@ -341,6 +341,9 @@ def test_log_append_time_is_what_a_filter_compares() -> None:
         ([("key", "=", None)], r"no row passes a comparison with None; .*field\('key'\).is_null\(\)"),
         ([("timestamp", ">", datetime(2026, 1, 1))], "no time zone"),
         (5, "list of tuples"),
+        ([("offset", "in", [5, "7"])], "values of the types int64, string cannot be compared"),
+        ([("offset", "not in", ["7"])], "values of the types int64, string cannot be compared"),
+        ([("value", "in", [7])], "cannot be compared"),
     ],
 )
 def test_a_filter_that_cannot_be_evaluated_is_refused(orders: Cluster, given: Any, words: str) -> None:

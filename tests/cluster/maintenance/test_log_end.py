@@ -419,8 +419,9 @@ def log_end(coordinator: Coordinator) -> tuple[int, int]:
 
 
 def test_commits_before_a_gap_that_were_added_since_the_check_are_kept(cluster: DamagedCluster) -> None:
+    running = cluster.reopened()  # one that opens the cluster later refuses to write into the gap
     beyond = with_gap(cluster)
-    cluster.coordinator = cluster.reopened()
+    cluster.coordinator = running
     check = cluster.check()
     cluster.append()
     cluster.append()

@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 
 from sparklog.clock import ManualClock, SystemClock
-from sparklog.errors import CorruptRecordError, StorageUnavailableError
+from sparklog.errors import (
+    ClusterMovedError,
+    CorruptRecordError,
+    RootReplacedError,
+    SparklogError,
+    StorageUnavailableError,
+)
 from sparklog.maintenance.loop import (
+    REPEAT_SECONDS,
     Loop,
     Report,
     Step,
@@ -179,6 +186,31 @@ def test_a_loop_prints_only_new_problems() -> None:
         "roll: failed: disk full",
         "stopped",
     ]
+
+
+@pytest.mark.parametrize("error", [RootReplacedError("replaced"), ClusterMovedError("moved")])
+@pytest.mark.parametrize("lane", ["elections", "segments"])
+def test_a_loop_whose_root_was_replaced_ends_with_the_error(error: SparklogError, lane: str) -> None:
+    lines: list[Any] = []
+
+    def run(report: Report) -> None:
+        raise error
+
+    steps = [Step("roll", run, lambda: 1, lane), Step("retention", lambda report: None, lambda: 1, "segments")]
+    with pytest.raises(type(error)):
+        Loop(steps, SystemClock(), lambda: None, lines.append).forever()
+    assert lines[0] == f"roll: failed: {error.message}"
+
+
+def test_a_problem_that_lasts_is_said_again() -> None:
+    recorder = Recorder()
+    recorder.stop_at = REPEAT_SECONDS * 2 + 60
+
+    def run(report: Report) -> None:
+        report.problems.append("disk full")
+
+    recorder.loop(Step("roll", run, lambda: 10_000)).forever()
+    assert recorder.printed == ["roll: failed: disk full"] * 3 + ["stopped"]
 
 
 def test_a_repeated_warning_is_logged_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,10 +112,27 @@ def admits(value: bytes | None, field: str = "", text: str = "") -> bool:
         ("missing != x", False),
         ("flag = true", True),
         ("gone = null", True),
+        ("name > 1000", False),
+        ("name < 1000", False),
+        ("name != 1000", False),
+        ("digits = 7", False),
+        ('digits = "7"', True),
+        ("digits >= 1", False),
+        ("flag > 0", False),
+        ("flag != 0", False),
+        ("gone < 1", False),
+        ("list != 1", False),
+        ('a.b > "1"', False),
+        ("large = 9007199254740993", True),
+        ("large = 9007199254740992", False),
+        ("a.b < 1e3", True),
+        ("special = nan", True),
+        ("special = inf", False),
     ],
 )
 def test_a_field_of_json_is_compared(field: str, expected: bool) -> None:
-    value = b'{"a": {"b": 5}, "list": ["x", "y"], "name": "z", "flag": true, "gone": null}'
+    value = b'{"a": {"b": 5}, "list": ["x", "y"], "name": "z", "flag": true, "gone": null'
+    value += b', "digits": "7", "large": 9007199254740993, "special": "nan"}'
     assert admits(value, field) == expected
 
 

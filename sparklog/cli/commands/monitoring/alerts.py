@@ -17,7 +17,6 @@ from sparklog.cli.arguments.parser import (
     connect,
     plural_s,
     refuse_together,
-    require,
     say,
 )
 from sparklog.cli.output.json_output import add_json, print_json
@@ -56,7 +55,10 @@ def parser() -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    require(options, "rules")
+    if options.rules is None:
+        raise UsageError(
+            'Missing required argument "[rules]": a file with rules; conf/alerts.toml of the repository has defaults'
+        )
     refuse_together(options, "check", ["once", "state", "json"])
     from sparklog.monitoring.alerts.rule_file import read_rule_file
 

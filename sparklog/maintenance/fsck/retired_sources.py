@@ -1,0 +1,164 @@
+"""Writes lost segments again from the retired files that they were made of.
+
+Rolling and compaction write new files, and keep those that they replaced for ``file.delete.delay.ms`` or longer. While
+these are still there, the records of a new file that is damaged or missing at every broker are not lost. What they hold
+is known from the log's own history: the segments of these offsets right before the commit that replaced them.
+
+    sources = RetiredSources(store, state, stores)
+    origin = sources.find(topic, segment)      # the replaced segments, or why they cannot be used
+    rewrite_lost(coordinator, origin)          # merges them again, and replaces the lost segment by the result
+
+Rules: every byte of the sources is verified before anything is written. The new file has a name of its own, and becomes
+part of the log by a commit like that of any roll, which is refused if anybody changed these offsets since. Compaction
+is undone for these offsets: records that it had removed come back, until the next one.
+Not for: files of which a sound copy is left at some broker (``file_repair``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+from sparklog.coordinator import Coordinator
+from sparklog.errors import SparklogError
+from sparklog.log.segments import TopicSegments
+from sparklog.maintenance.fsck.file_checks import FileCopy, LiveRun, check_copy
+from sparklog.maintenance.fsck.kinds import Repair
+from sparklog.maintenance.fsck.log_end import LogUntil
+from sparklog.maintenance.fsck.metadata_checks import check_metadata
+from sparklog.maintenance.segments.merge import MergeTask, merge_segments
+from sparklog.maintenance.segments.replacement import PreparedReplacement, SegmentReplacement, replicas_of, target_of
+from sparklog.protocol.decide.segments import Replacement, removed
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+
+
+class Origin(NamedTuple):
+    """What a lost segment was made of: ``sources`` have its offsets, no more and no less, each with a sound copy at an
+    in-sync broker; or ``why_not``."""
+
+    topic: str
+    lost: Segment
+    sources: tuple[Segment, ...] = ()
+    why_not: str = ""
+
+
+class RetiredSources:
+    """Finds the origins of lost segments at a state. Not thread-safe. Reads only; costs nothing until it is asked."""
+
+    def __init__(self, root: Store, state: State, stores: Mapping[int, Store], fast: bool = False) -> None:
+        self._root = root
+        self._state = state
+        self._stores = stores
+        self._fast = fast
+        self._past: dict[int, Mapping[str, TopicSegments]] = {}
+        self._origins: dict[tuple[str, Segment], Origin] = {}
+
+    def find(self, topic: str, lost: Segment) -> Origin:
+        """Return the origin of a live segment. A storage that fails is a reason why it has none."""
+        if (topic, lost) not in self._origins:
+            try:
+                self._origins[topic, lost] = self._find(topic, lost)
+            except SparklogError as error:
+                self._origins[topic, lost] = Origin(topic, lost, why_not=str(error))
+        return self._origins[topic, lost]
+
+    def _find(self, topic: str, lost: Segment) -> Origin:
+        listed = self._lists_before(lost.version).get(topic)
+        if listed is None:
+            return Origin(topic, lost, why_not=f"the segments before commit {lost.version} are not known any more")
+        before = [
+            segment
+            for segment in listed.partition(lost.partition)
+            if segment.base_offset < lost.end_offset and segment.end_offset > lost.base_offset
+        ]
+        why_not = describe_uncovered(lost, before)
+        for segment in before if not why_not else ():
+            why_not = why_not or self._describe_unsound(topic, segment)
+        return Origin(topic, lost, () if why_not else tuple(before), why_not)
+
+    def _lists_before(self, version: int) -> Mapping[str, TopicSegments]:
+        """Return the segments of all topics right before a commit; none if commits or checkpoints of that time are
+        gone."""
+        if version not in self._past:
+            metadata = check_metadata(cast(Store, LogUntil(self._root, version - 1)))
+            same = {
+                name: listed
+                for name, listed in metadata.lists.items()
+                if name in self._state.topics
+                and metadata.state.topics[name].topic_id == self._state.topics[name].topic_id
+            }
+            self._past[version] = same if metadata.state.version == version - 1 else {}
+        return self._past[version]
+
+    def _describe_unsound(self, topic: str, segment: Segment) -> str:
+        """Return why a segment cannot be read at any in-sync broker; empty if it can."""
+        why_not = "no location can be read"
+        for broker in self._state.topics[topic].partitions[segment.partition].isr:
+            if broker in self._stores:
+                copy = FileCopy(segment.path, broker, (LiveRun(topic, segment),))
+                result = check_copy(self._stores[broker], copy, self._fast)
+                if result.is_sound:
+                    return ""
+                why_not = result.findings[0].message
+        return f"the retired {segment.path} is not sound: {why_not}"
+
+
+def describe_uncovered(lost: Segment, before: list[Segment]) -> str:
+    """Return why the segments before a replacement do not have exactly the offsets of a lost one; else an empty
+    text. Pure."""
+    if not before:
+        return f"commit {lost.version} replaced nothing: no other file ever had these offsets"
+    start, end = before[0].base_offset, before[-1].end_offset
+    if (start, end) != (lost.base_offset, lost.end_offset):
+        return f"the segments before commit {lost.version} had offsets {start} to {end - 1}, across its bounds"
+    for first, second in pairwise(before):
+        if first.end_offset != second.base_offset:
+            return f"no segment before commit {lost.version} has offset {first.end_offset}"
+    return ""
+
+
+def rewrite_lost(coordinator: Coordinator, origin: Origin, dry_run: bool = False) -> Repair:
+    """Replace a lost segment by one that is written from its retired sources. A failure is the reason of a refused
+    repair, not an error; if it is not known whether it was made, the reason says so."""
+    lost, sources = origin.lost, origin.sources
+    files = len({source.path for source in sources})
+    what = f"offsets {lost.base_offset} to {lost.end_offset - 1} written again from {files} retired files"
+    if origin.why_not or dry_run:
+        return Repair(what=what, path=lost.path, done=False, why_not=origin.why_not)
+    try:
+        why_not = _rewrite(coordinator, origin)
+    except SparklogError as error:
+        why_not = str(error)
+    return Repair(what=what, path=lost.path, done=not why_not, why_not=why_not)
+
+
+def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
+    """Write and commit; return why that was refused, empty if it was done. Raises SparklogError."""
+    topic, lost = origin.topic, origin.lost
+    state = coordinator.refresh()
+    topic_id, partition = state.topic(topic).topic_id, state.partition(topic, lost.partition)
+    if lost not in list(coordinator.segments(topic, state).partition(lost.partition)):
+        return "it is no longer part of the log: another process changed these offsets"
+    if partition.leader < 0:
+        return "no replica in sync is online"
+    replicas = replicas_of(coordinator, partition)
+    target = target_of(coordinator, state, topic, lost.partition)
+    result = merge_segments(MergeTask(0, origin.sources, replicas, target, lost.closed))
+    if result.missing:
+        return f"{result.missing} was deleted in the meantime"
+    change = Replacement(
+        topic=topic,
+        topic_id=topic_id,
+        partition=lost.partition,
+        start_offset=lost.base_offset,
+        end_offset=lost.end_offset,
+        removed=removed(topic_id, [lost]),
+        added=[added for each in result.changes for added in each.added],
+    )
+    replacement = SegmentReplacement(coordinator, state)
+    replacement.add(PreparedReplacement(change, [lost], replicas))
+    replacement.finish()
+    return "; ".join(replacement.counts.left_out)

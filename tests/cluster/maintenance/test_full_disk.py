@@ -1,0 +1,108 @@
+"""A full disk is freed by sparklog's own commands: a root on a disk keeps a reserve for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklog import limits
+from sparklog.coordinator import create_cluster
+from sparklog.errors import StorageFullError
+from sparklog.log.layout import RESERVE_KEY
+from sparklog.log.reserve import keep_reserve, release_reserve, with_reserve
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.store.local import LocalStore
+from sparklog.store.memory import MemoryStore
+
+FREED = """
+set -e
+mount -t tmpfs -o size=4m tmpfs "$1" || { echo skipped; exit 0; }
+cd "$1"
+sparklog() { "$SPARKLOG" "$@"; }
+sparklog cluster create --bootstrap-server log
+sparklog topics --bootstrap-server log --create --topic t --config file.delete.delay.ms=0 --config segment.ms=1
+for number in 1 2 3 4; do
+    head -c 400000 /dev/zero | tr '\\0' x > values
+    sparklog console-producer --bootstrap-server log --topic t --compression-codec none < values
+done
+dd if=/dev/zero of=filler bs=4k 2>/dev/null || true
+test "$(df --output=avail . | tail -1)" -eq 0
+sparklog WHAT
+sparklog maintain --bootstrap-server log --once --only retention,deletion
+test -z "$(ls t-0 2>/dev/null)" || test -z "$(ls log/t-0)"
+test "$(df --output=avail . | tail -1)" -gt 1500
+sparklog maintain --bootstrap-server log --once
+test -s log/meta/reserve
+sparklog fsck --bootstrap-server log
+echo freed
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "delete-records --bootstrap-server log --offset-json-file /dev/stdin "
+        """<<< '{"partitions": [{"topic": "t", "partition": 0, "offset": -1}]}'""",
+        "topics --bootstrap-server log --delete --topic t",
+    ],
+    ids=["records", "topic"],
+)
+def test_commands_free_a_disk_that_is_full_to_the_last_block(tmp_path: Path, command: str) -> None:
+    script = FREED.replace("WHAT", command)
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("this machine does not let us mount a tmpfs")
+    ended = subprocess.run(
+        ["unshare", "-m", "bash", "-c", script, "bash", str(tmp_path)],
+        env={**os.environ, "SPARKLOG": str(Path(sys.executable).parent / "sparklog")},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    if "skipped" in ended.stdout:
+        pytest.skip("this machine does not let us mount a tmpfs")
+    assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, ["freed"]), ended.stdout + ended.stderr
+
+
+def test_a_root_on_a_disk_has_a_reserve_and_a_check_knows_it(tmp_path: Path) -> None:
+    cluster = create_cluster(str(tmp_path / "log"))
+    assert cluster.store.info(RESERVE_KEY).size == limits.RESERVE_BYTES
+    assert check_cluster(cluster.store).report.findings == []
+
+
+def test_the_reserve_is_released_once_and_put_back(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    keep_reserve(store)
+    tries = []
+
+    def work() -> str:
+        tries.append(store.info(RESERVE_KEY) if (tmp_path / RESERVE_KEY).exists() else None)
+        if len(tries) < 2:
+            raise StorageFullError("full")
+        return "done"
+
+    assert with_reserve(store, work) == "done"
+    assert [each is None for each in tries] == [False, True]
+    assert not release_reserve(store)
+    keep_reserve(store)
+    assert release_reserve(store)
+
+
+def test_without_a_reserve_the_error_is_raised() -> None:
+    calls = []
+
+    def work() -> None:
+        calls.append(1)
+        raise StorageFullError("full")
+
+    store = MemoryStore("no-reserve")
+    keep_reserve(store)
+    assert list(store.list()) == []
+    with pytest.raises(StorageFullError):
+        with_reserve(store, work)
+    assert len(calls) == 1

@@ -1,0 +1,208 @@
+"""While the files that a roll or a compaction replaced are kept, the loss of the new file loses no record: nothing
+deletes the old ones, and a repair writes the records again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Report
+from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.maintenance.fsck.retired_sources import describe_uncovered
+from sparklog.maintenance.gc.sweep import SweepResult, sweep
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
+from sparklog.maintenance.tables import Tables
+from sparklog.protocol.decide.segments import delete_records
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.segments import Segment
+from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
+
+
+def configure(cluster: DamagedCluster, **configs: str) -> None:
+    changes = {name.replace("_", "."): value for name, value in configs.items()}
+    cluster.coordinator.submit(lambda state: alter_configs(state, "orders", changes))
+
+
+@pytest.fixture(params=[1, 2])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> DamagedCluster:
+    made = DamagedCluster(tmp_path, brokers=request.param)
+    configure(made, file_delete_delay_ms="0", history_delete_delay_ms="0", segment_ms="59")
+    return made
+
+
+def live(cluster: DamagedCluster, partition: int = 0) -> list[Segment]:
+    coordinator = cluster.reopened()
+    return list(coordinator.segments("orders").partition(partition))
+
+
+def rolled(cluster: DamagedCluster) -> tuple[Segment, list[str]]:
+    """Append five files and roll the first four; return the new segment, and the paths of the old ones."""
+    old = [cluster.append() for _ in range(4)]
+    cluster.append()  # its timestamps close the segment before
+    roll(cluster.coordinator, InProcess())
+    new, _ = live(cluster)
+    assert (new.base_offset, new.end_offset) == (0, 60)
+    return new, old
+
+
+def swept(cluster: DamagedCluster) -> SweepResult:
+    return sweep(cluster.reopened())
+
+
+def repaired(cluster: DamagedCluster, dry_run: bool = False) -> Report:
+    check = cluster.check()
+    repair_cluster(check, dry_run=dry_run)
+    return check.report
+
+
+def delete_everywhere(cluster: DamagedCluster, key: str) -> None:
+    for broker in cluster.brokers:
+        cluster.file(key, broker).unlink()
+
+
+@pytest.mark.parametrize("lost", ["log", "index", "both", "cut"])
+def test_retired_files_are_kept_while_what_replaced_them_is_missing(cluster: DamagedCluster, lost: str) -> None:
+    segment, old = rolled(cluster)
+    for broker in cluster.brokers:
+        if lost == "cut":
+            cluster.cut(segment.path, 10, broker)
+        if lost in ("log", "both"):
+            cluster.file(segment.path, broker).unlink()
+        if lost in ("index", "both"):
+            cluster.file(index_of(segment.path), broker).unlink()
+    result = swept(cluster)
+    assert result.files == 0
+    assert segment.path in result.problems[0]
+    assert all(cluster.file(path).exists() for path in old)
+
+
+def test_retired_files_are_deleted_if_one_broker_has_what_replaced_them(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path, brokers=2)
+    configure(cluster, file_delete_delay_ms="0", segment_ms="59")
+    segment, old = rolled(cluster)
+    cluster.file(segment.path, 1).unlink()
+    assert swept(cluster).problems == []
+    assert not any(cluster.file(path).exists() for path in old)
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("lost", ["log", "both", "flip"])
+def test_a_lost_file_is_written_again_from_the_retired_ones(cluster: DamagedCluster, lost: str, history: bool) -> None:
+    if history:
+        configure(cluster, history_format="delta")
+    segment, old = rolled(cluster)
+    values = cluster.values()
+    for broker in cluster.brokers:
+        if lost == "flip":
+            cluster.flip(segment.path, cluster.file(segment.path).stat().st_size // 2, broker=broker)
+        else:
+            cluster.file(segment.path, broker).unlink()
+        if lost == "both":
+            cluster.file(index_of(segment.path), broker).unlink()
+    findings = cluster.report().findings
+    assert {finding.severity for finding in findings} == {WARNING}
+    assert all(finding.repairable for finding in findings)
+    planned = repaired(cluster, dry_run=True)
+    assert [(repair.path, repair.done) for repair in planned.repairs] == [(segment.path, False)]
+    report = repaired(cluster)
+    assert [(repair.path, repair.done) for repair in report.repairs] == [(segment.path, True)]
+    assert report.clean
+    assert cluster.values() == values
+    assert swept(cluster).problems == []
+    assert not any(cluster.file(path).exists() for path in old)
+    assert cluster.values() == values
+
+
+def test_a_compacted_file_is_written_again_and_the_next_compaction_removes_the_same(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    configure(cluster, segment_ms="1", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    old = [cluster.append() for _ in range(4)]
+    compact(cluster.coordinator, InProcess())
+    lost = next(segment for segment in live(cluster) if segment.path not in old)
+    cluster.file(lost.path).unlink()
+    assert repaired(cluster).clean
+    assert len(cluster.values()) == 60
+
+
+def test_retired_files_that_are_damaged_too_are_not_used(cluster: DamagedCluster) -> None:
+    segment, old = rolled(cluster)
+    delete_everywhere(cluster, segment.path)
+    for broker in cluster.brokers:
+        cluster.flip(old[1], cluster.file(old[1]).stat().st_size // 2, broker=broker)
+    findings = cluster.report().of_kind(kinds.MISSING_LOG)
+    assert {finding.severity for finding in findings} == {ERROR}
+    report = repaired(cluster)
+    assert not any(repair.done for repair in report.repairs)
+    assert {finding.kind for finding in report.left or []} >= {kinds.MISSING_LOG}
+
+
+def test_one_of_several_retired_files_is_not_enough(cluster: DamagedCluster) -> None:
+    segment, old = rolled(cluster)
+    delete_everywhere(cluster, segment.path)
+    delete_everywhere(cluster, old[2])
+    assert cluster.report().of_kind(kinds.MISSING_LOG)[0].severity == ERROR
+
+
+def test_a_file_that_replaced_nothing_has_no_source(cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    delete_everywhere(cluster, path)
+    report = repaired(cluster)
+    assert [repair.done for repair in report.repairs] == [False] * len(cluster.brokers)
+    assert "no sound copy is left" in report.findings[0].action
+
+
+def test_a_table_that_lists_a_lost_segment_is_not_said_to_be_mended_by_a_publication(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    configure(cluster, segment_ms="59", history_format="delta", file_delete_delay_ms="0", history_delete_delay_ms="0")
+    segment, _ = rolled(cluster)
+    tables = Tables(cluster.coordinator)
+    tables.show("orders", cluster.coordinator.refresh(), False)
+    assert swept(cluster).problems == []
+    cluster.file(segment.path).unlink()
+    finding = cluster.report().of_kind(kinds.TABLE_FILE_GONE)[0]
+    assert finding.severity == ERROR
+    assert "sparklog maintain" not in finding.action
+
+
+def test_the_hint_beside_deleted_records_says_what_ends_it(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    path = cluster.append()
+    cluster.append()
+    cluster.file(path).unlink()
+    configure(cluster, retention_ms="-1")
+    cluster.coordinator.submit(lambda state: delete_records(state, {("orders", 0): 15}))
+    finding = cluster.report().of_kind(kinds.MISSING_LOG)[0]
+    assert "these records are deleted; run `sparklog maintain --once`" in finding.action
+    retain(cluster.coordinator)
+    assert cluster.report().clean
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ([], "replaced nothing"),
+        ([(0, 40)], "across its bounds"),
+        ([(-5, 60)], "across its bounds"),
+        ([(0, 20), (30, 60)], "has offset 20"),
+        ([(0, 30), (30, 60)], ""),
+    ],
+)
+def test_retired_segments_have_to_cover_exactly_the_offsets(
+    tmp_path: Path, before: list[tuple[int, int]], words: str
+) -> None:
+    lost, _ = rolled(cluster_that_rolls(tmp_path))
+    segments = [replace(lost, base_offset=start, end_offset=end) for start, end in before]
+    assert words in describe_uncovered(lost, segments)
+    assert bool(describe_uncovered(lost, segments)) == bool(words)
+
+
+def cluster_that_rolls(folder: Path) -> DamagedCluster:
+    made = DamagedCluster(folder)
+    configure(made, segment_ms="59")
+    return made
