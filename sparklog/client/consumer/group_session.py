@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
@@ -28,7 +29,7 @@ from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
-from sparklog.client.producer.futures import Future, SendOutcome, clamp_timeout
+from sparklog.client.producer.futures import Condition, Future, SendOutcome
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.group_member import Change, GroupMember
@@ -59,7 +60,7 @@ class CommitFuture(Future[Offsets]):
     __slots__ = ("_offsets",)
 
     def __init__(self, offsets: Offsets) -> None:
-        self._outcome = SendOutcome(threading.Condition())
+        self._outcome = SendOutcome(Condition())
         self._offsets = offsets
 
     def resolve(self, error: BaseException | None) -> None:
@@ -79,6 +80,13 @@ class _Step(NamedTuple):
     call: Call[None]
     what: str
     then: str
+
+
+class _Heartbeats(NamedTuple):
+    """A thread that sends heartbeats, and what ends it."""
+
+    thread: BackgroundThread
+    stopping: threading.Event
 
 
 class GroupSession:
@@ -110,8 +118,7 @@ class GroupSession:
         self._topics: frozenset[str] = frozenset()
         self._listener_error: Exception | None = None
         self._calling: list[str] = []
-        self._heartbeat_thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._heartbeats = self._new_heartbeats()
         self._abandoned = False
         self._last_poll = float("inf")
         self._last_offsets: Offsets = {}
@@ -338,12 +345,14 @@ class GroupSession:
     # -- heartbeats
 
     def _start_heartbeats(self) -> None:
-        if self._heartbeat_thread is None:
-            self._stopping.clear()
-            self._heartbeat_thread = threading.Thread(
-                target=self._run_heartbeats, name="sparklog-consumer-heartbeat", daemon=True
-            )
-            self._heartbeat_thread.start()
+        if self._heartbeats.stopping.is_set():
+            self._heartbeats = self._new_heartbeats()
+        self._heartbeats.thread.start()
+
+    def _new_heartbeats(self) -> _Heartbeats:
+        stopping = threading.Event()
+        work = partial(self._run_heartbeats, stopping)
+        return _Heartbeats(BackgroundThread(work, "sparklog-consumer-heartbeat"), stopping)
 
     def abandon(self) -> None:
         """Let the threads end soon, without a lock, a commit or leaving the group."""
@@ -351,14 +360,12 @@ class GroupSession:
         self._calls.end()
 
     def _stop_heartbeats(self, seconds: float) -> None:
-        self._stopping.set()
-        if self._heartbeat_thread is not None and self._heartbeat_thread is not threading.current_thread():
-            self._heartbeat_thread.join(clamp_timeout(seconds))
-        self._heartbeat_thread = None
+        self._heartbeats.stopping.set()
+        self._heartbeats.thread.join(seconds)
 
-    def _run_heartbeats(self) -> None:
+    def _run_heartbeats(self, stopping: threading.Event) -> None:
         interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
-        while not self._stopping.wait(interval):
+        while not stopping.wait(interval):
             if self._abandoned:
                 return
             try:

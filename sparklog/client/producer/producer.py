@@ -127,7 +127,6 @@ class Producer(Shown):
         self._lock = threading.Lock()
         self._closed = False
         self._forked = False
-        self._started = False
         _open_producers.add(self)
         atexit.unregister(_close_all_at_exit)
         atexit.register(_close_all_at_exit)  # handlers run in reverse order: before those of storage clients
@@ -334,8 +333,7 @@ class Producer(Shown):
 
     def _start(self) -> None:
         with self._lock:
-            if not self._started and not self._closed and self._transactions is None:
-                self._started = True
+            if not self._closed and self._transactions is None:
                 self._sender.start()
 
     # -- waiting
