@@ -15,6 +15,7 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from sparklog.client.representation import Facts, Shown
@@ -66,6 +67,10 @@ class Condition(threading.Condition):
         super().__init__(self.lock)
 
 
+def _lock_of(condition: threading.Condition) -> AbstractContextManager[Any]:
+    return condition.lock if isinstance(condition, Condition) else condition
+
+
 class SendOutcome:
     """Shared completion state of the records of one batch: pending, committed or failed. Thread-safe.
 
@@ -75,7 +80,7 @@ class SendOutcome:
 
     __slots__ = ("callbacks", "condition", "done", "error", "in_transaction")
 
-    def __init__(self, condition: Condition) -> None:
+    def __init__(self, condition: threading.Condition) -> None:
         self.condition = condition
         self.done = False
         self.error: BaseException | None = None
@@ -89,7 +94,7 @@ class SendOutcome:
         """
         if self.done:
             return True
-        with self.condition.lock:
+        with _lock_of(self.condition):
             if timeout is None and self.in_transaction and not self.done:
                 raise IllegalStateError(
                     "the record is in an open transaction, and its offset is known only after the commit: call "
@@ -99,7 +104,7 @@ class SendOutcome:
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` when this is done: now, or in the thread that resolves it."""
-        with self.condition.lock:
+        with _lock_of(self.condition):
             if not self.done:
                 self.callbacks.append(callback)
                 return
@@ -110,7 +115,7 @@ class SendOutcome:
 
     def resolve(self, error: BaseException | None) -> None:
         """Mark this as committed (``error`` None) or failed, and run the callbacks. Called without holding the lock."""
-        with self.condition.lock:
+        with _lock_of(self.condition):
             self.error, self.done = error, True
             self.condition.notify_all()
         call_all(self.each_callback())
@@ -236,7 +241,7 @@ class RecordBatchResult(SendOutcome):
 
     __slots__ = ("append_time_ms", "base_offset", "followers", "sizes", "stamps", "topic_partition")
 
-    def __init__(self, condition: Condition, topic_partition: TopicPartition) -> None:
+    def __init__(self, condition: threading.Condition, topic_partition: TopicPartition) -> None:
         super().__init__(condition)
         self.topic_partition = topic_partition
         self.base_offset = -1
@@ -285,7 +290,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
 
     __slots__ = ("_parts",)
 
-    def __init__(self, condition: Condition) -> None:
+    def __init__(self, condition: threading.Condition) -> None:
         self._outcome = SendOutcome(condition)
         self._parts: list[tuple[RecordBatchResult, int]] = []
 
@@ -305,7 +310,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
         left = [len(self._parts)]
 
         def part_done() -> None:
-            with self._outcome.condition.lock:
+            with _lock_of(self._outcome.condition):
                 left[0] -= 1
                 if left[0] > 0:
                     return

@@ -22,6 +22,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog import limits
@@ -349,7 +350,7 @@ class Producer(Shown):
         if threading.current_thread() is self._sender.thread:
             raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
         if self._transactions is not None:
-            return call_within(timeout, self._transactions.write, "flush() in a transaction")
+            return self._transactions.write(timeout)
         return self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
@@ -373,10 +374,10 @@ class Producer(Shown):
         if self._transactions is not None:
             transactions, reason = self._transactions, _not_sent(timeout)
             try:
-                call_within(timeout, lambda: transactions.close(reason), "deleting the files of a transaction")
+                transactions.close(reason, timeout)
             except KafkaTimeoutError as error:
                 logger.warning("%s was closed; its uncommitted files are left for a vacuum: %s", self, error)
-            left = []
+            left = [batch for batch in left if not batch.done]
         if left:
             logger.warning("%s was closed with %d uncommitted batches of records", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
@@ -392,7 +393,8 @@ class Producer(Shown):
         self._accumulator.close(_closed)
         thread = self._sender.thread
         if self._transactions is not None:
-            self._transactions.close(_not_sent(0))
+            with suppress(KafkaTimeoutError):
+                self._transactions.close(_not_sent(0), DROP_TIMEOUT_SECONDS)
         elif thread is not None:
             for ended in [dropped for dropped in list(_dropped) if not dropped.is_alive()]:
                 _dropped.pop(ended, None)
