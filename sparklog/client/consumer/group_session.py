@@ -126,6 +126,7 @@ class GroupSession:
         self._calls = InOrder("sparklog-consumer-group")
         self._step: _Step | None = None
         self._change: Change | None = None
+        self._unapplied: Change | None = None
         self._pending: deque[Call[None]] = deque()
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
@@ -164,6 +165,8 @@ class GroupSession:
             return
         until = self._clock.monotonic() + seconds
         self._finish_step(until)
+        if self._unapplied is not None:
+            self._apply_interrupted()
         member = self._member
         if member.joined and member.overdue:
             self._take_step(self._renew, "renewing the lease", until)
@@ -223,9 +226,25 @@ class GroupSession:
         if change is not None and (change.revoked or change.to_acknowledge):
             self.finish_commits(max(until - self._clock.monotonic(), 0))
             change = self._change  # None where a callback has called unsubscribe()
-        self._change = None
+        self._unapplied, self._change = change, None
         if change is not None:
-            self._apply(change, until)
+            try:
+                self._apply(change, until)
+            except Exception:
+                self._unapplied = None  # what has failed is for the caller; the partitions are those of the member
+                raise
+            self._unapplied = None
+
+    def _apply_interrupted(self) -> None:
+        """Take the partitions of the member, after an interrupt in the middle of a change: it is reported only once."""
+        owned, positions = self._member.owned, self._subscription.positions
+        self._drop_partitions(frozenset(positions.keys() - owned))
+        added = owned - positions.keys()
+        if added and self._subscription.automatic:
+            self._subscription.add(added)
+        self._unapplied = None
+        if added:
+            self._call_listener("on_partitions_assigned", added)
 
     def _apply(self, change: Change, until: float) -> None:
         if change.lost:
