@@ -108,6 +108,7 @@ class InOrder:
     def _begin(self) -> None:
         calls: _Calls = SimpleQueue()
         self._runner = _Runner(calls, BackgroundThread(partial(_run_calls, calls), self._name))
+        self._ended = False
 
     @property
     def runs_here(self) -> bool:
@@ -135,6 +136,9 @@ class InOrder:
         return call
 
     def _submit(self, call: Call[Any]) -> None:
+        if self._ended:
+            self._runner.calls.put(None)  # again, after an interrupt in ``end``
+            self._begin()
         try:
             self._runner.thread.start()
         except SparklogError:  # no thread can be started, perhaps since the interpreter is shutting down: run it here
@@ -144,8 +148,8 @@ class InOrder:
 
     def end(self) -> None:
         """End the thread after all queued calls. Calls submitted later get another one."""
+        self._ended = True
         self._runner.calls.put(None)
-        self._begin()
 
     def finish(self, seconds: float, action: Callable[[], object]) -> None:
         """Run a last call and end the thread; wait at most ``seconds``. Without a thread, run it in this one."""

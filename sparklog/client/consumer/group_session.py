@@ -518,7 +518,8 @@ class GroupSession:
     def close(self, autocommit: bool, seconds: float) -> None:
         """Commit changed positions (with ``autocommit``) and leave the group, each within ``seconds``."""
         try:
-            self.commit_last(autocommit and self._config.auto_commit, seconds)
+            if self._subscription.manual or self._member.joined:  # else an interrupted call has committed and left
+                self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
             if self._subscription.automatic:
                 self.leave(seconds)

@@ -127,6 +127,7 @@ class Producer(Shown):
         self._serializes = config.serialize_key is not None or config.serialize_value is not None
         self._lock = threading.Lock()
         self._closed = False
+        self._closed_whole = False  # a close that was interrupted has to be finished
         self._forked = False
         _open_producers.add(self)
         atexit.unregister(_close_all_at_exit)
@@ -139,7 +140,7 @@ class Producer(Shown):
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not getattr(self, "_closed_whole", True) and not self._forked:
             self._drop()
 
     def _facts(self) -> Facts:
@@ -356,17 +357,17 @@ class Producer(Shown):
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Send the waiting records, for at most ``timeout`` seconds (default: until all are sent or failed), and close.
 
-        Records not committed by then fail. Closing twice does nothing. Raises InvalidArgumentError for a negative
+        Records not committed by then fail. Closing twice does nothing; after an interrupt of a call, the next one does
+        what is left. Raises InvalidArgumentError for a negative
         timeout.
         """
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close(timeout={timeout}): give seconds of at least 0, or None")
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        _open_producers.discard(self)
+        if self._closed_whole or self._forked:
+            return
         self._accumulator.close(_closed)
+        with self._lock:
+            self._closed = True  # no thread is started from here on
         thread = self._sender.thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(clamp_timeout(timeout))
@@ -382,7 +383,11 @@ class Producer(Shown):
             logger.warning("%s was closed with %d uncommitted batches of records", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
         self._metrics.close()
-        self._config.close_serializers()
+        _open_producers.discard(self)
+        with self._lock:
+            is_first, self._closed_whole = not self._closed_whole, True
+        if is_first:
+            self._config.close_serializers()
 
     def _drop(self) -> None:
         """End a garbage-collected producer: its thread sends the waiting records, then ends. Abort an open transaction.
