@@ -81,14 +81,14 @@ class ReadAheadFile:
 
     def read_at(self, position: int, length: int) -> pa.Buffer:
         check_range(self.key, position, length)
-        with self._lock:
+        with self._lock.held:
             windows = self._plan(position, length)
         data = _from_windows(windows, position, length) if windows else self._fetch_exactly(position, length)
         self.bytes_read += data.size
         return data
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock.held:
             self._closed = True
             self._drop_windows()
 

@@ -10,7 +10,8 @@ calls of C, in the package's files and in the thread of the call::
             interrupt(call, point)
         ...  # what must hold afterwards, and which calls must work
 
-Not a point is the end of a ``with`` block, which the interpreter enters without looking for signals.
+Not points are the end of a ``with`` block and the word ``try``, which the interpreter passes without looking for
+signals, and without a handler: an exception there would leave locked what no signal can.
 
 Not for: other threads, which signals do not reach; interrupts of a storage call (``faulty_store``).
 """
@@ -55,7 +56,7 @@ def _run(call: Callable[[], object], at: int) -> int:
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if not _is_traced(frame.f_code):
             return None
-        if event == "call" or (event == "line" and frame.f_lasti not in _ends_of_blocks(frame.f_code)):
+        if event == "call" or (event == "line" and frame.f_lasti not in _without_signals(frame.f_code)):
             pass_point(event, frame)
         return trace
 
@@ -80,14 +81,16 @@ def _is_traced(code: CodeType) -> bool:
 
 
 @functools.cache
-def _ends_of_blocks(code: CodeType) -> frozenset[int]:
-    """Return the offsets at which the line of a ``with`` comes again, to leave its block."""
+def _without_signals(code: CodeType) -> frozenset[int]:
+    """Return the offsets of ``try``, and those at which the line of a ``with`` comes again, to leave its block."""
     entered: dict[int, int] = {}
+    passed: set[int] = set()
     line = 0
     for instruction in dis.get_instructions(code):
         line = instruction.starts_line or line
         if instruction.opname in ("BEFORE_WITH", "SETUP_WITH", "BEFORE_ASYNC_WITH"):
             entered.setdefault(line, instruction.offset)
-    return frozenset(
-        offset for offset, line in dis.findlinestarts(code) if line is not None and offset > entered.get(line, offset)
-    )
+        if instruction.opname == "NOP":
+            passed.add(instruction.offset)
+    ends = (offset for offset, line in dis.findlinestarts(code) if offset > entered.get(line, offset))
+    return frozenset(passed.union(ends))

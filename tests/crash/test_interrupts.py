@@ -44,7 +44,7 @@ Record = tuple[bytes | None, bytes | None, tuple[Any, ...]]
 
 
 @cache
-def _built() -> MemoryStore:
+def built() -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
     cluster = create_cluster(store)
     cluster.create_topic("t", 1)
@@ -368,7 +368,7 @@ SCENARIOS: dict[str, Scenario] = {
 @contextmanager
 def began(scenario: Scenario) -> Iterator[Call]:
     """Yield the call to interrupt, then do the rest of the scenario."""
-    steps = scenario(open_cluster(copy_of(_built())))
+    steps = scenario(open_cluster(copy_of(built())))
     yield next(steps)
     assert next(steps, None) is None
 
