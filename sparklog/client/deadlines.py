@@ -14,11 +14,13 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.producer.futures import clamp_timeout
-from sparklog.errors import KafkaTimeoutError
+from sparklog.errors import KafkaTimeoutError, SparklogError
 
 Result = TypeVar("Result")
 
@@ -92,7 +94,8 @@ class Repeatable(Generic[Result]):
 
 
 class InOrder:
-    """Runs calls one after the other in its own thread, so that the objects they use need no lock.
+    """Runs calls one after the other in its own thread, so that the objects they use need no lock, and an interrupt of
+    a caller does not arrive in the middle of a call.
 
     A caller that times out may keep the call and ask for its result later. Unlike an executor's thread, this one does
     not keep the process alive. Only one thread may submit calls.
@@ -100,16 +103,26 @@ class InOrder:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
-        self._started = False
+        self._begin()
+
+    def _begin(self) -> None:
+        calls: _Calls = SimpleQueue()
+        self._runner = _Runner(calls, BackgroundThread(partial(_run_calls, calls), self._name))
+        self._ended = False
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this is the thread that runs the calls."""
+        return self._runner.thread.thread is threading.current_thread()
 
     def call_within(self, seconds: float, action: Callable[[], Result], what: str) -> Result:
         """Run ``action`` after the earlier calls; return its result.
 
         Raises KafkaTimeoutError after ``seconds``; an action that has not begun by then is never run.
         """
-        call = self.submit(action)
+        call = Call(action)
         try:
+            self._submit(call)
             if not call.wait(seconds):
                 raise timed_out(what, seconds)
             return call.result()
@@ -119,33 +132,48 @@ class InOrder:
     def submit(self, action: Callable[[], Result]) -> Call[Result]:
         """Queue a call of ``action``, to run after the earlier ones."""
         call = Call(action)
-        if not self._started:
-            self._started = True
-            try:
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
-            except RuntimeError:  # the interpreter is shutting down and starts no threads
-                self._started = False
-                call.run()
-                return call
-        self._calls.put(call)
+        self._submit(call)
         return call
 
+    def _submit(self, call: Call[Any]) -> None:
+        if self._ended:
+            self._runner.calls.put(None)  # again, after an interrupt in ``end``
+            self._begin()
+        try:
+            self._runner.thread.start()
+        except SparklogError:  # no thread can be started, perhaps since the interpreter is shutting down: run it here
+            call.run()
+            return
+        self._runner.calls.put(call)
+
     def end(self) -> None:
-        """End the thread after all queued calls."""
-        self._calls.put(None)
+        """End the thread after all queued calls. Calls submitted later get another one."""
+        self._ended = True
+        self._runner.calls.put(None)
 
     def finish(self, seconds: float, action: Callable[[], object]) -> None:
         """Run a last call and end the thread; wait at most ``seconds``. Without a thread, run it in this one."""
-        if not self._started:
+        if self._runner.thread.thread is None:
             action()
             return
         call = self.submit(action)
         self.end()
         call.wait(seconds)
 
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call.run()
+
+_Calls = SimpleQueue["Call[Any] | None"]
+
+
+class _Runner(NamedTuple):
+    """Calls that wait, and the thread that runs them."""
+
+    calls: _Calls
+    thread: BackgroundThread
+
+
+def _run_calls(calls: _Calls) -> None:
+    while (call := calls.get()) is not None:
+        call.run()
 
 
 def timed_out(what: str, seconds: float, then: str = "its outcome is unknown: try again") -> KafkaTimeoutError:

@@ -30,18 +30,20 @@ class BackgroundTask:
             self._reset()
         with self._lock:
             self._requested = True
-            if self._thread is not None:
+            if self._thread is not None and self._thread.is_alive():  # not after an interrupted start
                 return
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=False)
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._run()
+            try:
+                self._thread.start()
+                return
+            except RuntimeError:
+                self._thread = None
+        self._run()
 
     def wait(self) -> None:
         """Wait until all requests so far are done."""
         thread = self._thread if self._process == os.getpid() else None
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:

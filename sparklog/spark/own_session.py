@@ -83,7 +83,7 @@ def _java(spark: SparkSession) -> Any:
 
 
 def _is_new(name: str) -> bool:
-    with _registered as names:
+    with _registered.locked() as names:
         is_new = name not in names
         names[name] = True
     return is_new
@@ -147,7 +147,7 @@ def check_python(spark: SparkSession) -> None:
         return
     is_shipped = any(spark.conf.get(name, "") for name in ("spark.submit.pyFiles", "spark.archives"))
     if not is_shipped and not has_sparklog(python, str(context.master).startswith("local")):
-        with _registered as names:
+        with _registered.locked() as names:
             names.pop(f"python {python}", None)
         raise InvalidRequestError(
             f"Spark starts its Python processes with {python!r}, which has no sparklog; this program runs "

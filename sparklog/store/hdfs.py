@@ -55,6 +55,7 @@ from sparklog.store.base import (
 )
 from sparklog.store.process_local import ProcessLocal, importing_client
 from sparklog.store.read_ahead import ReadAheadFile
+from sparklog.store.threads import start_thread
 
 FIRST_CALL_SECONDS = 20.0
 """Timeout of the first call of a process: enough for a NameNode's failover, against 178 s without one."""
@@ -352,7 +353,7 @@ def _within(seconds: float, call: Callable[[], T], what: str, path: str) -> T:
             failure.append(error)
 
     thread = threading.Thread(target=run, name="sparklog-hdfs-connect", daemon=True)
-    thread.start()
+    start_thread(thread)
     thread.join(seconds)
     if answer:
         return answer[0]

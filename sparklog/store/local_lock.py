@@ -145,5 +145,5 @@ _process_locks: ProcessTable[str, threading.Lock] = ProcessTable()
 
 
 def _lock_of_process(path: str) -> threading.Lock:
-    with _process_locks as locks:
+    with _process_locks.locked() as locks:
         return locks.setdefault(path, threading.Lock())

@@ -79,21 +79,21 @@ class MemoryStore(Store):
     def put(self, key: str, data: BytesLike) -> None:
         name = self._folder + validate_key(key)
         body = bytes(data)
-        with self.space.lock:
+        with self.space.lock.held:
             self.space.objects[name] = (body, self._clock.now_ms())
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = bytes(data)
         check_create(key, len(body))
         name = self._folder + key
-        with self.space.lock:
+        with self.space.lock.held:
             if name in self.space.objects:
                 raise ObjectExistsError(f"{self.root}/{key} exists", path=f"{self.root}/{key}")
             self.space.objects[name] = (body, self._clock.now_ms())
 
     def delete(self, key: str) -> None:
         name = self._folder + validate_key(key)
-        with self.space.lock:
+        with self.space.lock.held:
             self.space.objects.pop(name, None)
 
     def delete_exactly(self, key: str, data: bytes) -> bool:
@@ -106,7 +106,7 @@ class MemoryStore(Store):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         start = self._folder + validate_prefix(prefix)
         skip = len(self._folder)
-        with self.space.lock:
+        with self.space.lock.held:
             infos = [
                 ObjectInfo(name[skip:], len(data), modified_ms)
                 for name, (data, modified_ms) in self.space.objects.items()
@@ -130,7 +130,7 @@ class MemoryStore(Store):
 
     def _object(self, key: str) -> tuple[bytes, int]:
         name = self._folder + validate_key(key)
-        with self.space.lock:
+        with self.space.lock.held:
             stored = self.space.objects.get(name)
         if stored is None:
             raise ObjectNotFoundError(f"{self.root}/{key} does not exist", path=f"{self.root}/{key}")

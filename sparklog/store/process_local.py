@@ -94,44 +94,41 @@ class ProcessLocal(Generic[T]):
 
 
 class ProcessLock:
-    """A reentrant lock, to be used with ``with``; it starts out free in each process. The data it guards must be usable
-    in a forked child in any state, or be a ``ProcessTable``."""
+    """A reentrant lock, to be used as ``with lock.held:``; it starts out free in each process. The data it guards must
+    be usable in a forked child in any state, or be a ``ProcessTable``.
+
+    ``held`` is a lock of the interpreter: an ``__enter__`` in Python could be interrupted (Ctrl-C, an alarm) after it
+    has the lock and before the block that releases it.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.held = threading.RLock()
         _all.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def renew(self) -> None:
         """Replace the lock by a free one; called in a forked child."""
-        self._lock = threading.RLock()
+        self.held = threading.RLock()
 
 
 class ProcessTable(Generic[Key, Value]):
-    """A dict that each process has of its own. Thread-safe: ``with table as entries`` locks it."""
+    """A dict that each process has of its own. Thread-safe: it is used within ``locked``."""
 
     def __init__(self) -> None:
         self._entries: ProcessLocal[dict[Key, Value]] = ProcessLocal(dict)
         self._lock = ProcessLock()
         _tables.add(self)
 
-    def __enter__(self) -> dict[Key, Value]:
-        self._lock.__enter__()
-        return self._entries.get()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.__exit__()
+    @contextmanager
+    def locked(self) -> Iterator[dict[Key, Value]]:
+        """Lock it for the block, and yield its entries."""
+        with self._lock.held:
+            yield self._entries.get()
 
 
 def start_over() -> None:
     """Empty all tables, as in a process that has opened and done nothing yet: for tests."""
     for table in list(_tables):
-        with table as entries:
+        with table.locked() as entries:
             entries.clear()
 
 

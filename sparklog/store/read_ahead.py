@@ -26,6 +26,7 @@ import pyarrow as pa
 from sparklog.errors import StorageError
 from sparklog.store.base import check_range
 from sparklog.store.process_local import ProcessLock
+from sparklog.store.threads import submit
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """bytes of one request in a scan: about 50 ms of one connection's bandwidth, against a latency of about 30 ms."""
@@ -80,14 +81,14 @@ class ReadAheadFile:
 
     def read_at(self, position: int, length: int) -> pa.Buffer:
         check_range(self.key, position, length)
-        with self._lock:
+        with self._lock.held:
             windows = self._plan(position, length)
         data = _from_windows(windows, position, length) if windows else self._fetch_exactly(position, length)
         self.bytes_read += data.size
         return data
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock.held:
             self._closed = True
             self._drop_windows()
 
@@ -135,7 +136,7 @@ class ReadAheadFile:
             if self._size is not None and start >= self._size:
                 return
             size = max(WINDOW_BYTES, min(length, position + length - start))
-            self._windows.append(_Window(start, size, self._threads.submit(self._fetch_window, start, size)))
+            self._windows.append(_Window(start, size, submit(self._threads, self._fetch_window, start, size)))
             start += size
 
     def _fetch_window(self, start: int, length: int) -> bytes:

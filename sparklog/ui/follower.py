@@ -231,7 +231,12 @@ class ClusterFollower:
             if len(self._reading) >= MAX_READS:
                 raise StillReading
             reading = self._reading[key] = Future()
-        threading.Thread(target=self._finish, args=(key, work, reading), daemon=True).start()
+        try:
+            threading.Thread(target=self._finish, args=(key, work, reading), daemon=True).start()
+        except RuntimeError as error:  # there are too many threads: the next viewer tries again
+            reading.set_exception(error)
+            with self._lock:
+                del self._reading[key]
         return reading
 
     def _finish(self, key: Hashable, work: Callable[[], Any], reading: Future[Any]) -> None:

@@ -16,9 +16,10 @@ Not for: which member owns which partition (``coordinator.group_member``), readi
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sparklog.client.consumer.config import DEFAULT_CONFIG, consumer_config
 from sparklog.client.consumer.fetcher import Chunk, ReadAhead
@@ -63,6 +64,14 @@ MIN_POLL_SECONDS = 0.5
 
 ALL_BUFFERED = None
 """``max_records`` of ``poll_batches``: everything that has been read ahead."""
+
+
+class _Before(NamedTuple):
+    """Where a partition was before a call moved its position past records that the call returns."""
+
+    moved: PartitionPosition
+    position: int | None
+    epoch: int
 
 
 class Consumer(Shown, PositionCalls):
@@ -114,6 +123,8 @@ class Consumer(Shown, PositionCalls):
         self._closing = False
         self._assigned_at: State | None = None
         self._undelivered: list[Chunk] = []
+        self._delivery: list[_Before] | None = None
+        self._closed_whole = False
         self._iterator: Iterator[ConsumerRecord] | None = None
         if topics:
             self.subscribe(topics)
@@ -156,7 +167,7 @@ class Consumer(Shown, PositionCalls):
             >>> sorted(consumer.subscription())
             ['orders']
         """
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._subscription.subscribe(topics, pattern, listener)
             self._positions.stale = True
 
@@ -174,7 +185,7 @@ class Consumer(Shown, PositionCalls):
         partitions = as_partitions(partitions)
         if not partitions:
             return self.unsubscribe()
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._put_back()
             if self._group is not None and self._subscription.manual:
                 self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
@@ -189,7 +200,7 @@ class Consumer(Shown, PositionCalls):
         If the storage does not answer, the commit and the leave are each abandoned after ``request_timeout_ms``; the
         group then removes this member after its session timeout.
         """
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._put_back()
             if self._group is not None:
                 self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
@@ -219,7 +230,7 @@ class Consumer(Shown, PositionCalls):
         self._set_paused(partitions, False)
 
     def _set_paused(self, partitions: Sequence[TopicPartition], paused: bool) -> None:
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._put_back()
             for position in [self._subscription.at(partition) for partition in partitions]:
                 position.paused = paused
@@ -251,7 +262,8 @@ class Consumer(Shown, PositionCalls):
             orders-0 [b'v']
         """
         limit = self._config.max_poll_records if max_records is None else as_positive("max_records", max_records)
-        with self._thread_guard:
+        with self._thread_guard.enter():
+            self._undo_interrupted()
             records: dict[TopicPartition, list[ConsumerRecord]] = {}
             ends: list[tuple[Chunk, int]] = []
             chunks = self._poll(as_seconds(timeout_ms), limit, self._config.fetch_max_wait)
@@ -265,8 +277,10 @@ class Consumer(Shown, PositionCalls):
                     ends.append((chunk, deserialized[-1].offset + 1))
                 if len(deserialized) < chunk.batches.batch.num_rows:
                     break
+            self._note_positions(chunk for chunk, _ in ends)
             for chunk, end in ends:
                 self._advance(chunk, end, update_offsets)
+            self._delivery = None
             return records
 
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_BUFFERED) -> list[RecordBatches]:
@@ -279,16 +293,40 @@ class Consumer(Shown, PositionCalls):
         0 [b'v']
         """
         limit = None if max_records is None else as_positive("max_records", max_records)
-        with self._thread_guard:
+        with self._thread_guard.enter():
+            self._undo_interrupted()
             chunks = self._poll(as_seconds(timeout_ms), limit)
+            batches = [chunk.batches for chunk in chunks if chunk.batches.batch.num_rows]
+            self._note_positions(chunks)
             for chunk in chunks:
                 self._advance(chunk, chunk.batches.end_offset, True)
-            return [chunk.batches for chunk in chunks if chunk.batches.batch.num_rows]
+            self._delivery = None
+            return batches
 
     def has_caught_up(self) -> bool:
         """Return whether all records of the assigned partitions were returned, as of the last check for commits."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
             return not (self._undelivered or self._positions.stale) and self._read_ahead.has_caught_up()
+
+    def _note_positions(self, chunks: Iterable[Chunk]) -> None:
+        """Note where these partitions are before their records are returned, for ``_undo_interrupted``."""
+        positions = (self._subscription.positions.get(chunk.stream.topic_partition) for chunk in chunks)
+        self._delivery = [_Before(at, at.position, at.epoch) for at in positions if at is not None]
+
+    def _undo_interrupted(self) -> None:
+        """If a call was interrupted (Ctrl-C, an alarm) after it took records, which its caller did not get, return to
+        the positions before it, and read from there again."""
+        if self._delivery is None:
+            return
+        for before in reversed(self._delivery):
+            before.moved.position, before.moved.epoch = before.position, before.epoch
+        self._undelivered = []
+        for at in self._subscription.positions.values():
+            at.end_delivery()
+            if at.position is not None:
+                self._positions.read(at)
+        self._positions.stale = True
+        self._delivery = None
 
     def _poll(self, timeout: float, limit: int | None, gather: float = 0.0) -> list[Chunk]:
         """Return chunks as soon as there are any, after waiting up to ``gather`` seconds more for further ones."""
@@ -303,6 +341,8 @@ class Consumer(Shown, PositionCalls):
                 pause = self._update(work_deadline)
                 left = max(deadline - self._clock.monotonic(), 0)
                 chunks = [] if self._waits_for_group() else self._take(limit, min(gather, left))
+                if not chunks:
+                    self._delivery = None
                 left = deadline - self._clock.monotonic()
                 if any(chunk.batches.batch.num_rows for chunk in chunks) or left <= 0 or self._closing:
                     return chunks
@@ -376,6 +416,7 @@ class Consumer(Shown, PositionCalls):
     def _take(self, limit: int | None, seconds: float) -> list[Chunk]:
         if seconds and limit is not None:
             self._read_ahead.gather(limit, seconds, self._config.max_check_age)
+        self._delivery = []  # until the caller has the records
         try:
             return self._read_ahead.take(limit)
         except OffsetOutOfRangeError as error:
@@ -448,8 +489,10 @@ class Consumer(Shown, PositionCalls):
 
     def _deliveries(self) -> Iterator[Iterator[ConsumerRecord]]:
         while not self._thread_guard.closed:
-            with self._thread_guard:
+            with self._thread_guard.enter():
+                self._undo_interrupted()
                 fetched = self._next_records()
+                self._delivery = None
             if fetched is None:
                 return
             position, records = fetched
@@ -458,6 +501,7 @@ class Consumer(Shown, PositionCalls):
     def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
         """Return the next records of one partition; the other chunks of the poll stay in ``_undelivered``."""
         self._drop_finished()
+        self._delivery = []
         while True:
             if not self._undelivered:
                 self._undelivered = self._poll(self._config.consumer_timeout, self._config.max_poll_records)
@@ -493,15 +537,18 @@ class Consumer(Shown, PositionCalls):
 
     def _put_back(self) -> None:
         """Return unread records of the current iteration to the fetch buffer."""
-        chunks, self._undelivered = self._undelivered, []
-        if not chunks:
+        self._undo_interrupted()
+        if not self._undelivered:
             return
+        self._delivery = []  # until all are back
+        chunks, self._undelivered = self._undelivered, []
         position = self._subscription.positions.get(chunks[0].stream.topic_partition)
         offset = chunks[0].batches.end_offset
         if position is not None:
             offset = offset if position.position is None else position.position
             position.end_delivery()
         self._give_back(chunks, offset)
+        self._delivery = None
 
     # -- commits
 
@@ -521,7 +568,8 @@ class Consumer(Shown, PositionCalls):
             >>> consumer.committed(first)
             1
         """
-        with self._thread_guard:
+        with self._thread_guard.enter():
+            self._undo_interrupted()
             group = self._require_group("commit")
             to_commit = self._offsets_to_commit(offsets, group)
             deadline = self._clock.monotonic() + self._timeout_seconds(timeout_ms)
@@ -540,7 +588,8 @@ class Consumer(Shown, PositionCalls):
     ) -> CommitFuture:
         """Commit without waiting. A later call of the consumer calls ``callback`` with the offsets, and an exception or
         True."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
+            self._undo_interrupted()
             group = self._require_group("commit_async")
             return group.commit_async(self._offsets_to_commit(offsets, group), callback or self._config.commit_callback)
 
@@ -566,12 +615,12 @@ class Consumer(Shown, PositionCalls):
 
     def topics(self, timeout_ms: float | None = None) -> set[str]:
         """Return the names of all topics, except internal ones."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
             return {name for name in self._refresh(timeout_ms).topics if not is_internal_topic(name)}
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
         """Return the partition numbers of a topic; an empty set if it does not exist."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._refresh(timeout_ms)
             return set(range(self._reader.partitions(topic)))
 
@@ -605,27 +654,29 @@ class Consumer(Shown, PositionCalls):
         """Commit changed positions (with ``enable_auto_commit`` and ``autocommit``), leave the group, stop reading.
 
         Any thread may call this; a ``poll`` in progress returns first. Calling it again does nothing, nor does calling
-        it in a forked child.
+        it in a forked child. After an interrupt of a call, the next one does what is left.
         """
         if self._thread_guard.inherited:
             return
         seconds = self._config.request_timeout if timeout_ms is None else as_seconds(timeout_ms)
         self._closing = True
         self._read_ahead.wake()
-        self._thread_guard.enter(wait=True)
-        try:
-            if self._thread_guard.closed:
+        guard = self._thread_guard
+        with guard.enter_to_close():
+            if self._closed_whole or guard.closing == threading.get_ident():  # a listener calls it during ``close``
                 return
-            self._put_back()
-            self._thread_guard.closed = True
-            if self._group is not None:
-                self._group.close(autocommit, seconds)
-        finally:
-            self._read_ahead.close(seconds)
-            self._positions.close(seconds)
-            self._metrics.close()
-            self._config.close_deserializers()
-            self._thread_guard.__exit__()
+            try:
+                guard.closing, guard.closed = threading.get_ident(), True
+                self._put_back()
+                if self._group is not None:
+                    self._group.close(autocommit, seconds)
+            finally:
+                guard.closing = 0
+                self._read_ahead.close(seconds)
+                self._positions.close(seconds)
+                self._metrics.close()
+                self._config.close_deserializers()
+            self._closed_whole = True  # not after an interrupt: the next call does the rest
 
 
 _NEXT = Consumer.__next__

@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import RecordBatches
-from sparklog.client.producer.futures import clamp_timeout
+from sparklog.client.producer.futures import Condition
 from sparklog.client.reader import Bounds, Fetched, LogReader
 from sparklog.client.request_metrics import ROOT
 from sparklog.clock import Clock
@@ -108,7 +109,8 @@ class ReadAhead:
         self._clock: Clock = coordinator.log.clock
         self._config = config
         self._metrics = metrics
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = Condition(self._lock)
         self.streams: OrderedDict[TopicPartition, Stream] = OrderedDict()
         self._turns: deque[Stream] = deque()
         self.buffered_bytes = 0
@@ -120,7 +122,7 @@ class ReadAhead:
         self._failure: Exception | None = None
         self._next_warning = -math.inf
         self._next_slow_warning = -math.inf
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread(self._run, "sparklog-consumer-fetch")
         self._checked_state = coordinator.state
         self.checks = 0
 
@@ -128,20 +130,20 @@ class ReadAhead:
 
     def read_from(self, partition: TopicPartition, offset: int, paused: bool = False) -> None:
         """Read this partition from ``offset`` on; its buffered records are dropped."""
-        with self._changed:
+        with self._lock:
             self._remove_stream(partition)
             self.streams[partition] = Stream(partition, offset, paused)
             self._wake_thread()
 
     def forget(self, *partitions: TopicPartition) -> None:
         """Stop reading these partitions, and drop their buffered records."""
-        with self._changed:
+        with self._lock:
             for partition in partitions:
                 self._remove_stream(partition)
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         """Pause a partition: keep its buffered records, but neither return them nor read more. Or resume it."""
-        with self._changed:
+        with self._lock:
             if partition in self.streams:
                 self.streams[partition].paused = paused
                 self._wake_thread()
@@ -151,10 +153,8 @@ class ReadAhead:
         return partition in self.streams
 
     def start(self) -> None:
-        """Start the thread if it is not running yet."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="sparklog-consumer-fetch", daemon=True)
-            self._thread.start()
+        """Start the thread if it is not running yet. Raises SparklogError if the system starts no thread now."""
+        self._thread.start()
 
     def _wake_thread(self) -> None:
         """Wake the fetch thread: new data may be available."""
@@ -175,7 +175,7 @@ class ReadAhead:
         """
         chunks: list[Chunk] = []
         left = max_records if max_records is not None else 2**62
-        with self._changed:
+        with self._lock:
             if self._failure is not None:
                 raise self._failure
             for stream in list(self.streams.values()):
@@ -219,7 +219,7 @@ class ReadAhead:
     def give_back(self, chunk: Chunk, offset: int) -> None:
         """Return the unused records of a chunk, from ``offset`` on, to the front of the buffer."""
         stream, used = chunk.stream, chunk.batches.rows_before(offset)
-        with self._changed:
+        with self._lock:
             if self.streams.get(stream.topic_partition) is not stream or 0 < chunk.batches.batch.num_rows <= used:
                 return
             rest = chunk.split(used)[1] if used else chunk
@@ -230,7 +230,7 @@ class ReadAhead:
     def wait(self, seen: State, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for records, a newer state than ``seen``, or ``wake``; return whether ``wake``
         ended the wait."""
-        with self._changed:
+        with self._lock:
             self._wait_until(
                 lambda: self._woken or self._failure or self._ready() or self._coordinator.state is not seen, timeout
             )
@@ -249,7 +249,7 @@ class ReadAhead:
             ended = self._woken or self._failure or self._closed or self._count_rows(rows) >= rows
             return ended or (caught_up and not self._check_requested)
 
-        with self._changed:
+        with self._lock:
             if not 0 < self._count_rows(rows) < rows:
                 return
             if not self._coordinator.was_checked_within(age):
@@ -277,7 +277,7 @@ class ReadAhead:
 
     def has_caught_up(self) -> bool:
         """Return whether nothing is left to read or to take, as of the last check for commits."""
-        with self._changed:
+        with self._lock:
             return self._exhausted and not self._ready()
 
     def log_retry(self, error: Exception) -> None:
@@ -290,7 +290,7 @@ class ReadAhead:
 
     def wake(self) -> None:
         """End a wait immediately."""
-        with self._changed:
+        with self._lock:
             self._woken = True
             self._changed.notify_all()
 
@@ -301,15 +301,12 @@ class ReadAhead:
     def close(self, seconds: float = math.inf) -> None:
         """Stop reading and close the files, waiting up to ``seconds``; idempotent. A thread that still waits for the
         storage ends once that answers."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self.streams.clear()
             self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(clamp_timeout(seconds))
-            if self._thread.is_alive():
-                return
-        self._reader.close()
+        if self._thread.join(seconds):
+            self._reader.close()
 
     # -- the thread
 
@@ -318,7 +315,7 @@ class ReadAhead:
         try:
             self._read_ahead()
         except Exception as error:
-            with self._changed:
+            with self._lock:
                 self._failure = error
                 self._changed.notify_all()
 
@@ -334,7 +331,7 @@ class ReadAhead:
 
     def _wait_for_stream(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for a stream to read or a requested check; return whether there is one."""
-        with self._changed:
+        with self._lock:
             self._idle = True
             self._wait_until(lambda: self._closed or self._check_requested or self._next_stream(), seconds)
             self._idle = False
@@ -353,7 +350,7 @@ class ReadAhead:
         except SparklogError as error:
             failure = error
         if requested:
-            with self._changed:  # the check that ``gather`` requested is done; the commits it found are read next
+            with self._lock:  # the check that ``gather`` requested is done; the commits it found are read next
                 self._check_requested = False
                 self._wake_thread()
         if failure is not None:
@@ -361,7 +358,7 @@ class ReadAhead:
         if self._coordinator.state is self._checked_state:
             return False
         self._checked_state = self._coordinator.state
-        with self._changed:
+        with self._lock:
             self._wake_thread()
         return True
 
@@ -381,7 +378,7 @@ class ReadAhead:
 
     def _read_one(self) -> bool:
         """Read one stored batch of the partition whose turn it is; return whether there was a partition to read."""
-        with self._changed:
+        with self._lock:
             stream = self._next_stream()
             if stream is None:
                 return False
@@ -393,13 +390,13 @@ class ReadAhead:
         except StorageUnavailableError as error:
             logger.warning("could not read %s, retrying: %s", stream.topic_partition, error)
             stream.reading = None
-            with self._changed:
+            with self._lock:
                 self._changed.wait(_RETRY_SECONDS)
         except SparklogError as error:
             stream.reading = None
             if self._reader.bounds(*stream.topic_partition) is not None:  # else its topic was deleted during the read
                 failure = error
-        with self._changed:
+        with self._lock:
             if self.streams.get(stream.topic_partition) is stream:
                 self._store(stream, chunk, failure)
         return True

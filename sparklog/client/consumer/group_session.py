@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
@@ -28,7 +29,7 @@ from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
-from sparklog.client.producer.futures import Future, SendOutcome, clamp_timeout
+from sparklog.client.producer.futures import Condition, Future, SendOutcome
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.group_member import Change, GroupMember
@@ -59,7 +60,7 @@ class CommitFuture(Future[Offsets]):
     __slots__ = ("_offsets",)
 
     def __init__(self, offsets: Offsets) -> None:
-        self._outcome = SendOutcome(threading.Condition())
+        self._outcome = SendOutcome(Condition())
         self._offsets = offsets
 
     def resolve(self, error: BaseException | None) -> None:
@@ -79,6 +80,13 @@ class _Step(NamedTuple):
     call: Call[None]
     what: str
     then: str
+
+
+class _Heartbeats(NamedTuple):
+    """A thread that sends heartbeats, and what ends it."""
+
+    thread: BackgroundThread
+    stopping: threading.Event
 
 
 class GroupSession:
@@ -110,8 +118,7 @@ class GroupSession:
         self._topics: frozenset[str] = frozenset()
         self._listener_error: Exception | None = None
         self._calling: list[str] = []
-        self._heartbeat_thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._heartbeats = self._new_heartbeats()
         self._abandoned = False
         self._last_poll = float("inf")
         self._last_offsets: Offsets = {}
@@ -119,6 +126,7 @@ class GroupSession:
         self._calls = InOrder("sparklog-consumer-group")
         self._step: _Step | None = None
         self._change: Change | None = None
+        self._unapplied: Change | None = None
         self._pending: deque[Call[None]] = deque()
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
@@ -157,6 +165,8 @@ class GroupSession:
             return
         until = self._clock.monotonic() + seconds
         self._finish_step(until)
+        if self._unapplied is not None:
+            self._apply_interrupted()
         member = self._member
         if member.joined and member.overdue:
             self._take_step(self._renew, "renewing the lease", until)
@@ -216,9 +226,25 @@ class GroupSession:
         if change is not None and (change.revoked or change.to_acknowledge):
             self.finish_commits(max(until - self._clock.monotonic(), 0))
             change = self._change  # None where a callback has called unsubscribe()
-        self._change = None
+        self._unapplied, self._change = change, None
         if change is not None:
-            self._apply(change, until)
+            try:
+                self._apply(change, until)
+            except Exception:
+                self._unapplied = None  # what has failed is for the caller; the partitions are those of the member
+                raise
+            self._unapplied = None
+
+    def _apply_interrupted(self) -> None:
+        """Take the partitions of the member, after an interrupt in the middle of a change: it is reported only once."""
+        owned, positions = self._member.owned, self._subscription.positions
+        self._drop_partitions(frozenset(positions.keys() - owned))
+        added = owned - positions.keys()
+        if added and self._subscription.automatic:
+            self._subscription.add(added)
+        self._unapplied = None
+        if added:
+            self._call_listener("on_partitions_assigned", added)
 
     def _apply(self, change: Change, until: float) -> None:
         if change.lost:
@@ -338,12 +364,14 @@ class GroupSession:
     # -- heartbeats
 
     def _start_heartbeats(self) -> None:
-        if self._heartbeat_thread is None:
-            self._stopping.clear()
-            self._heartbeat_thread = threading.Thread(
-                target=self._run_heartbeats, name="sparklog-consumer-heartbeat", daemon=True
-            )
-            self._heartbeat_thread.start()
+        if self._heartbeats.stopping.is_set():
+            self._heartbeats = self._new_heartbeats()
+        self._heartbeats.thread.start()
+
+    def _new_heartbeats(self) -> _Heartbeats:
+        stopping = threading.Event()
+        work = partial(self._run_heartbeats, stopping)
+        return _Heartbeats(BackgroundThread(work, "sparklog-consumer-heartbeat"), stopping)
 
     def abandon(self) -> None:
         """Let the threads end soon, without a lock, a commit or leaving the group."""
@@ -351,14 +379,12 @@ class GroupSession:
         self._calls.end()
 
     def _stop_heartbeats(self, seconds: float) -> None:
-        self._stopping.set()
-        if self._heartbeat_thread is not None and self._heartbeat_thread is not threading.current_thread():
-            self._heartbeat_thread.join(clamp_timeout(seconds))
-        self._heartbeat_thread = None
+        self._heartbeats.stopping.set()
+        self._heartbeats.thread.join(seconds)
 
-    def _run_heartbeats(self) -> None:
+    def _run_heartbeats(self, stopping: threading.Event) -> None:
         interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
-        while not self._stopping.wait(interval):
+        while not stopping.wait(interval):
             if self._abandoned:
                 return
             try:
@@ -492,7 +518,8 @@ class GroupSession:
     def close(self, autocommit: bool, seconds: float) -> None:
         """Commit changed positions (with ``autocommit``) and leave the group, each within ``seconds``."""
         try:
-            self.commit_last(autocommit and self._config.auto_commit, seconds)
+            if self._subscription.manual or self._member.joined:  # else an interrupted call has committed and left
+                self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
             if self._subscription.automatic:
                 self.leave(seconds)

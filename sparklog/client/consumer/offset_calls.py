@@ -39,10 +39,15 @@ class PositionCalls(ABC):
     def _put_back(self) -> None:
         """Return unread records of the current iteration to the fetch buffer."""
 
+    @abstractmethod
+    def _undo_interrupted(self) -> None:
+        """Return to the positions before a call that was interrupted."""
+
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         """Return the offset of the next record. Raises IllegalStateError, UnknownTopicTimeoutError,
         NoOffsetForPartitionError, KafkaTimeoutError."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
+            self._undo_interrupted()
             at = self._subscription.at(partition)
             if at.position is None:
                 until = self._refresh_until(timeout_ms)
@@ -62,7 +67,7 @@ class PositionCalls(ABC):
         >>> next(consumer).value
         b'b'
         """
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._put_back()
             at = self._subscription.at(partition)
             self._positions.seek(at, as_offset(at.topic_partition, getattr(offset, "offset", offset)))
@@ -76,7 +81,7 @@ class PositionCalls(ABC):
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Sequence[TopicPartition], reset: str) -> None:
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._put_back()
             for position in self._subscription.at_all(partitions):
                 self._positions.seek(position, None, reset)
@@ -85,7 +90,7 @@ class PositionCalls(ABC):
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition. Raises UnknownTopicTimeoutError, KafkaTimeoutError."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
             return self._positions.first_or_end_offsets(partitions, True, self._refresh_until(timeout_ms))
 
     def end_offsets(
@@ -97,7 +102,7 @@ class PositionCalls(ABC):
         >>> consumer.end_offsets([first])[first]
         0
         """
-        with self._thread_guard:
+        with self._thread_guard.enter():
             return self._positions.first_or_end_offsets(partitions, False, self._refresh_until(timeout_ms))
 
     def offsets_for_times(
@@ -105,7 +110,7 @@ class PositionCalls(ABC):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after each time in milliseconds, None if there is none. Raises
         UnknownTopicTimeoutError, InvalidArgumentError, KafkaTimeoutError."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
             return self._positions.offsets_for_times(timestamps, self._refresh_until(timeout_ms))
 
     def committed(
@@ -113,7 +118,7 @@ class PositionCalls(ABC):
     ) -> int | OffsetAndMetadata | None:
         """Return the offset that the group has committed in a partition, None if there is none; with ``metadata``
         return all of it. Raises IllegalStateError without a group."""
-        with self._thread_guard:
+        with self._thread_guard.enter():
             self._require_group("committed")
             topic_partition = as_partition(partition)
             self._refresh(timeout_ms)

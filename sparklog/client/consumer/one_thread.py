@@ -1,5 +1,11 @@
 """Restricts a consumer to one thread at a time, in the process that created it.
 
+    with self._thread_guard.enter():
+        ...
+
+Rules: what a call holds is a lock of the interpreter, entered and left by ``with``. Between that and the block nothing
+runs, so that an interrupt (Ctrl-C, an alarm) anywhere in a call leaves it free.
+
 Not for: clients that are thread-safe.
 """
 
@@ -7,23 +13,24 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 
 from sparklog.errors import IllegalStateError
 
 
 class OneThread:
     """A guard that lets in one thread at a time, in the process that created it; others get an error. Re-entrant, since
-    listeners call the consumer."""
+    listeners call the consumer.
+
+    ``closed`` refuses all calls, but for those of the thread that is ``closing``.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._owner = 0
-        self._depth = 0
         self._pid = os.getpid()
         self.closed = False
-
-    def __enter__(self) -> None:
-        self.enter(wait=False)
+        self.closing = 0
 
     @property
     def inherited(self) -> bool:
@@ -37,21 +44,25 @@ class OneThread:
                 "this consumer was created in another process; after a fork, create one in the child"
             )
 
-    def enter(self, wait: bool) -> None:
-        """Enter; with ``wait``, wait for another thread and allow a closed consumer. Raises IllegalStateError."""
+    def enter(self) -> AbstractContextManager[object]:
+        """Return the lock to hold during a call. Raises IllegalStateError if another thread holds it, or closed."""
         thread = threading.get_ident()
         self.check_process()
-        if self._owner != thread:
-            if not self._lock.acquire(blocking=wait):
-                raise IllegalStateError("another thread is using this consumer; only one may use it at a time")
-            self._owner = thread
-        self._depth += 1
-        if self.closed and not wait and self._depth == 1:  # a listener may commit while ``close`` calls it
-            self.__exit__()
+        if self._owner not in (0, thread) and not self._is_free():
+            raise IllegalStateError("another thread is using this consumer; only one may use it at a time")
+        self._owner = thread
+        if self.closed and self.closing != thread:  # a listener may commit while ``close`` calls it
             raise IllegalStateError("this consumer is closed; create a new one")
+        return self._lock
 
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = 0
-            self._lock.release()
+    def enter_to_close(self) -> AbstractContextManager[object]:
+        """Return the lock to hold during ``close``, which waits for a call of another thread."""
+        self.check_process()
+        return self._lock
+
+    def _is_free(self) -> bool:
+        """Return whether this thread may take the lock. ``_owner`` is only the thread that asked for it last."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._lock.release()
+        return True

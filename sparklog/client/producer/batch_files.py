@@ -152,6 +152,7 @@ def _key(coordinator: Coordinator, state: State, topic: TopicMetadata, partition
 def _to_columns(batch: PendingBatch) -> None:
     """Convert a batch's lists to Arrow, keep the sizes for metadata, and free the lists. Idempotent."""
     if batch.columns is None:
+        batch.cut()  # an interrupted append may have left a part of a record
         try:
             batch.columns = _from_lists(batch)
         except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError) as error:

@@ -14,8 +14,9 @@ import functools
 import logging
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from sparklog.client.representation import Facts, Shown
 from sparklog.client.user_code import ends_program
@@ -54,6 +55,22 @@ class RecordMetadata(NamedTuple):
     serialized_header_size: int
 
 
+class Condition(threading.Condition):
+    """A condition whose ``lock`` is entered in place of the condition itself.
+
+    Entering a ``threading.Condition`` runs Python code, so that an interrupt (Ctrl-C, an alarm) can arrive after it has
+    the lock and before the block that releases it. Entering a lock does not.
+    """
+
+    def __init__(self, lock: Any = None) -> None:
+        self.lock = threading.RLock() if lock is None else lock
+        super().__init__(self.lock)
+
+
+def _lock_of(condition: threading.Condition) -> AbstractContextManager[Any]:
+    return condition.lock if isinstance(condition, Condition) else condition
+
+
 class SendOutcome:
     """Shared completion state of the records of one batch: pending, committed or failed. Thread-safe.
 
@@ -77,7 +94,7 @@ class SendOutcome:
         """
         if self.done:
             return True
-        with self.condition:
+        with _lock_of(self.condition):
             if timeout is None and self.in_transaction and not self.done:
                 raise IllegalStateError(
                     "the record is in an open transaction, and its offset is known only after the commit: call "
@@ -87,7 +104,7 @@ class SendOutcome:
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` when this is done: now, or in the thread that resolves it."""
-        with self.condition:
+        with _lock_of(self.condition):
             if not self.done:
                 self.callbacks.append(callback)
                 return
@@ -98,15 +115,15 @@ class SendOutcome:
 
     def resolve(self, error: BaseException | None) -> None:
         """Mark this as committed (``error`` None) or failed, and run the callbacks. Called without holding the lock."""
-        with self.condition:
+        with _lock_of(self.condition):
             self.error, self.done = error, True
             self.condition.notify_all()
-        call_all(self.take_callbacks())
+        call_all(self.each_callback())
 
-    def take_callbacks(self) -> list[Callable[[], None]]:
-        """Take the callbacks, which ``call_all`` runs once this is resolved."""
-        callbacks, self.callbacks = self.callbacks, []
-        return callbacks
+    def each_callback(self) -> Iterator[Callable[[], None]]:
+        """Take the callbacks one by one, so that an interrupt loses none that was not called; for ``call_all``."""
+        while self.callbacks:
+            yield self.callbacks.pop(0)
 
 
 def clamp_timeout(timeout: float | None) -> float | None:
@@ -293,7 +310,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
         left = [len(self._parts)]
 
         def part_done() -> None:
-            with self._outcome.condition:
+            with _lock_of(self._outcome.condition):
                 left[0] -= 1
                 if left[0] > 0:
                     return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.clock import Clock
-from sparklog.errors import WriteRefusedError
+from sparklog.errors import SparklogError, WriteRefusedError
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.types import TopicPartition
 
@@ -25,7 +25,8 @@ class PartitionBatches:
 
     ``append`` is set once they are in a file. ``refusal`` is the latest error that refused that file or its brokers,
     and ``refusals`` counts them. ``outcome_unknown`` is set once an attempt may or may not have been committed.
-    ``history`` is that of the producer id in the file, None without one.
+    ``history`` is that of the producer id in the file, None without one. ``cause`` is the latest error after which they
+    are retried.
     """
 
     topic_partition: TopicPartition
@@ -35,6 +36,7 @@ class PartitionBatches:
     refusal: WriteRefusedError | None = None
     refusals: int = 0
     outcome_unknown: bool = False
+    cause: SparklogError | None = None
 
 
 def batches_of(in_flight: Iterable[PartitionBatches]) -> list[PendingBatch]:

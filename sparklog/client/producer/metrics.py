@@ -165,7 +165,7 @@ class _TopicMetrics:
 def _records_by_topic(batches: Sequence[PendingBatch]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for batch in batches:
-        counts[batch.topic_partition.topic] += batch.rows or len(batch.values)
+        counts[batch.topic_partition.topic] += batch.rows
     return counts
 
 

@@ -23,6 +23,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog import limits
@@ -127,8 +128,8 @@ class Producer(Shown):
         self._serializes = config.serialize_key is not None or config.serialize_value is not None
         self._lock = threading.Lock()
         self._closed = False
+        self._closed_whole = False  # a close that was interrupted has to be finished
         self._forked = False
-        self._started = False
         _open_producers.add(self)
         atexit.unregister(_close_all_at_exit)
         atexit.register(_close_all_at_exit)  # handlers run in reverse order: before those of storage clients
@@ -140,7 +141,7 @@ class Producer(Shown):
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not getattr(self, "_closed_whole", True) and not self._forked:
             self._drop()
 
     def _facts(self) -> Facts:
@@ -335,8 +336,7 @@ class Producer(Shown):
 
     def _start(self) -> None:
         with self._lock:
-            if not self._started and not self._closed and self._transactions is None:
-                self._started = True
+            if not self._closed and self._transactions is None:
                 self._sender.start()
 
     # -- waiting
@@ -352,23 +352,23 @@ class Producer(Shown):
         if threading.current_thread() is self._sender.thread:
             raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
         if self._transactions is not None:
-            return call_within(timeout, self._transactions.write, "flush() in a transaction")
+            return self._transactions.write(timeout)
         return self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Send the waiting records, for at most ``timeout`` seconds (default: until all are sent or failed), and close.
 
-        Records not committed by then fail. Closing twice does nothing. Raises InvalidArgumentError for a negative
+        Records not committed by then fail. Closing twice does nothing; after an interrupt of a call, the next one does
+        what is left. Raises InvalidArgumentError for a negative
         timeout.
         """
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close(timeout={timeout}): give seconds of at least 0, or None")
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        _open_producers.discard(self)
+        if self._closed_whole or self._forked:
+            return
         self._accumulator.close(_closed)
+        with self._lock:
+            self._closed = True  # no thread is started from here on
         thread = self._sender.thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(clamp_timeout(timeout))
@@ -376,15 +376,19 @@ class Producer(Shown):
         if self._transactions is not None:
             transactions, reason = self._transactions, _not_sent(timeout)
             try:
-                call_within(timeout, lambda: transactions.close(reason), "deleting the files of a transaction")
+                transactions.close(reason, timeout)
             except KafkaTimeoutError as error:
                 logger.warning("%s was closed; its uncommitted files are left for a vacuum: %s", self, error)
-            left = []
+            left = [batch for batch in left if not batch.done]
         if left:
             logger.warning("%s was closed with %d uncommitted batches of records", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
         self._metrics.close()
-        self._config.close_serializers()
+        _open_producers.discard(self)
+        with self._lock:
+            is_first, self._closed_whole = not self._closed_whole, True
+        if is_first:
+            self._config.close_serializers()
 
     def _drop(self) -> None:
         """End a garbage-collected producer: its thread sends the waiting records, then ends. Abort an open transaction.
@@ -395,7 +399,8 @@ class Producer(Shown):
         self._accumulator.close(_closed)
         thread = self._sender.thread
         if self._transactions is not None:
-            self._transactions.close(_not_sent(0))
+            with suppress(KafkaTimeoutError):
+                self._transactions.close(_not_sent(0), DROP_TIMEOUT_SECONDS)
         elif thread is not None:
             for ended in [dropped for dropped in list(_dropped) if not dropped.is_alive()]:
                 _dropped.pop(ended, None)

@@ -4,7 +4,9 @@ A batch stores its records by column, so that the sender turns each column into 
 until the sender drains it or it has ``limits.TARGET_BATCH_BYTES``. As soon as anything is due, the sender drains all
 batches of all partitions, to publish them in one commit.
 
-Rules: a single lock, held for microseconds, and never during a write. Memory is counted from ``append`` until the
+Rules: a single lock, held for microseconds, and never during a write. A record is in a batch once ``rows`` counts it:
+whatever an interrupt (Ctrl-C, an alarm) left behind it is cut off by the next append and by the sender. A batch without
+rows is never sent or waited for. Memory is counted from ``append`` until the
 records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
 batch has ``batch_size`` bytes, memory is scarce, or the producer is flushed or closed.
 
@@ -22,7 +24,7 @@ import pyarrow as pa
 
 from sparklog import limits
 from sparklog.client.producer.config import ProducerConfig
-from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all, clamp_timeout
+from sparklog.client.producer.futures import Condition, FutureRecordMetadata, RecordBatchResult, call_all, clamp_timeout
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from sparklog.records.record_checks import Headers
@@ -36,18 +38,21 @@ LONGEST_IDLE_SECONDS = 60.0
 own thread just before it waits, and the notification is then lost."""
 
 
+LONGEST_WAIT_SECONDS = 3600.0
+"""seconds after which the thread that fails overdue batches looks again, however long ``delivery_timeout_ms`` is."""
+
+
 class PendingBatch(RecordBatchResult):
     """Records of one partition that become one record batch, and their outcome.
 
     ``keys`` and ``header_list`` are None as long as no record has any. A batch made of Arrow columns has ``columns``,
-    of the file's types, in place of lists. ``size`` is in bytes, as counted against ``buffer_memory``.
+    of the file's types, in place of lists. ``rows`` is how many records it has: lists may be longer after an
+    interrupted append. ``size`` is in bytes, as counted against ``buffer_memory``.
     """
 
     __slots__ = ("columns", "created", "header_list", "keys", "next_step", "rows", "size", "values")
 
-    def __init__(
-        self, condition: threading.Condition, topic_partition: TopicPartition, created: float, full: int
-    ) -> None:
+    def __init__(self, condition: Condition, topic_partition: TopicPartition, created: float, full: int) -> None:
         super().__init__(condition, topic_partition)
         self.created = created
         self.next_step = full
@@ -57,6 +62,15 @@ class PendingBatch(RecordBatchResult):
         self.keys: list[bytes | None] | None = None
         self.header_list: list[Headers | None] | None = None
         self.columns: pa.RecordBatch | None = None
+
+    def cut(self) -> None:
+        """Remove what an interrupted append has left: every list has ``rows`` items afterwards.
+
+        ``values`` is filled first and cut last: while it has ``rows`` items, so have the others.
+        """
+        for column in (self.stamps, self.keys, self.header_list, self.values):
+            if column is not None:
+                del column[self.rows :]
 
     def add_rare(self, index: int, key: bytes | None, headers: Headers | None) -> None:
         """Add the key and headers of the record at ``index``, if any record of the batch has one."""
@@ -92,26 +106,33 @@ class Accumulator:
     def __init__(self, config: ProducerConfig, clock: Clock) -> None:
         # reentrant: the garbage collector may drop the producer, and so close this, in a thread that holds the lock
         self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
+        self.changed = Condition(self.lock)
         """Notified when batches are resolved or memory is freed."""
-        self._work = threading.Condition(self.lock)
+        self._work = Condition(self.lock)
+        self._overdue = Condition(self.lock)
         self.refusal: Callable[[], Exception] | None = None
         self.make_room: Callable[[], None] | None = None
         """Frees memory where no sender does; the thread that waits for memory calls it, without the lock."""
         self.used = 0
-        self.waiting_threads = 0
+        self._waiting: set[int] = set()
         self.unfinished: set[PendingBatch] = set()
         self.in_transaction = False
         self._config = config
         self._clock = clock
         self._limit = config.buffer_memory
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._filled: list[PartitionQueue] = []
+        self._filled: dict[PartitionQueue, None] = {}
         self._full = False
         self._idle = False
-        self._flushing = 0
+        self._flushing: set[int] = set()
         self._closing = False
         self._forced = False
+        self._ended = False
+
+    @property
+    def waiting_threads(self) -> int:
+        """The threads that wait for memory."""
+        return len(self._waiting)
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         """Return the queue of a partition, always the same object."""
@@ -133,70 +154,82 @@ class Accumulator:
 
         Raises the error that ``refusal`` makes, and KafkaTimeoutError if no memory was free within ``max_block_ms``.
         """
-        with self.lock:
-            if self.refusal is not None:
-                raise self.refusal()
-            if self.used + size > self._limit:
-                self._wait_for_room(queue, size)
-            batch = queue.open
-            if batch is None:
-                batch = self._open(queue)
-            values = batch.values
-            index = len(values)
-            values.append(value)
-            batch.stamps.append(stamp * 1000)
-            if key is not None or headers or batch.keys is not None or batch.header_list is not None:
-                batch.add_rare(index, key, headers)
-            self.used += size
-            batch.size += size
-            if batch.size >= batch.next_step:
-                self._fill(queue, batch)
-        return FutureRecordMetadata(batch, index)
+        while True:
+            with self.lock:
+                if self.refusal is not None:
+                    raise self.refusal()
+                if self.used + size <= self._limit or self._wait_for_room(queue, size):
+                    batch = queue.open
+                    if batch is None:
+                        batch = self._open(queue)
+                    values = batch.values
+                    index = batch.rows
+                    if len(values) != index:
+                        batch.cut()
+                    values.append(value)
+                    batch.stamps.append(stamp * 1000)
+                    if key is not None or headers or batch.keys is not None or batch.header_list is not None:
+                        batch.add_rare(index, key, headers)
+                    self.used += size
+                    batch.size += size
+                    batch.rows = index + 1  # from here on the record is in the batch
+                    if batch.size >= batch.next_step:
+                        self._fill(queue, batch)
+                    return FutureRecordMetadata(batch, index)
+            self._call_make_room()
 
     def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch) -> PendingBatch:
         """Add a record batch, whose columns have a file's types, after the waiting records. Raises as ``append``."""
         size = columns.nbytes
-        with self.lock:
-            if self.refusal is not None:
-                raise self.refusal()
-            if self.used + size > self._limit:
-                self._wait_for_room(queue, size)
-            batch = self._open(queue)
-            queue.open = None  # later records begin another batch, which keeps the order
-            batch.columns = columns
-            batch.rows = columns.num_rows
-            batch.size = size
-            self.used += size
-            if size >= batch.next_step:
-                self._fill(queue, batch)
-        return batch
+        while True:
+            with self.lock:
+                if self.refusal is not None:
+                    raise self.refusal()
+                if self.used + size <= self._limit or self._wait_for_room(queue, size):
+                    batch = self._open(queue, columns)
+                    if size >= batch.next_step:
+                        self._fill(queue, batch)
+                    return batch
+            self._call_make_room()
 
-    def _open(self, queue: PartitionQueue) -> PendingBatch:
+    def _open(self, queue: PartitionQueue, columns: pa.RecordBatch | None = None) -> PendingBatch:
+        """Begin a batch, with these columns or open for records.
+
+        The last step makes it usable. An interrupt before that leaves a batch without rows, or less, which the sender
+        drops.
+        """
         batch = PendingBatch(self.changed, queue.topic_partition, self._clock.monotonic(), self._config.batch_size)
         batch.in_transaction = self.in_transaction
-        if not queue.batches:
-            self._filled.append(queue)
-        queue.batches.append(batch)
-        queue.open = batch
-        self.unfinished.add(batch)
+        self._filled[queue] = None
         self._wake()
+        queue.batches.append(batch)
+        self.unfinished.add(batch)
+        if columns is None:
+            queue.open = batch
+            return batch
+        queue.open = None  # later records begin another batch, which keeps the order
+        batch.columns = columns
+        batch.size = columns.nbytes
+        self.used += batch.size
+        batch.rows = columns.num_rows
         return batch
 
     def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         """Mark a batch that reached its next threshold: it is due, or so large that the next record begins another."""
         self._full = True
-        batch.next_step = limits.TARGET_BATCH_BYTES
         if batch.size >= limits.TARGET_BATCH_BYTES:
             queue.open = None
         self._wake()
+        batch.next_step = limits.TARGET_BATCH_BYTES
 
     def _wake(self) -> None:
         if self._idle:
-            self._idle = False
             self._work.notify()
+            self._idle = False
 
-    def _wait_for_room(self, queue: PartitionQueue, size: int) -> None:
-        """Wait until ``size`` bytes are free. The caller holds the lock."""
+    def _wait_for_room(self, queue: PartitionQueue, size: int) -> bool:
+        """Wait until ``size`` bytes are free. Return False if the caller has to make room, without the lock that it
+        holds."""
         if size > self._limit:
             raise MessageSizeTooLargeError(
                 f"a record for {queue.topic_partition} needs {size:,} bytes of memory, more than all of buffer_memory, "
@@ -204,26 +237,24 @@ class Accumulator:
                 **queue.topic_partition._asdict(),
                 size=size,
             )
+        if self.make_room is not None:
+            return False
         deadline = self._clock.monotonic() + self._config.max_block
-        self.waiting_threads += 1
+        me = threading.get_ident()
         try:
+            self._waiting.add(me)
             self._wake()
             while self.used + size > self._limit:
-                if self.make_room is not None:
-                    self._release_and(self.make_room)
-                else:
-                    self._block_until(deadline, queue, size)
+                self._block_until(deadline, queue, size)
                 if self.refusal is not None:
                     raise self.refusal()
         finally:
-            self.waiting_threads -= 1
+            self._waiting.discard(me)
+        return True
 
-    def _release_and(self, action: Callable[[], None]) -> None:
-        self.lock.release()
-        try:
-            action()
-        finally:
-            self.lock.acquire()
+    def _call_make_room(self) -> None:
+        assert self.make_room is not None
+        self.make_room()
 
     def _block_until(self, deadline: float, queue: PartitionQueue, size: int) -> None:
         left = deadline - self._clock.monotonic()
@@ -266,10 +297,18 @@ class Accumulator:
             return self._take()
 
     def _take(self) -> Drained:
-        taken = [(queue.topic_partition, queue.batches) for queue in self._filled]
+        taken: Drained = []
         for queue in self._filled:
-            queue.batches, queue.open = [], None
-        self._filled = []
+            for batch in queue.batches:
+                if not batch.rows:  # an append was interrupted before its first record was in it
+                    self.used -= batch.size
+                    self.unfinished.discard(batch)
+            batches = [batch for batch in queue.batches if batch.rows]
+            if batches:
+                taken.append((queue.topic_partition, batches))
+        for queue in self._filled:
+            queue.open, queue.batches = None, []
+        self._filled = {}
         self._full = False
         return taken
 
@@ -277,10 +316,11 @@ class Accumulator:
         """Return the seconds until a waiting batch is due; infinity if none waits."""
         if not self._filled:
             return math.inf
-        if self._full or self._flushing or self._closing or self.waiting_threads or not self._config.linger:
+        if self._full or self._flushing or self._closing or self._waiting or not self._config.linger:
             return 0
-        oldest = min(queue.batches[0].created for queue in self._filled)
-        return oldest + self._config.linger - self._clock.monotonic()
+        now = self._clock.monotonic()
+        oldest = min((queue.batches[0].created for queue in self._filled if queue.batches), default=now)
+        return oldest + self._config.linger - now
 
     def take_expired(self) -> list[PendingBatch]:
         """Take the batches that have waited for longer than ``delivery_timeout_ms``."""
@@ -293,8 +333,29 @@ class Accumulator:
                     queue.batches = [batch for batch in queue.batches if batch.created > oldest]
                     queue.open = queue.batches[-1] if queue.open in queue.batches else None
                     expired += old
-            self._filled = [queue for queue in self._filled if queue.batches]
+            self._filled = dict.fromkeys(queue for queue in self._filled if queue.batches)
             return expired
+
+    def wait_for_overdue(self, grace: float) -> list[PendingBatch] | None:
+        """Wait until batches are not resolved ``grace`` seconds after ``delivery_timeout_ms``, and return them; None
+        once the sender has ended."""
+        timeout = self._config.delivery_timeout + grace
+        with self.lock:
+            while not self._ended:
+                now = self._clock.monotonic()
+                overdue = [batch for batch in self.unfinished if batch.rows and batch.created + timeout <= now]
+                if overdue:
+                    return overdue
+                # a batch that is created from now on is due later, so none needs to end this wait
+                due = min((batch.created for batch in self.unfinished), default=now) + timeout
+                self._overdue.wait(min(max(due - now, grace), LONGEST_WAIT_SECONDS))
+        return None
+
+    def end(self) -> None:
+        """Note that the sender has ended."""
+        with self.lock:
+            self._ended = True
+            self._overdue.notify_all()
 
     def pause(self, seconds: float) -> bool:
         """Wait before a retry; return False, without waiting, if the producer is closed by force."""
@@ -304,16 +365,23 @@ class Accumulator:
             return not self._forced
 
     def resolve(self, batches: Sequence[PendingBatch], error: BaseException | None) -> None:
-        """Mark these batches as committed (``error`` None) or failed, and run their callbacks."""
+        """Mark these batches as committed (``error`` None) or failed, and run their callbacks.
+
+        A batch that is resolved already keeps its outcome; the call may be repeated after an interrupt.
+        """
         with self.lock:
-            fresh = [batch for batch in batches if not batch.done]
-            for batch in fresh:
-                batch.error = error
-                batch.done = True
-                self.used -= batch.size
-                self.unfinished.discard(batch)
-            self.changed.notify_all()
-        call_all([callback for batch in fresh if batch.callbacks for callback in batch.take_callbacks()])
+            try:
+                for batch in batches:
+                    if not batch.done:
+                        batch.error = error
+                        batch.done = True
+                    self.used, batch.size = self.used - batch.size, 0
+                    self.unfinished.discard(batch)
+                if not self.unfinished:
+                    self.used = 0  # an interrupted append may have counted a record that is in no batch
+            finally:
+                self.changed.notify_all()
+        call_all(callback for batch in batches if batch.callbacks for callback in batch.each_callback())
 
     def release(self, batches: Sequence[PendingBatch]) -> None:
         """Free the memory of batches whose records are in files now; they are not resolved yet."""
@@ -334,15 +402,16 @@ class Accumulator:
     def flush(self, timeout: float | None) -> None:
         """Wait until every record appended before is resolved. Raises KafkaTimeoutError after ``timeout`` seconds."""
         with self.lock:
-            batches = list(self.unfinished)
+            batches = [batch for batch in self.unfinished if batch.rows]
             for queue in self._filled:
                 queue.open = None  # records appended from now on are not waited for
-            self._flushing += 1
-            self._wake()
+            me = threading.get_ident()
             try:
+                self._flushing.add(me)
+                self._wake()
                 done = self.changed.wait_for(lambda: all(batch.done for batch in batches), clamp_timeout(timeout))
             finally:
-                self._flushing -= 1
+                self._flushing.discard(me)
         if not done:
             left = sum(not batch.done for batch in batches)
             raise KafkaTimeoutError(
@@ -362,8 +431,9 @@ class Accumulator:
     def force_close(self) -> list[PendingBatch]:
         """Make the sender end now; return the unresolved batches, for the caller to fail."""
         with self.lock:
-            self._forced = True
+            self._forced = self._ended = True
             self._work.notify_all()
+            self._overdue.notify_all()
             return list(self.unfinished)
 
     def abandon_after_fork(self, refusal: Callable[[], Exception]) -> None:
@@ -372,7 +442,7 @@ class Accumulator:
         Futures fail, without callbacks: in the parent the records are still in flight.
         """
         self.lock = threading.RLock()
-        for condition in (self.changed, self._work):
+        for condition in (self.changed, self._work, self._overdue):
             condition.__init__(self.lock)  # type: ignore[misc] # in place: futures have it too
         self.refusal = refusal
         self._closing = True

@@ -28,6 +28,7 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
+from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.producer.batch_files import NO_IDENTITY
 from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of
 from sparklog.client.producer.record_accumulator import Drained
@@ -53,6 +54,9 @@ logger = logging.getLogger(__name__)
 TRIES_BEFORE_NEXT_REPLICA = 3
 """Failed writes to the leader alone, with ``acks`` 1 or 0, before the next in-sync replica takes its place."""
 
+OVERDUE_SECONDS = 0.5
+"""seconds after ``delivery_timeout_ms`` at which records fail although the sending thread waits for the storage."""
+
 
 class Sender(SenderBase):
     """Delivers the batches of an accumulator. Only its own thread calls ``deliver``."""
@@ -64,12 +68,30 @@ class Sender(SenderBase):
         self._history: int | None = None
         self._held = RetryQueue(self._clock, config.retry_backoff)
         self._renew = False
-        self.thread: threading.Thread | None = None
+        self._cause: SparklogError | None = None
+        self._running = BackgroundThread(self._run, "sparklog-producer")
+        self._timing = BackgroundThread(self._fail_overdue, "sparklog-producer-timeouts")
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread that sends, None before it runs."""
+        return self._running.thread
 
     def start(self) -> None:
-        """Start the thread. It ends when the accumulator is closed, and does not keep the process alive."""
-        self.thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)
-        self.thread.start()
+        """Start the threads unless they run. They end when the accumulator is closed, and do not keep the process
+        alive. Raises SparklogError if the system starts no thread now."""
+        self._timing.start()
+        self._running.start()
+
+    def _fail_overdue(self) -> None:
+        """Fail records at ``delivery_timeout_ms`` while a call of the storage does not return, as the sending thread
+        would. What is in flight may get into the log when it does."""
+        while (overdue := self._accumulator.wait_for_overdue(OVERDUE_SECONDS)) is not None:
+            for batch in self._accumulator.take_expired():
+                self._resolve([batch], self._timed_out(batch.topic_partition, False, self._cause))
+            for batch in overdue:
+                if not batch.done:
+                    self._resolve([batch], self._timed_out(batch.topic_partition, True, self._cause))
 
     def _run(self) -> None:
         try:
@@ -81,6 +103,8 @@ class Sender(SenderBase):
             logger.exception("the producer's thread ended with an error")
             self._accumulator.close(partial(_stopped, error))
             self._accumulator.resolve(self._accumulator.force_close(), _stopped(error))
+        finally:
+            self._accumulator.end()
 
     # -- delivering
 
@@ -103,6 +127,7 @@ class Sender(SenderBase):
                     in_flight = self._give_up(in_flight, error)
                     continue
                 attempt += 1
+                self._note_cause(in_flight, error)
                 if not self._wait_to_retry(in_flight, error, attempt):
                     return self._fail(in_flight, error)
             except Exception as error:  # a bug must not leave the callers waiting
@@ -125,9 +150,15 @@ class Sender(SenderBase):
         """Wait for the back-off; return whether to retry then."""
         if attempt > self._config.retries:
             return False
-        logger.info("retrying the commit of %d partitions after: %s", len(in_flight), error)
+        level = logging.WARNING if attempt == 1 else logging.INFO
+        logger.log(level, "retrying the commit of %d partitions after: %s", len(in_flight), error)
         self._metrics.retried(batches_of(in_flight))
         return self._accumulator.pause(self._config.retry_backoff)
+
+    def _note_cause(self, in_flight: Sequence[PartitionBatches], error: SparklogError) -> None:
+        self._cause = error
+        for entry in in_flight:
+            entry.cause = error
 
     def _hold_refused(self, in_flight: Sequence[PartitionBatches], error: WriteRefusedError) -> list[PartitionBatches]:
         """Hold back the entries whose partition now has other brokers, or too few, for a retry; return the others."""
@@ -207,6 +238,7 @@ class Sender(SenderBase):
     # -- outcomes
 
     def _succeed(self, in_flight: Sequence[PartitionBatches], result: AppendResult) -> None:
+        self._cause = None
         self._set_results(in_flight, result)
         for entry, appended in zip(in_flight, result.appended, strict=True):
             append = entry.append
@@ -263,7 +295,7 @@ class Sender(SenderBase):
 
     def _fail_timed_out(self, in_flight: Sequence[PartitionBatches]) -> None:
         for entry in in_flight:
-            self._fail([entry], self._timed_out(entry.topic_partition, entry.outcome_unknown))
+            self._fail([entry], self._timed_out(entry.topic_partition, entry.outcome_unknown, entry.cause))
 
     def _drop_other_identity(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
         """Fail what may be in the log under the previous producer id: the next cannot repeat it. Return the rest."""
@@ -295,24 +327,29 @@ class Sender(SenderBase):
         late = [entry for entry in in_flight if entry.batches[0].created <= oldest]
         waiting = self._accumulator.take_expired() if late else []
         for entry in late:
-            timed_out = self._timed_out(entry.topic_partition, entry.outcome_unknown)
+            timed_out = self._timed_out(entry.topic_partition, entry.outcome_unknown, entry.cause)
             self._fail([entry], timed_out if entry.outcome_unknown else entry.refusal or timed_out)
         for batch in waiting:
-            self._resolve([batch], self._timed_out(batch.topic_partition, False))
+            self._resolve([batch], self._timed_out(batch.topic_partition, False, self._cause))
         return [entry for entry in in_flight if entry not in late] if late else in_flight
 
-    def _timed_out(self, topic_partition: TopicPartition, outcome_unknown: bool) -> KafkaTimeoutError:
+    def _timed_out(
+        self, topic_partition: TopicPartition, outcome_unknown: bool, cause: SparklogError | None
+    ) -> KafkaTimeoutError:
         outcome = (
             "whether they are in the log is not known, since the storage did not answer a commit"
             if outcome_unknown
             else "they are not in the log"
         )
-        return KafkaTimeoutError(
+        last = "a call of the storage takes that long" if cause is None else f"the last error was: {cause}"
+        timed_out = KafkaTimeoutError(
             f"records for {topic_partition} were not committed within delivery_timeout_ms "
-            f"({self._config.delivery_timeout * 1000:.0f}): {outcome}; see the program's log for the cause, and send "
-            "them again if consumers can detect duplicates",
+            f"({self._config.delivery_timeout * 1000:.0f}): {outcome}; {last}. Send them again if consumers can detect "
+            "duplicates",
             **topic_partition._asdict(),
         )
+        timed_out.__cause__ = cause
+        return timed_out
 
 
 def mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:

@@ -77,10 +77,11 @@ class SenderBase:
 
     def _resolve(self, batches: Sequence[PendingBatch], error: BaseException | None = None) -> None:
         """Record these batches as committed (``error`` None) or failed, and run their callbacks."""
+        unresolved = [batch for batch in batches if not batch.done]
         if error is None:
-            self._metrics.committed(batches)
+            self._metrics.committed(unresolved)
         else:
-            self._metrics.failed(batches)
+            self._metrics.failed(unresolved)
         self._accumulator.resolve(batches, error)
 
     def _refresh(self) -> None:

@@ -15,7 +15,11 @@ the next transaction may not have makes this one abortable; a fenced producer is
 checkpoint that nothing links to what was read before (``CommitLog.unlinked_jumps``) the producer id may be another
 producer's: the transaction becomes abortable, and the next one begins with another identity.
 
-Everything runs in the callers' threads. Thread-safe. Not for: recognising own attempts at an epoch (``takeover``).
+The steps run one after the other in a thread of their own, which no signal interrupts. A caller waits for its step for
+``max_block_ms``: then, and after an interrupt (Ctrl-C, an alarm), the step goes on, and the next call comes after it. A
+step that has not begun by then never runs. Thread-safe, as far as two callers make sense.
+
+Not for: recognising own attempts at an epoch (``takeover``).
 """
 
 from __future__ import annotations
@@ -24,10 +28,13 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
 
+from sparklog.client.deadlines import InOrder
 from sparklog.client.producer.in_flight import PartitionBatches, batches_of
 from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, unwritten_by_topic
 from sparklog.client.producer.takeover import Takeover
@@ -65,6 +72,9 @@ COMMITTING = "COMMITTING_TRANSACTION"
 ABORTABLE_ERROR = "ABORTABLE_ERROR"
 FATAL_ERROR = "FATAL_ERROR"
 
+COMMIT = "commit_transaction()"
+ABORT = "abort_transaction()"
+
 _ALLOWED = {
     "init_transactions": frozenset({UNINITIALIZED, READY}),
     "begin_transaction": frozenset({READY}),
@@ -84,6 +94,27 @@ _HINTS = {
 _FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberError)
 
 
+ANSWER_SECONDS = 0.5
+"""seconds after ``max_block_ms`` at which a caller stops waiting for a step, which then waits for the storage."""
+
+
+@dataclass(eq=False, slots=True)
+class _Transaction:
+    """What belongs to one transaction. It is replaced as a whole.
+
+    ``requested`` is what was asked of the cluster while its outcome is unknown, with the producer's identity at that
+    time: asking again with another one would not find it. ``fences_itself``: an attempt to end it by a new epoch has an
+    unknown outcome. ``keeps_files``: they may be in the log, and that can never be known.
+    """
+
+    began: float = 0.0
+    in_flight: list[PartitionBatches] = field(default_factory=list)
+    groups: dict[str, GroupCommit] = field(default_factory=dict)
+    requested: AppendRequest | None = None
+    fences_itself: bool = False
+    keeps_files: bool = False
+
+
 class Transactions(SenderBase):
     """The transactions of one producer. Thread-safe: one step at a time."""
 
@@ -94,19 +125,26 @@ class Transactions(SenderBase):
         self._identity: ProducerIdentity | None = None
         self._history = 0
         self._error: SparklogError | None = None
-        self._reset()
+        self._calls = InOrder("sparklog-transactions")
+        self._unreported = ""
+        """The step that ended a transaction without its caller having learnt that: it was interrupted or timed out."""
+        self._transaction = _Transaction()
         self._enter(UNINITIALIZED)
         self._accumulator.make_room = self.write
         self._accumulator.in_transaction = True
 
-    def _reset(self) -> None:
-        self._in_flight: list[PartitionBatches] = []
-        self._sequences = {}
-        self._groups: dict[str, GroupCommit] = {}
-        self._outcome_unknown = False
-        self._fences_itself = False
-        self._keeps_files = False
-        self._began = 0.0
+    def _step(self, action: Callable[[], None], what: str, seconds: float | None = None) -> None:
+        """Run a step after the earlier ones, and wait for it. Raises KafkaTimeoutError after ``seconds``, by default
+        ``max_block_ms``; a step that has begun goes on."""
+
+        def run() -> None:
+            with self._lock:
+                action()
+
+        if self._calls.runs_here:  # a callback of a future calls the producer
+            return run()
+        seconds = self._config.max_block + ANSWER_SECONDS if seconds is None else seconds
+        self._calls.call_within(seconds, run, f"{what} of transactional id {self._config.transactional_id!r}")
 
     # -- steps
 
@@ -116,11 +154,13 @@ class Transactions(SenderBase):
         Raises InvalidTransactionTimeoutError if ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
         KafkaTimeoutError after ``max_block_ms``.
         """
-        with self._lock:
-            self._check("init_transactions")
-            if self._identity is None:
-                self._identify("init_transactions()")
-            self._enter(READY)
+        self._step(self._init, "init_transactions()")
+
+    def _init(self) -> None:
+        self._check("init_transactions")
+        if self._identity is None:
+            self._identify("init_transactions()")
+        self._enter(READY)
 
     def _identify(self, what: str) -> None:
         history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the identity is renewed
@@ -150,44 +190,51 @@ class Transactions(SenderBase):
 
     def begin(self) -> None:
         """Begin a transaction. Raises InvalidTxnStateError."""
-        with self._lock:
-            self._check("begin_transaction")
-            if self._identity is None or self._history != self._coordinator.log.unlinked_jumps:
-                try:  # the previous id has no epochs left, or may be another producer's
-                    self._identify("begin_transaction()")
-                except _FATAL as error:
-                    self._stop(error)
-            self._reset()
-            self._began = self._clock.monotonic()
-            self._enter(IN_TRANSACTION)
+        self._step(self._begin, "begin_transaction()")
+
+    def _begin(self) -> None:
+        self._check("begin_transaction")
+        if self._identity is None or self._history != self._coordinator.log.unlinked_jumps:
+            try:  # the previous id has no epochs left, or may be another producer's
+                self._identify("begin_transaction()")
+            except _FATAL as error:
+                self._stop(error)
+        self._unreported, self._sequences = "", {}
+        self._transaction = _Transaction(self._clock.monotonic())
+        self._enter(IN_TRANSACTION)
 
     def add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
         """Commit these offsets with the transaction. Raises InvalidTxnStateError, InvalidArgumentTypeError."""
-        with self._lock:
-            self._check("send_offsets_to_transaction")
-            commit = group_commit(offsets, group_metadata)
-            earlier = self._groups.get(commit.group)
-            if earlier is not None:
-                commit = msgspec.structs.replace(commit, offsets={**earlier.offsets, **commit.offsets})
-            if commit.offsets:
-                self._groups[commit.group] = commit
+        self._step(partial(self._add_offsets, offsets, group_metadata), "send_offsets_to_transaction()")
 
-    def write(self) -> None:
+    def _add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
+        self._check("send_offsets_to_transaction")
+        commit, groups = group_commit(offsets, group_metadata), self._transaction.groups
+        earlier = groups.get(commit.group)
+        if earlier is not None:
+            commit = msgspec.structs.replace(commit, offsets={**earlier.offsets, **commit.offsets})
+        if commit.offsets:
+            groups[commit.group] = commit
+
+    def write(self, seconds: float | None = None) -> None:
         """Write the records in memory to files, which are not visible yet. Does nothing outside a transaction.
 
-        Any exception makes the transaction abortable, including KeyboardInterrupt.
+        Any exception of a write makes the transaction abortable. Raises KafkaTimeoutError after ``seconds``, by default
+        ``max_block_ms``; writing goes on.
         """
-        with self._lock:
-            if self._state not in (IN_TRANSACTION, COMMITTING) or self._outcome_unknown:
-                return  # the records of a requested commit are in files already
-            try:
-                self._write_taken()
-            except SparklogError as error:
-                self._make_abortable(error)
-                raise
-            except BaseException as error:
-                self._make_abortable(self._incomplete(repr(error)))
-                raise
+        self._step(self._write_records, "writing records", seconds)
+
+    def _write_records(self) -> None:
+        if self._state not in (IN_TRANSACTION, COMMITTING) or self._outcome_unknown:
+            return  # the records of a requested commit are in files already
+        try:
+            self._write_taken()
+        except SparklogError as error:
+            self._make_abortable(error)
+            raise
+        except BaseException as error:
+            self._make_abortable(self._incomplete(repr(error)))
+            raise
 
     def commit(self) -> None:
         """Publish the whole transaction in one commit.
@@ -196,36 +243,41 @@ class Transactions(SenderBase):
         refuses to tell the outcome: call it again, unless the message says that the cluster can no longer tell. After
         every other error nothing is visible, and ``abort`` recovers unless the producer is fenced.
         """
-        with self._lock:
-            self._check("commit_transaction")
-            if self._state == IN_TRANSACTION:
-                self._check_age()
-                self._enter(COMMITTING)
-            for batch in list(self._accumulator.unfinished):
-                batch.in_transaction = False
-            self.write()
-            if not self._in_flight and not self._groups:
-                return self._enter(READY)
-            try:
-                result = self._retry_until_deadline(self._append, "commit_transaction()")
-            except KafkaTimeoutError:
-                raise  # the same commit may be retried
-            except UnlinkedHistoryError as error:
-                raise self._leave_history(error) from error
-            except SparklogError as error:
-                is_own_fence = self._fences_itself and isinstance(error, ProducerFencedError)
-                if isinstance(error, _FATAL) and not is_own_fence:
-                    self._stop(error)
-                settled = self._settle("commit_transaction()") if self._outcome_unknown else None
-                if settled is None:
-                    if is_own_fence:
-                        superseded = self._superseded(error)
-                        self._make_abortable(superseded)
-                        raise superseded from error
-                    self._make_abortable(error)
-                    raise
-                result = settled
-            self._succeed(result)
+        self._step(self._commit, COMMIT)
+        self._unreported = ""
+
+    def _commit(self) -> None:
+        if self._state == READY and self._unreported == COMMIT:
+            return None  # an earlier call was interrupted or timed out, and its commit succeeded
+        self._check("commit_transaction")
+        if self._state == IN_TRANSACTION:
+            self._check_age()
+            self._enter(COMMITTING)
+        for batch in list(self._accumulator.unfinished):
+            batch.in_transaction = False
+        self._write_records()
+        if not self._transaction.in_flight and not self._transaction.groups:
+            return self._enter(READY)
+        try:
+            result = self._retry_until_deadline(self._append, "commit_transaction()")
+        except KafkaTimeoutError:
+            raise  # the same commit may be retried
+        except UnlinkedHistoryError as error:
+            raise self._leave_history(error) from error
+        except SparklogError as error:
+            is_own_fence = self._transaction.fences_itself and isinstance(error, ProducerFencedError)
+            if isinstance(error, _FATAL) and not is_own_fence:
+                self._stop(error)
+            settled = self._settle("commit_transaction()") if self._outcome_unknown else None
+            if settled is None:
+                if is_own_fence:
+                    superseded = self._superseded(error)
+                    self._make_abortable(superseded)
+                    raise superseded from error
+                self._make_abortable(error)
+                raise
+            result = settled
+        return self._succeed(result)
 
     def abort(self) -> None:
         """Abort the transaction: nothing of it was or will be visible.
@@ -233,24 +285,42 @@ class Transactions(SenderBase):
         After a commit whose outcome is unknown, determine the outcome: raises InvalidTxnStateError if it is in the log,
         and KafkaTimeoutError or IndeterminateCommitError while the outcome stays unknown.
         """
-        with self._lock:
-            self._check("abort_transaction")
-            if self._outcome_unknown:
-                self._ensure_not_committed()
-            self._accumulator.set_refusal(self._refuse_send)
-            self._drop(TransactionAbortedError("the transaction was aborted"))
-            self._enter(READY)
+        self._step(self._abort, ABORT)
+        self._unreported = ""
+
+    def _abort(self) -> None:
+        if self._state == READY and self._unreported == ABORT:
+            return  # an earlier call was interrupted or timed out, and succeeded
+        if self._state == READY and self._unreported == COMMIT:
+            raise self._is_committed()
+        self._check("abort_transaction")
+        if self._outcome_unknown:
+            self._ensure_not_committed()
+        aborted = TransactionAbortedError("the transaction was aborted")
+        if self._state != ABORTABLE_ERROR:  # before anything is dropped: what is left must not be committed
+            self._error = aborted
+            self._enter(ABORTABLE_ERROR)
+        self._drop(aborted)
+        self._unreported = ABORT
+        self._enter(READY)
 
     def refuse_record(self, error: KafkaError) -> None:
         """Make the open transaction abortable: one of its records was refused."""
-        with self._lock:
-            if self._state == IN_TRANSACTION:
-                self._make_abortable(error)
+        self._step(partial(self._refuse_record, error), "send()")
 
-    def close(self, error: BaseException) -> None:
-        """Fail uncommitted records, and delete their files unless they may be committed."""
-        with self._lock:
-            self._drop(error)
+    def _refuse_record(self, error: KafkaError) -> None:
+        if self._state == IN_TRANSACTION:
+            self._make_abortable(error)
+
+    def close(self, error: BaseException, seconds: float | None = None) -> None:
+        """Fail uncommitted records, and delete their files unless they may be committed.
+
+        Raises KafkaTimeoutError after ``seconds``, by default ``max_block_ms``; the files are then left for a vacuum.
+        """
+        try:
+            self._step(partial(self._drop, error), "close()", seconds)
+        finally:
+            self._calls.end()
 
     # -- parts of the steps
 
@@ -259,12 +329,19 @@ class Transactions(SenderBase):
         result = self._settle("abort_transaction()")
         if result is not None:
             self._succeed(result)
-            raise InvalidTxnStateError(
-                f"the transaction of {self._config.transactional_id!r} cannot be aborted: it is committed, by an "
-                "earlier commit_transaction() whose answer was lost; its records are in the log, and "
-                "begin_transaction() begins the next transaction"
-            )
-        self._outcome_unknown = False
+            raise self._is_committed()
+        self._transaction.requested = None
+
+    def _is_committed(self) -> InvalidTxnStateError:
+        return InvalidTxnStateError(
+            f"the transaction of {self._config.transactional_id!r} cannot be aborted: it is committed, by an "
+            "earlier commit_transaction() whose answer was lost; its records are in the log, and "
+            "begin_transaction() begins the next transaction"
+        )
+
+    @property
+    def _outcome_unknown(self) -> bool:
+        return self._transaction.requested is not None
 
     def _check(self, step: str) -> None:
         if self._state not in _ALLOWED[step]:
@@ -296,7 +373,7 @@ class Transactions(SenderBase):
         return self._refusal("send", TransactionStateError)
 
     def _check_age(self) -> None:
-        age = self._clock.monotonic() - self._began
+        age = self._clock.monotonic() - self._transaction.began
         if age > self._config.transaction_timeout:
             error = _aborted(
                 f"the transaction of {self._config.transactional_id!r} began {age:.1f} s ago, and "
@@ -309,8 +386,8 @@ class Transactions(SenderBase):
         return _aborted(f"records of the transaction of {self._config.transactional_id!r} were not written ({why})")
 
     def _write_taken(self) -> None:
-        self._in_flight += [PartitionBatches(*partition) for partition in self._accumulator.take()]
-        in_flight = [entry for entry in self._in_flight if entry.append is None]
+        self._transaction.in_flight += [PartitionBatches(*partition) for partition in self._accumulator.take()]
+        in_flight = [entry for entry in self._transaction.in_flight if entry.append is None]
         self._retry_until_deadline(lambda: self._write(in_flight), "writing records of a transaction", may_be_written)
         self._accumulator.release(batches_of(in_flight))
 
@@ -326,21 +403,31 @@ class Transactions(SenderBase):
                     batch.columns = None
 
     def _append(self) -> AppendResult:
-        """Append the transaction. Unless an error says that nothing was written, the outcome is unknown."""
-        appends = [entry.append for entry in self._in_flight if entry.append is not None]
-        if len(appends) < len(self._in_flight):  # offsets must not be committed without their records
-            raise self._incomplete("writing them was interrupted")
-        before, self._outcome_unknown = self._outcome_unknown, True  # also if this is interrupted
-        request = AppendRequest(
-            appends=appends, groups=list(self._groups.values()), transaction=self._identity, history=self._history
-        )
+        """Append the transaction. Unless an error says that nothing was written, the outcome is unknown.
+
+        While it is unknown, the same request is repeated, with the identity that it had.
+        """
+        transaction = self._transaction
+        before = transaction.requested
+        request = self._make_request() if before is None else before
+        transaction.requested = request  # also if this is interrupted
         try:
             with self._metrics.requests.at_root():
                 return self._coordinator.append(request)
         except SparklogError as error:
             if not isinstance(error, IndeterminateCommitError):
-                self._outcome_unknown = before
+                transaction.requested = before
             raise
+
+    def _make_request(self) -> AppendRequest:
+        in_flight, groups = self._transaction.in_flight, self._transaction.groups
+        appends = [entry.append for entry in in_flight if entry.append is not None]
+        missing = self._accumulator.unfinished.difference(batches_of(in_flight))
+        if len(appends) < len(in_flight) or any(batch.rows for batch in missing):
+            raise self._incomplete("writing them was interrupted")  # offsets are not committed without their records
+        return AppendRequest(
+            appends=appends, groups=list(groups.values()), transaction=self._identity, history=self._history
+        )
 
     def _settle(self, what: str) -> AppendResult | None:
         """Determine the outcome of an unanswered attempt after a later one was refused.
@@ -381,12 +468,13 @@ class Transactions(SenderBase):
 
     def _fence(self) -> ProducerIdentity:
         """Return the next epoch. If the outcome is unknown, a later attempt recognises the epoch as its own."""
-        before, self._fences_itself = self._fences_itself, True
+        transaction = self._transaction
+        before, transaction.fences_itself = transaction.fences_itself, True
         try:
             return self._init_producer(self._identity)
         except SparklogError as error:
             if not isinstance(error, IndeterminateCommitError):
-                self._fences_itself = before
+                transaction.fences_itself = before
             raise
 
     def _superseded(self, error: SparklogError) -> TransactionAbortedError:
@@ -400,7 +488,7 @@ class Transactions(SenderBase):
         """Make the transaction abortable: in the history now loaded its producer id may be another producer's."""
         left: SparklogError
         if self._outcome_unknown:
-            self._keeps_files = True
+            self._transaction.keeps_files = True
             left = self._never_known(error, ", and call abort_transaction() to continue")
         else:
             left = _aborted(f"the transaction of {self._config.transactional_id!r} cannot be committed: {error}")
@@ -412,7 +500,7 @@ class Transactions(SenderBase):
         stopped = error
         if self._outcome_unknown and isinstance(error, UnknownProducerIdError):  # its commits expired with the id
             stopped = self._never_known(error)
-        elif self._fences_itself and isinstance(error, ProducerFencedError):
+        elif self._transaction.fences_itself and isinstance(error, ProducerFencedError):
             stopped = ProducerFencedError(
                 f"{error} (or this producer's own earlier attempt to end its transaction, whose answer was lost, has "
                 "raised the epoch)",
@@ -437,15 +525,17 @@ class Transactions(SenderBase):
         )
 
     def _succeed(self, result: AppendResult) -> None:
-        self._set_results(self._in_flight, result)
-        batches = batches_of(self._in_flight)
+        """Resolve the futures, then end the transaction. Until that is done the request stays, to be repeated."""
+        in_flight = self._transaction.in_flight
+        self._set_results(in_flight, result)
+        self._resolve(batches_of(in_flight))
         self._identity = result.producer
-        self._reset()
+        self._unreported = COMMIT
         self._enter(READY)
-        self._resolve(batches)
+        self._transaction = _Transaction()
 
     def _make_abortable(self, error: SparklogError) -> None:
-        self._outcome_unknown = False
+        self._transaction.requested = None
         self._fail_in(ABORTABLE_ERROR, error)
 
     def _fail_in(self, state: str, error: SparklogError) -> None:
@@ -459,9 +549,10 @@ class Transactions(SenderBase):
 
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
-        if not self._outcome_unknown and not self._keeps_files and self._state != FATAL_ERROR:
-            self.discard_files(self._in_flight)
-        self._reset()
+        transaction = self._transaction
+        if not self._outcome_unknown and not transaction.keeps_files and self._state != FATAL_ERROR:
+            self.discard_files(transaction.in_flight)
+        self._transaction = _Transaction()
 
     def _retry_until_deadline(
         self, action: Callable[[], Any], what: str, is_retriable: Callable[[Exception], bool] = is_transient
@@ -473,17 +564,21 @@ class Transactions(SenderBase):
             while self._clock.monotonic() < deadline and self._accumulator.pause(self._config.retry_backoff):
                 yield 0.0  # the accumulator has paused, which closing it ends
 
+        retries = 0
+
+        def note(error: Exception) -> None:
+            nonlocal retries
+            retries += 1
+            logger.log(logging.WARNING if retries == 1 else logging.INFO, "retrying %s after: %s", what, error)
+            if isinstance(error, WriteRefusedError):
+                self._refresh()
+
         try:
-            return retry(action, self._clock, pauses(), is_retriable, lambda error: self._note_retry(what, error))
+            return retry(action, self._clock, pauses(), is_retriable, note)
         except SparklogError as error:
             if not is_retriable(error):
                 raise
             raise self._timed_out(what, error) from error
-
-    def _note_retry(self, what: str, error: Exception) -> None:
-        logger.info("retrying %s after: %s", what, error)
-        if isinstance(error, WriteRefusedError):
-            self._refresh()
 
     def _timed_out(self, what: str, error: SparklogError) -> KafkaTimeoutError:
         outcome = "its outcome is unknown" if self._outcome_unknown else "it had no effect"

@@ -119,12 +119,12 @@ class FileBudget:
 
     def add(self, reader: OpenFiles[File]) -> None:
         """Register a reader that opened a file; its files count while it exists."""
-        with self._lock:
+        with self._lock.held:
             self._readers.add(reader)  # type: ignore[arg-type]
 
     def remove(self, reader: OpenFiles[File]) -> None:
         """Forget a reader that closed its files; all readers are looked at whenever a file is opened."""
-        with self._lock:
+        with self._lock.held:
             self._readers.discard(reader)  # type: ignore[arg-type]
 
     @property
@@ -136,12 +136,12 @@ class FileBudget:
 
     def make_room(self) -> None:
         """Close files until another one may be opened."""
-        with self._lock:
+        with self._lock.held:
             self._close_down_to(self.limit - 1)
 
     def halve(self) -> bool:
         """Close half of the files and halve the limit; return whether any were closed."""
-        with self._lock:
+        with self._lock.held:
             before = self._count()
             self._most = max(FEWEST_FILES, min(self._most, before // 2))
             self._close_down_to(before // 2)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
 from sparklog.errors import SparklogError, StorageError
 from sparklog.format.index import BatchEntry
+from sparklog.log.parallel import map_parallel
 from sparklog.log.records.read_order import StoreOf
 from sparklog.protocol.commits import Run
 from sparklog.protocol.file_names import index_path
@@ -68,24 +68,18 @@ class ReplicatedFile:
 
         Raises StorageError if too few brokers are left; some may have the files then.
         """
-        first, *others = self._copies
-        with ThreadPoolExecutor(max(len(others), 1), "sparklog-replica") as threads:
-            # Without threads, as when the interpreter exits, one after another.
-            started: list[tuple[_Copy, Future[None] | None]] = []
-            for copy in others:
-                future: Future[None] | None = None
-                with suppress(RuntimeError):
-                    future = threads.submit(self._publish, copy, index)
-                started.append((copy, future))
-            outcomes = [(first, None), *started]
-            for copy, future in outcomes:
-                try:
-                    if future is None:
-                        self._publish(copy, index)
-                    else:
-                        future.result()
-                except StorageError as error:
-                    self._drop_copy(copy, error)
+
+        def publish(copy: _Copy) -> StorageError | None:
+            try:
+                self._publish(copy, index)
+            except StorageError as error:
+                return error
+            return None
+
+        copies = list(self._copies)
+        for copy, error in zip(copies, map_parallel(publish, copies, len(copies)), strict=True):
+            if error is not None:
+                self._drop_copy(copy, error)
         self._check_enough()
 
     def run(self, entries: Sequence[BatchEntry], first_batch: int = 0) -> Run:

@@ -51,7 +51,10 @@ def send_all(messages: Mapping[str, tuple[Channel, Message]], clock: Clock) -> I
     """Send a message to each channel, by name; yield each outcome as it becomes known. Never raises."""
     results: queue.Queue[Sent] = queue.Queue()
     for name, (channel, message) in messages.items():
-        threading.Thread(target=_send, args=(name, channel, message, results), daemon=True).start()
+        try:
+            threading.Thread(target=_send, args=(name, channel, message, results), daemon=True).start()
+        except RuntimeError as error:  # there are too many threads
+            results.put(Sent(name, printable(error)))
     begun = clock.monotonic()
     waiting = {name: begun + channel.timeout_seconds + GRACE_SECONDS for name, (channel, _) in messages.items()}
     while waiting:

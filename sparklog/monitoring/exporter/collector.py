@@ -68,12 +68,21 @@ class Collector:
         with self._changed:
             now = self._clock.monotonic()
             if not self._is_reading and now - self._begun >= READ_SECONDS:
-                self._is_reading, self._begun = True, now
-                threading.Thread(target=self._read, name="sparklog-metrics", daemon=True).start()
+                self._begun = now
+                self._start_reading()
             remaining = self._begun + wait_seconds - now
             if self._is_reading and remaining > 0:
                 self._changed.wait_for(lambda: not self._is_reading, remaining)
             return self._text + self._own_text(self._is_up and not self._is_reading).encode()
+
+    def _start_reading(self) -> None:
+        """Read in another thread, which waits for the lock that the caller holds."""
+        try:
+            threading.Thread(target=self._read, name="sparklog-metrics", daemon=True).start()
+        except RuntimeError as error:  # there are too many threads: the next scrape tries again
+            self._take(None, printable(error))
+        else:
+            self._is_reading = True
 
     def read_once(self) -> bytes:
         """Read in this thread and return the metrics without counters that begin with this process.

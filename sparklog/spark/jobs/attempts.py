@@ -53,7 +53,7 @@ def shared_application(setting: Settings) -> str:
 
 def warn_of_second_attempt(setting: Settings) -> None:
     """Warn once in this process that an unnumbered write may happen twice, if the program may be rerun."""
-    with _warned as warned:
+    with _warned.locked() as warned:
         rerunner = "" if warned else find_rerunner(setting)
         if rerunner:
             warned["second attempt"] = True

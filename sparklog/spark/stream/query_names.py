@@ -137,7 +137,7 @@ def listen(session: SparkSession) -> None:
     if java is None:
         return
     try:
-        with _listening as sessions:
+        with _listening.locked() as sessions:
             identity = java.sessionUUID()
             if identity not in sessions:
                 session.streams.addListener(QueryNameListener(session))

@@ -1,0 +1,96 @@
+"""Interrupts a call at any point at which a signal may arrive: Ctrl-C, an alarm, a soft time limit.
+
+Python runs the handler of a signal in the main thread between two steps of its code, and an exception that the handler
+raises comes out of whatever that thread was doing. Points are the entries of functions, the lines, and the returns of
+calls of C, in the package's files and in the thread of the call::
+
+    points = count_points(call)
+    for point in range(points):
+        with suppress(SimulatedInterrupt):
+            interrupt(call, point)
+        ...  # what must hold afterwards, and which calls must work
+
+Not points are the end of a ``with`` block and the word ``try``, which the interpreter passes without looking for
+signals, and without a handler: an exception there would leave locked what no signal can.
+
+Not for: other threads, which signals do not reach; interrupts of a storage call (``faulty_store``).
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import sparklog
+from sparklog.testing.faulty_store import SimulatedInterrupt
+
+PACKAGE = os.path.dirname(os.path.abspath(sparklog.__file__)) + os.sep
+_OWN = os.path.join(PACKAGE, "testing") + os.sep
+
+
+def count_points(call: Callable[[], object]) -> int:
+    """Run the call, and return how many points it has passed. They differ a little from run to run where it waits."""
+    return _run(call, -1)
+
+
+def interrupt(call: Callable[[], object], point: int) -> bool:
+    """Run the call, and raise SimulatedInterrupt at this point, from 0. Return False if it ended before."""
+    return _run(call, point) > point
+
+
+def _run(call: Callable[[], object], at: int) -> int:
+    passed = 0
+
+    def pass_point(where: str, frame: FrameType) -> None:
+        nonlocal passed
+        passed += 1
+        if passed == at + 1:
+            code = frame.f_code
+            raise SimulatedInterrupt(f"at {where} of {code.co_name} ({code.co_filename}:{frame.f_lineno}), point {at}")
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if not _is_traced(frame.f_code):
+            return None
+        if event == "call" or (event == "line" and frame.f_lasti not in _without_signals(frame.f_code)):
+            pass_point(event, frame)
+        return trace
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "c_return" and _is_traced(frame.f_code):
+            pass_point("a call", frame)
+
+    before = sys.gettrace(), sys.getprofile()
+    try:
+        sys.setprofile(profile)
+        sys.settrace(trace)
+        call()
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+    return passed
+
+
+@functools.cache
+def _is_traced(code: CodeType) -> bool:
+    return code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(_OWN)
+
+
+@functools.cache
+def _without_signals(code: CodeType) -> frozenset[int]:
+    """Return the offsets of ``try``, and those at which the line of a ``with`` comes again, to leave its block."""
+    entered: dict[int, int] = {}
+    passed: set[int] = set()
+    line = 0
+    for instruction in dis.get_instructions(code):
+        line = instruction.starts_line or line
+        if instruction.opname in ("BEFORE_WITH", "SETUP_WITH", "BEFORE_ASYNC_WITH"):
+            entered.setdefault(line, instruction.offset)
+        if instruction.opname == "NOP":
+            passed.add(instruction.offset)
+    ends = (offset for offset, line in dis.findlinestarts(code) if offset > entered.get(line, offset))
+    return frozenset(passed.union(ends))

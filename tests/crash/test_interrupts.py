@@ -1,0 +1,404 @@
+"""Ctrl-C, an alarm or a soft time limit arrives at any line of a client's call: what was acknowledged is in the log
+once, an interrupted record is whole or absent, the others of its batch are untouched, no lock stays behind, and every
+later call works or says why not.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import NewTopic
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
+from sparklog.client.reader import LogReader
+from sparklog.client.scan import scan
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import InvalidTxnStateError
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import SimulatedInterrupt
+from sparklog.testing.interrupts import count_points, interrupt
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.crash.copies import copy_of
+
+WAIT = 30
+"""seconds. No call waits that long unless something is broken."""
+SAMPLE = 60
+"""points of a call that every run of the tests tries; ``make test-faults`` tries all."""
+FIRST = TopicPartition("t", 0)
+OLD = [b"old %d" % number for number in range(6)]
+
+Call = Callable[[], object]
+Scenario = Callable[[Coordinator], Iterator[Call]]
+"""Yields the call to interrupt, then uses the client again, checks the log, and closes it."""
+
+Record = tuple[bytes | None, bytes | None, tuple[Any, ...]]
+
+
+@cache
+def built() -> MemoryStore:
+    store = MemoryStore(uuid.uuid4().hex)
+    cluster = create_cluster(store)
+    cluster.create_topic("t", 1)
+    with Producer(cluster=cluster) as producer:
+        for value in OLD:
+            producer.send("t", value).get(WAIT)
+    return store
+
+
+def stored(cluster: Coordinator) -> list[Record]:
+    """Return the records that a fresh process reads after the first ones."""
+    fresh = open_cluster(cluster.store)
+    with LogReader(fresh) as reader:
+        end = fresh.state.partition("t", 0).log_end_offset
+        records = [(record.value, record.key, tuple(record.headers or ())) for record in reader.records("t", 0, 0, end)]
+    assert [value for value, _, _ in records[: len(OLD)]] == OLD
+    return records[len(OLD) :]
+
+
+def in_other_thread(call: Call) -> object:
+    """Return the result of the call in a thread, which a lock that stayed behind would stop."""
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread.start()
+    thread.join(2 * WAIT)
+    assert results, "the call ended with an error, or waits for a lock"
+    return results[0]
+
+
+# -- producers
+
+INTERRUPTED: Record = (b"interrupted", b"key", (("name", b"header"),))
+
+
+def check_whole(records: list[Record], acknowledged: list[Record], possible: Record = INTERRUPTED) -> None:
+    assert [record for record in records if record != possible] == acknowledged
+    assert records.count(possible) <= 1
+
+
+def send(cluster: Coordinator) -> Iterator[Call]:
+    """Into an open batch, whose records had no key yet."""
+    producer = Producer(cluster=cluster, linger_ms=60_000)
+    before = producer.send("t", b"before")
+    yield lambda: producer.send("t", INTERRUPTED[0], key=INTERRUPTED[1], headers=list(INTERRUPTED[2]))
+    after = producer.send("t", b"after")
+    in_other_thread(lambda: producer.flush(WAIT))
+    assert before.get(WAIT).offset < after.get(WAIT).offset
+    producer.close(WAIT)
+    check_whole(stored(cluster), [(b"before", None, ()), (b"after", None, ())])
+    assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == producer.config["buffer_memory"]
+
+
+def send_first(cluster: Coordinator) -> Iterator[Call]:
+    """The topic is looked up, the threads are started, a batch is begun."""
+    producer = Producer(cluster=cluster, linger_ms=0)
+    yield lambda: producer.send("t", INTERRUPTED[0], key=INTERRUPTED[1], headers=list(INTERRUPTED[2]))
+    after = [producer.send("t", b"after %d" % number, key=b"k") for number in range(3)]
+    producer.flush(WAIT)
+    assert all(future.succeeded() for future in after)
+    producer.close(WAIT)
+    check_whole(stored(cluster), [(b"after %d" % number, b"k", ()) for number in range(3)])
+
+
+def flush(cluster: Coordinator) -> Iterator[Call]:
+    producer = Producer(cluster=cluster, linger_ms=60_000)
+    futures = [producer.send("t", b"before")]
+    yield lambda: producer.flush(WAIT)
+    futures.append(producer.send("t", b"after"))
+    producer.flush(WAIT)
+    assert all(future.succeeded() for future in futures)
+    producer.close(WAIT)
+    check_whole(stored(cluster), [(b"before", None, ()), (b"after", None, ())])
+
+
+def get(cluster: Coordinator) -> Iterator[Call]:
+    producer = Producer(cluster=cluster, linger_ms=5)
+    future = producer.send("t", b"before")
+    yield lambda: future.get(WAIT)
+    assert in_other_thread(lambda: future.get(WAIT)) == future.get(WAIT)
+    producer.close(WAIT)
+    check_whole(stored(cluster), [(b"before", None, ())])
+
+
+def close_producer(cluster: Coordinator) -> Iterator[Call]:
+    producer = Producer(cluster=cluster, linger_ms=60_000)
+    future = producer.send("t", b"before")
+    yield lambda: producer.close(WAIT)
+    producer.close(WAIT)
+    future.get(WAIT)
+    check_whole(stored(cluster), [(b"before", None, ())])
+
+
+# -- transactions
+
+TRANSACTION: list[Record] = [(b"in 0", None, ()), (b"in 1", b"k", ())]
+
+
+def in_transaction(cluster: Coordinator, upto: str) -> tuple[Producer, dict[str, Call]]:
+    """Return a producer, and the steps of its transaction; those before ``upto`` are done."""
+    producer = Producer(cluster=cluster, linger_ms=60_000, transactional_id="tx")
+    offsets = {FIRST: OffsetAndMetadata(3, "", -1)}
+    steps: dict[str, Call] = {
+        "init": producer.init_transactions,
+        "begin": producer.begin_transaction,
+        "send 0": lambda: producer.send("t", b"in 0", partition=0),
+        "flush": lambda: producer.flush(),
+        "send 1": lambda: producer.send("t", b"in 1", key=b"k", partition=0),
+        "offsets": lambda: producer.send_offsets_to_transaction(offsets, "g"),
+        "commit": producer.commit_transaction,
+    }
+    for name, step in steps.items():
+        if name == upto:
+            break
+        step()
+    return producer, steps
+
+
+def end_transaction(cluster: Coordinator, producer: Producer, is_committed: bool) -> None:
+    """Abort what was interrupted, unless it is committed, and commit another transaction."""
+    try:
+        producer.abort_transaction()
+    except InvalidTxnStateError as error:
+        is_committed = is_committed or "it is committed" in str(error)
+    else:
+        assert not is_committed
+    expect_transaction(cluster, producer, is_committed)
+
+
+def expect_transaction(cluster: Coordinator, producer: Producer, is_committed: bool) -> None:
+    assert stored(cluster) == (TRANSACTION if is_committed else [])
+    committed = open_cluster(cluster.store).state.committed("g", "t", 0)
+    assert (committed is not None) == is_committed
+    in_other_thread(lambda: producer.begin_transaction())
+    future = producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+    future.get(WAIT)
+    producer.close(WAIT)
+    assert stored(cluster) == [*(TRANSACTION if is_committed else []), (b"next", None, ())]
+
+
+def init_transactions(cluster: Coordinator) -> Iterator[Call]:
+    producer, steps = in_transaction(cluster, "init")
+    yield steps["init"]
+    producer.init_transactions()
+    expect_transaction(cluster, producer, False)
+
+
+def aborted_at(step: str) -> Scenario:
+    def scenario(cluster: Coordinator) -> Iterator[Call]:
+        producer, steps = in_transaction(cluster, step)
+        ended: list[object] = []
+        yield lambda: ended.append(steps[step]())
+        end_transaction(cluster, producer, step == "commit" and bool(ended))
+
+    return scenario
+
+
+def commit_repeated(cluster: Coordinator) -> Iterator[Call]:
+    producer, steps = in_transaction(cluster, "commit")
+    ended: list[object] = []
+    yield lambda: ended.append(steps["commit"]())
+    if not ended:
+        producer.commit_transaction()
+    with pytest.raises(InvalidTxnStateError):
+        producer.commit_transaction()
+    expect_transaction(cluster, producer, True)
+
+
+def abort_repeated(cluster: Coordinator) -> Iterator[Call]:
+    producer, _ = in_transaction(cluster, "commit")
+    ended: list[object] = []
+    yield lambda: ended.append(producer.abort_transaction())
+    if not ended:
+        producer.abort_transaction()
+    expect_transaction(cluster, producer, False)
+
+
+def commit_after_abort(cluster: Coordinator) -> Iterator[Call]:
+    """An interrupted abort publishes no part of the transaction."""
+    producer, _ = in_transaction(cluster, "commit")
+    yield producer.abort_transaction
+    with suppress(InvalidTxnStateError):
+        producer.commit_transaction()
+        assert stored(cluster) == TRANSACTION
+        return expect_transaction(cluster, producer, True)
+    with suppress(InvalidTxnStateError):
+        producer.abort_transaction()
+    expect_transaction(cluster, producer, False)
+
+
+def close_in_transaction(cluster: Coordinator) -> Iterator[Call]:
+    producer, _ = in_transaction(cluster, "commit")
+    yield lambda: producer.close(WAIT)
+    producer.close(WAIT)
+    assert stored(cluster) == []
+
+
+# -- consumers
+
+
+def consumer_of(cluster: Coordinator, **more: Any) -> Consumer:
+    return Consumer("t", cluster=cluster, group_id="g", auto_offset_reset="earliest", **more)
+
+
+def read_values(consumer: Consumer, count: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    for _ in range(200):
+        if len(values) >= count:
+            break
+        for records in consumer.poll(timeout_ms=200).values():
+            values += [record.value for record in records]
+    return values
+
+
+def finish_consumer(cluster: Coordinator, consumer: Consumer, expected: list[bytes]) -> None:
+    """Read on in another thread, commit, close; a next member of the group gets nothing again."""
+    assert in_other_thread(lambda: read_values(consumer, len(expected))) == expected
+    consumer.commit()
+    in_other_thread(lambda: consumer.close())
+    assert open_cluster(cluster.store).state.committed("g", "t", 0).offset == len(OLD)  # type: ignore[union-attr]
+    assert not open_cluster(cluster.store).state.groups["g"].members
+
+
+def poll_first(cluster: Coordinator) -> Iterator[Call]:
+    """Threads are started, and the group is joined."""
+    consumer = consumer_of(cluster)
+    got: list[bytes | None] = []
+    yield lambda: got.extend(read_values(consumer, 1))
+    finish_consumer(cluster, consumer, OLD[len(got) :])
+
+
+def poll(cluster: Coordinator) -> Iterator[Call]:
+    consumer = consumer_of(cluster, max_poll_records=2)
+    before = read_values(consumer, 1)
+    assert before == OLD[: len(before)]
+    got: list[bytes | None] = []
+    yield lambda: got.extend(value.value for values in consumer.poll(timeout_ms=5_000).values() for value in values)
+    finish_consumer(cluster, consumer, OLD[len(before) + len(got) :])
+
+
+def iterate(cluster: Coordinator) -> Iterator[Call]:
+    consumer = consumer_of(cluster)
+    assert next(consumer).value == OLD[0]
+    got: list[bytes | None] = []
+    yield lambda: got.append(next(consumer).value)
+    finish_consumer(cluster, consumer, OLD[1 + len(got) :])
+
+
+def commit_offsets(cluster: Coordinator) -> Iterator[Call]:
+    consumer = consumer_of(cluster, enable_auto_commit=False, max_poll_records=2)
+    before = read_values(consumer, 1)
+    yield consumer.commit
+    finish_consumer(cluster, consumer, OLD[len(before) :])
+
+
+def commit_async(cluster: Coordinator) -> Iterator[Call]:
+    consumer = consumer_of(cluster, enable_auto_commit=False, max_poll_records=2)
+    before = read_values(consumer, 1)
+    yield consumer.commit_async
+    finish_consumer(cluster, consumer, OLD[len(before) :])
+
+
+def seek(cluster: Coordinator) -> Iterator[Call]:
+    consumer = consumer_of(cluster)
+    read_values(consumer, len(OLD))
+    yield lambda: consumer.seek(FIRST, 2)
+    consumer.seek(FIRST, 3)
+    finish_consumer(cluster, consumer, OLD[3:])
+
+
+def close_consumer(cluster: Coordinator) -> Iterator[Call]:
+    consumer = consumer_of(cluster)
+    read_values(consumer, len(OLD))
+    yield consumer.close
+    in_other_thread(lambda: consumer.close())
+    assert not open_cluster(cluster.store).state.groups["g"].members
+    committed = open_cluster(cluster.store).state.committed("g", "t", 0)
+    assert committed is None or committed.offset == len(OLD)
+
+
+# -- administration, scans
+
+
+def create_topics(cluster: Coordinator) -> Iterator[Call]:
+    admin = AdminClient(cluster=cluster)
+    yield lambda: admin.create_topics([NewTopic("new", 2, 1)])
+    in_other_thread(lambda: admin.create_topics([NewTopic("other", 1, 1)]))
+    assert set(admin.list_topics()) <= {"t", "new", "other"}
+    admin.close()
+
+
+def scan_topic(cluster: Coordinator) -> Iterator[Call]:
+    yield lambda: scan("t", cluster=cluster).to_arrow()
+    assert scan("t", cluster=cluster).to_arrow().num_rows == len(OLD)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "send": send,
+    "send first": send_first,
+    "flush": flush,
+    "get": get,
+    "close producer": close_producer,
+    "init_transactions": init_transactions,
+    **{f"{step}, then abort": aborted_at(step) for step in ("begin", "send 1", "flush", "offsets", "commit")},
+    "commit, then commit": commit_repeated,
+    "abort, then abort": abort_repeated,
+    "abort, then commit": commit_after_abort,
+    "close in a transaction": close_in_transaction,
+    "first poll": poll_first,
+    "poll": poll,
+    "next": iterate,
+    "commit": commit_offsets,
+    "commit_async": commit_async,
+    "seek": seek,
+    "close consumer": close_consumer,
+    "create_topics": create_topics,
+    "scan": scan_topic,
+}
+
+
+@contextmanager
+def began(scenario: Scenario) -> Iterator[Call]:
+    """Yield the call to interrupt, then do the rest of the scenario."""
+    steps = scenario(open_cluster(copy_of(built())))
+    yield next(steps)
+    assert next(steps, None) is None
+
+
+def count(scenario: Scenario) -> int:
+    with began(scenario) as call:
+        return count_points(call)
+
+
+def run(scenario: Scenario, point: int) -> None:
+    interrupted: str | None = None
+    try:
+        with began(scenario) as call:
+            try:
+                interrupt(call, point)
+            except SimulatedInterrupt as error:
+                interrupted = str(error)
+    except BaseException as error:
+        raise AssertionError(f"after an interrupt {interrupted or f'before point {point}'}: {error!r}") from error
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_call_may_be_interrupted_anywhere(name: str) -> None:
+    points = range(count(SCENARIOS[name]))
+    for point in sorted(random.Random(name).sample(points, min(SAMPLE, len(points)))):
+        run(SCENARIOS[name], point)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_call_may_be_interrupted_at_every_line(name: str) -> None:
+    for point in range(count(SCENARIOS[name])):
+        run(SCENARIOS[name], point)
