@@ -23,7 +23,7 @@ class _Shared:
         self.coordinator: Coordinator | None = None
 
 
-_shared: ProcessTable[tuple[str, str], _Shared] = ProcessTable()
+coordinators: ProcessTable[tuple[str, str], _Shared] = ProcessTable()
 """By root and storage options."""
 
 
@@ -34,7 +34,7 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
     ``open_cluster``.
     """
     store = open_store(root, storage_options)
-    with _shared.locked() as entries:
+    with coordinators.locked() as entries:
         shared = entries.setdefault((store.root, repr(sorted((storage_options or {}).items()))), _Shared())
     with shared.lock:
         coordinator = shared.coordinator
@@ -50,6 +50,6 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
 
 def forget_shared(root: str) -> None:
     """Make this process open the root again for its next client."""
-    with _shared.locked() as entries:
+    with coordinators.locked() as entries:
         for key in [key for key in entries if key[0] == root]:
             del entries[key]

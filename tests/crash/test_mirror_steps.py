@@ -8,6 +8,7 @@ import shutil
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,7 +133,7 @@ def test_a_mirror_pass_that_is_suspended_during_a_promotion_takes_nothing_from_t
     mirror(root, counted)
     for paused_at in range(len(counted.calls)):
         _, target, root = with_gap(tmp_path / str(paused_at))
-        acknowledged: list[bytes | None] = []
+        acknowledged: list[Any] = []
 
         def promoted_meanwhile(step: int, call: Call) -> None:
             if step != paused_at:  # noqa: B023

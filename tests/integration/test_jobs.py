@@ -202,7 +202,7 @@ def test_times_keep_all_their_digits_into_a_topic_and_out_of_it(
         rows.write.parquet(given)
         arguments = ("--bootstrap-server", root, "--topic", "typed")
         assert produce(*arguments, "--format", "parquet", "--path", given) == 0
-        first, second = [json.loads(record.value, parse_float=str) for record in records(root, "typed")]
+        first, second = [json.loads(record.value or b"", parse_float=str) for record in records(root, "typed")]
         assert first["local"] == "2026-01-01T00:00:00.123456"
         assert (first["price"], first["x"], first["raw"]) == ("1234567890123.1234567", "0.1", "AP8=")
         typed = sparklog.scan("typed", root, columns=["at", "price", "_unfit"]).to_arrow().to_pylist()

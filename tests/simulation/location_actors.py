@@ -5,16 +5,15 @@ Each runs the real code until it fails or dies, and begins again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-from tests.unit.spark.helpers import batches, schema_of
 
 from sparklog.client.producer.batch_files import PartitionRun, write_files
+from sparklog.client.producer.futures import Condition
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import LEASE_KEY, Controller
@@ -34,6 +33,7 @@ from sparklog.protocol.decide.producers import init_producer
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
 from sparklog.types import TopicPartition
+from tests.cluster.spark.helpers import batches, schema_of
 from tests.simulation.locations import ROOT, TOPICS, VACUUM_SECONDS, Clock, World, failing
 
 MAX_FAILURES = 12
@@ -50,7 +50,7 @@ LONG_WAITS = (0.0, 0.0, 5.0, 60.0, 600.0, 2500.0)
 
 def batch_of(topic: str, values: Sequence[bytes], timestamp_us: int) -> PendingBatch:
     """Return records without keys as the accumulator hands them to the writer of files."""
-    batch = PendingBatch(threading.Condition(), TopicPartition(topic, 0), 0.0, 0)
+    batch = PendingBatch(Condition(), TopicPartition(topic, 0), 0.0, 0)
     arrays = [pa.array(values, VALUES_ONLY.field(0).type), pa.array([timestamp_us] * len(values), "int64")]
     columns = [array.cast(field.type) for array, field in zip(arrays, VALUES_ONLY, strict=True)]
     batch.columns = pa.RecordBatch.from_arrays(columns, schema=VALUES_ONLY)

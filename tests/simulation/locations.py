@@ -177,7 +177,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(opening.OPENERS, SCHEME, lambda text, options: _current().open_address(text))
     patch.setattr(replicated_file, "ThreadPoolExecutor", _Pool)
     patch.setattr(output, "ThreadPoolExecutor", _Pool)
-    patch.setattr(shared, "_shared", _Shared())
+    patch.setattr(shared, "coordinators", _Shared())
     patch.setattr(shared, "open_cluster", _open_shared)
     patch.setattr(mirroring, "RandomIds", lambda: _current().simulation.ids())
 

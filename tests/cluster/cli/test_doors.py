@@ -95,7 +95,7 @@ def test_errors_that_cannot_be_printed_change_no_exit_code(cluster: Coordinator)
 
 
 @pytest.mark.parametrize("environment", [{}, {"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
-def test_arguments_are_utf_8_in_every_locale(cluster: Coordinator, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_arguments_are_utf_8_in_every_locale(cluster: Coordinator, tmp_path: Path, environment: dict[str, Any]) -> None:
     cluster.create_topic("t", 1)
     folder = tmp_path / "für"
     folder.mkdir()

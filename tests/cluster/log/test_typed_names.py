@@ -60,7 +60,7 @@ def test_scan_history_and_table_have_the_fields_under_names_of_their_own(
         return table.to_pylist()[:3]
 
     nulls = dict.fromkeys(TYPED_EVENT)
-    expected = [
+    expected: list[dict[str, Any]] = [
         {**TYPED_EVENT, "_unfit": False, "offset": 0},
         {**nulls, "_unfit": True, "offset": 1},
         {**nulls, "_unfit": False, "offset": 2},

@@ -162,7 +162,7 @@ def test_a_table_that_lists_a_lost_segment_is_not_said_to_be_mended_by_a_publica
     configure(cluster, segment_ms="59", history_format="delta", file_delete_delay_ms="0", history_delete_delay_ms="0")
     segment, _ = rolled(cluster)
     tables = Tables(cluster.coordinator)
-    tables.show("orders", cluster.coordinator.refresh(), False)
+    tables.show("orders", cluster.coordinator.refresh())
     assert swept(cluster).problems == []
     cluster.file(segment.path).unlink()
     finding = cluster.report().of_kind(kinds.TABLE_FILE_GONE)[0]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.spark.helpers import across, batches, write_job, writer
 
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster, shared_cluster
 from sparklog.coordinator.brokers import add_broker, move_broker
 from sparklog.coordinator.shared import forget_shared
 from sparklog.errors import NotLeaderOrFollowerError, RootReplacedError
+from tests.cluster.spark.helpers import across, batches, write_job, writer
 
 ROUTED = "topic string, value string"
 VALUE = "value string"
