@@ -29,6 +29,9 @@ from sparklog.testing.interrupts import count_points, interrupt
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.crash.copies import copy_of
 
+# Python drops what is raised while it disposes of a generator, be it by a signal or here.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 WAIT = 30
 """seconds. No call waits that long unless something is broken."""
 SAMPLE = 60

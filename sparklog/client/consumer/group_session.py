@@ -126,7 +126,7 @@ class GroupSession:
         self._calls = InOrder("sparklog-consumer-group")
         self._step: _Step | None = None
         self._change: Change | None = None
-        self._unapplied: Change | None = None
+        self._is_changing = False
         self._pending: deque[Call[None]] = deque()
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
@@ -165,18 +165,20 @@ class GroupSession:
             return
         until = self._clock.monotonic() + seconds
         self._finish_step(until)
-        if self._unapplied is not None:
+        if self._is_changing and self._change is None:
             self._apply_interrupted()
         member = self._member
         if member.joined and member.overdue:
             self._take_step(self._renew, "renewing the lease", until)
         for _ in range(_MAX_CHANGES):
             began = self._clock.monotonic()
+            self._is_changing = True  # until the member's partitions are those of the subscription
             self._change = self._change or member.reconcile() or None
             if self._change:
                 self._apply_change(until)
                 self._metrics.record_sync(began)
                 continue
+            self._is_changing = False
             if not self._subscription.automatic:  # the listener has called unsubscribe()
                 break
             topics = self._subscription.matching(self._coordinator.state.topics)
@@ -226,14 +228,14 @@ class GroupSession:
         if change is not None and (change.revoked or change.to_acknowledge):
             self.finish_commits(max(until - self._clock.monotonic(), 0))
             change = self._change  # None where a callback has called unsubscribe()
-        self._unapplied, self._change = change, None
+        self._change = None
         if change is not None:
             try:
                 self._apply(change, until)
             except Exception:
-                self._unapplied = None  # what has failed is for the caller; the partitions are those of the member
+                self._is_changing = False  # what has failed is for the caller; the partitions are those of the member
                 raise
-            self._unapplied = None
+        self._is_changing = False
 
     def _apply_interrupted(self) -> None:
         """Take the partitions of the member, after an interrupt in the middle of a change: it is reported only once."""
@@ -242,7 +244,7 @@ class GroupSession:
         added = owned - positions.keys()
         if added and self._subscription.automatic:
             self._subscription.add(added)
-        self._unapplied = None
+        self._is_changing = False
         if added:
             self._call_listener("on_partitions_assigned", added)
 
