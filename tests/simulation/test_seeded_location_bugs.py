@@ -73,7 +73,8 @@ def a_cluster_is_created_in_a_location(patch: Patch) -> None:
 
 def an_election_trusts_any_listing(patch: Patch) -> None:
     """It looks at the identity once, before the listing."""
-    real, looks = unclean_election.check_owned, []  # type: ignore[attr-defined]
+    real = unclean_election.check_owned  # type: ignore[attr-defined]
+    looks: list[int] = []
 
     def check_first(coordinator: Any, broker: int, state: State) -> object:
         if looks:  # the one after the listing
