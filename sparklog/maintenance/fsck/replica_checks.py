@@ -110,12 +110,13 @@ def with_rebuild(finding: Finding, index: bytes, why: str) -> Finding:
 
 
 def with_retired(finding: Finding, segments: int) -> Finding:
-    """Return a finding about a file that no broker has sound, if its records are in retired files."""
+    """Return a finding about a file that no broker has sound, if its records are in retired files. It remains an error:
+    as long as nobody repairs it, they cannot be read."""
     action = (
         f"run `sparklog fsck --repair`, which writes these offsets again from the {segments} retired segments that the "
         "file replaced: they are still there, and sound"
     )
-    return replace(finding, severity=WARNING, repairable=True, action=action)
+    return replace(finding, repairable=True, action=action)
 
 
 def _find_unchecked(copies: Sequence[CopyResult]) -> int:

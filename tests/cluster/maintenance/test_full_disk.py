@@ -62,7 +62,7 @@ def test_commands_free_a_disk_that_is_full_to_the_last_block(tmp_path: Path, com
         check=False,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
     )
     if "skipped" in ended.stdout:
         pytest.skip("this machine does not let us mount a tmpfs")

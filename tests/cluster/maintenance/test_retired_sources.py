@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparklog.maintenance.fsck import kinds
-from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Report
+from sparklog.maintenance.fsck.kinds import ERROR, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.fsck.retired_sources import describe_uncovered
 from sparklog.maintenance.gc.sweep import SweepResult, sweep
@@ -106,7 +106,7 @@ def test_a_lost_file_is_written_again_from_the_retired_ones(cluster: DamagedClus
         if lost == "both":
             cluster.file(index_of(segment.path), broker).unlink()
     findings = cluster.report().findings
-    assert {finding.severity for finding in findings} == {WARNING}
+    assert {finding.severity for finding in findings} == {ERROR}
     assert all(finding.repairable for finding in findings)
     planned = repaired(cluster, dry_run=True)
     assert [(repair.path, repair.done) for repair in planned.repairs] == [(segment.path, False)]
