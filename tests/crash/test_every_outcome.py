@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -102,14 +102,20 @@ def test_there_are_ten_thousand_points_and_every_kind_occurs() -> None:
         world.forget()
     assert len(all_points) >= AT_LEAST
     assert {point.fault.kind for point in all_points} == {
-        kind for kind in kinds_of("put_if_absent") + kinds_of("close") if KINDS[kind].effect != HALF
+        kind
+        for operation in ("put_if_absent", "close", "put", "delete")
+        for kind in kinds_of(operation)
+        if KINDS[kind].effect != HALF
     }
     assert kinds >= {"put", "put_if_absent", "delete", "write", "close", "get", "read_at", "open_input", "list", "info"}
 
 
 def test_an_abort_that_ignores_an_interrupted_commit_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A seeded bug: such an abort deletes files that the log names."""
-    monkeypatch.setattr(Transactions, "_ensure_not_committed", lambda self: setattr(self, "_outcome_unknown", False))
+    def forget_the_request(self: Any) -> None:
+        self._transaction.requested = None
+
+    monkeypatch.setattr(Transactions, "_ensure_not_committed", forget_the_request)
     world = World(OPERATIONS["transactions"])
     failures = 0
     for point in points(world):
