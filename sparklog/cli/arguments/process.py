@@ -101,4 +101,6 @@ def _open_closed_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
         if getattr(sys, name) is None:
-            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))
+            stream = io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8")
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)  # or its descriptor is closed once another stream replaces it

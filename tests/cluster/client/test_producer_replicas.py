@@ -26,10 +26,8 @@ from sparklog.errors import (
     StorageError,
     StoragePermissionError,
 )
-from sparklog.log.broker_files import encode_identity
 from sparklog.protocol.commits import ChangeBroker, FenceWriters
 from sparklog.protocol.decide.topics import alter_configs
-from sparklog.store.location import IDENTITY_KEY
 from sparklog.testing.faulty_store import ERROR, FULL, PERMISSION, UNAVAILABLE, Fault, FaultyStore
 from sparklog.testing.records import Record, append_records
 from tests.replicated import Brokers, brokers, prepare
@@ -235,8 +233,6 @@ def test_losing_a_folder_while_producing_loses_no_record_and_does_not_refill_it(
     """With real, registered folders; the lost one leads one partition and follows the other."""
     roots = prepare(tmp_path)
     cluster = open_cluster(roots[0])
-    Path(roots[1]).mkdir()
-    Path(roots[1], IDENTITY_KEY).write_bytes(encode_identity(cluster.state.cluster_id, 1))
     cluster.create_topic("t", assignment=[[0, 1], [1, 0]])
     with Producer(bootstrap_servers=roots[0], retry_backoff_ms=1) as producer:
         for number in range(6):
