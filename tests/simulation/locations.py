@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,6 @@ from sparklog.errors import ClusterMovedError, SparklogError, StorageUnavailable
 from sparklog.ids import SeededIds
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import CLUSTER_KEY
-from sparklog.log.records import replicated_file
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance import mirror as mirroring
 from sparklog.protocol.decide.topics import alter_configs
@@ -148,11 +147,8 @@ class LifeStore(FaultyStore):
 class _Shared:
     """In place of the table of shared coordinators: each simulated process has its own."""
 
-    def __enter__(self) -> dict[object, Any]:
-        return _current().life.shared
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def locked(self) -> AbstractContextManager[dict[object, Any]]:
+        return nullcontext(_current().life.shared)
 
 
 _worlds: list[World] = []
@@ -175,7 +171,6 @@ class _Pool(SideBySide):
 def install(patch: pytest.MonkeyPatch) -> None:
     """Make the addresses of a simulated world openable, and give each simulated process its own coordinators."""
     patch.setitem(opening.OPENERS, SCHEME, lambda text, options: _current().open_address(text))
-    patch.setattr(replicated_file, "ThreadPoolExecutor", _Pool)
     patch.setattr(output, "ThreadPoolExecutor", _Pool)
     patch.setattr(shared, "coordinators", _Shared())
     patch.setattr(shared, "open_cluster", _open_shared)
