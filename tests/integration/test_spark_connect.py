@@ -19,7 +19,8 @@ from sparklog.maintenance.segments.roll import roll
 from tests.cluster.maintenance.logs import Written, append
 from tests.integration.processes import clean_environment
 
-pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'sparklog[connect]'")
+for name in ("grpc", "zstandard"):  # clients of storages bring the first alone
+    pytest.importorskip(name, reason=f"Spark Connect needs {name}: pip install 'sparklog[connect]'")
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
