@@ -377,6 +377,23 @@ def test_what_a_suite_imports_is_watched_or_relied_on(name: str) -> None:
     assert not unwatched, f"tests of the suite that it does not watch: {sorted(unwatched)}"
 
 
+@needs_git
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("sparklog/store/hdfs.py", "hdfs"),
+        ("jobs/produce.py", "wholes"),
+        ("jobs/produce.py", "standalone"),
+        ("conf/kubernetes/manifests/maintenance.yaml", "parts"),
+        ("conf/kubernetes/manifests/maintenance.yaml", "k8s"),
+        ("sparklog/spark/versions/api.py", "spark40"),
+        ("sparklog/ui/static/page.js", "ui"),
+    ],
+)
+def test_a_change_is_watched_by_the_suite_that_would_find_a_bug_there(path: str, name: str) -> None:
+    assert path in Repository(CHECKOUT).files(project()[name].watches)
+
+
 OF_ONE_STORAGE = {"s3fs": "s3", "botocore": "s3", "gcsfs": "gcs", "adlfs": "azure", "hdfs_native": "hdfs"}
 
 
