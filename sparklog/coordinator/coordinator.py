@@ -41,6 +41,7 @@ from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.groups import check_offset_changes
 from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.features import check_written
 from sparklog.protocol.fold import Draft
@@ -271,6 +272,7 @@ class Coordinator:
                 _decide_together(draft, requests)
                 if draft.is_empty:
                     return
+                check_offset_changes(draft.actions)
                 require_conditional_writes(self.store, self.log.ids)
                 if self.log.commit(draft) is Outcome.WON:
                     return
