@@ -61,6 +61,9 @@ MAX_BATCHES_PER_FILE = 1_000_000
 MAX_ROW_GROUPS_PER_FILE = 4096
 """row groups of a history segment: 16 GiB at their usual size, with a footer of some MiB that other readers parse."""
 
+MAX_OFFSETS_PER_COMMIT = 65_536
+"""offsets of groups that one commit changes: each is a record of ``__consumer_offsets``, where a commit has as many."""
+
 MAX_APPLICATION_ID_LENGTH = 512
 """characters of a txnAppId or a streaming query id; the state keeps it, by default forever."""
 

@@ -9,7 +9,7 @@ as that config. Not for: settings of one topic (``topic_configs``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from sparklog.config.definitions import (
 )
 from sparklog.config.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS, TopicConfig, check_together
 from sparklog.config.typed_configs import Setting, TypedConfigs
+from sparklog.errors import InvalidConfigurationError
 
 _UNITS = {1: "ms", MINUTE_MS: "minutes", HOUR_MS: "hours"}
 
@@ -244,6 +245,22 @@ def validate_cluster_configs(configs: Mapping[str, object]) -> dict[str, str]:
     canonical = canonical_configs(configs, CLUSTER_CONFIGS, "cluster", _NOT_SETTABLE)
     check_together(TopicConfig.resolve({}, canonical))
     return canonical
+
+
+def check_cluster_together(configs: Mapping[str, str], changed: Iterable[str]) -> None:
+    """Refuse a change after which a setting contradicts another one. Raises InvalidConfigurationError.
+
+    ``configs`` are the cluster's after the change of ``changed``; older contradictions stop no other change.
+    """
+    least_name, most_name = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+    config = ClusterConfig.resolve(configs)
+    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if least > most and {least_name, most_name}.intersection(changed):
+        raise InvalidConfigurationError(
+            f"{least_name} ({least}) would be greater than {most_name} ({most}), and no member could join a group; "
+            "lower the first or raise the second",
+            config=least_name,
+        )
 
 
 @dataclass(frozen=True)

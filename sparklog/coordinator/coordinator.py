@@ -10,6 +10,7 @@ after a random back-off.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
@@ -41,6 +42,7 @@ from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.groups import check_offset_changes
 from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.features import check_written
 from sparklog.protocol.fold import Draft
@@ -53,6 +55,8 @@ from sparklog.store.open import open_store
 from sparklog.types import as_python
 
 Result = TypeVar("Result", covariant=True)
+
+logger = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.01
 """How long a commit waits at most for requests that other threads are known to be about to make."""
@@ -163,7 +167,11 @@ class Coordinator:
             request = check_begun(self.log, self.brokers.store_of, self.reader, request)
             history = history if request.history is None else request.history
             request = msgspec.structs.replace(request, begun=(), history=history)
-        return self.submit(lambda state: self._decide_append(state, request))
+        missing = [new for new in request.new_topics if new.name not in self.state.topics]
+        result = self.submit(lambda state: self._decide_append(state, request))
+        for new in missing:
+            warn_of_created_topic(new.name, new.partitions)
+        return result
 
     def _decide_append(self, state: State, request: AppendRequest) -> Decision[AppendResult]:
         """Decide an append; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
@@ -271,9 +279,21 @@ class Coordinator:
                 _decide_together(draft, requests)
                 if draft.is_empty:
                     return
+                check_offset_changes(draft.actions)
                 require_conditional_writes(self.store, self.log.ids)
                 if self.log.commit(draft) is Outcome.WON:
                     return
+
+
+def warn_of_created_topic(topic: str, partitions: int) -> None:
+    """Log that a write has created a topic: its name may be misspelt."""
+    logger.warning(
+        "topic %r did not exist and was created with %d partition%s, since auto.create.topics.enable is true; "
+        "`sparklog topics --delete` deletes it if its name is misspelt",
+        topic,
+        partitions,
+        "" if partitions == 1 else "s",
+    )
 
 
 def _decide_together(draft: Draft, requests: list[_Request[object]]) -> None:

@@ -54,6 +54,7 @@ from sparklog.protocol.decide.groups import (
     commit_group_offsets,
     join_group,
     leave_group,
+    split_offsets,
 )
 from sparklog.protocol.group.rebalance import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
@@ -346,14 +347,17 @@ class GroupMember:
     def acknowledge(self, offsets: Offsets | None = None) -> None:
         """Release the revoked partitions that ``reconcile`` reported, once the caller has stopped reading them.
 
-        ``offsets`` are committed first, in the same commit. If a rebalance has overtaken this, they are committed
-        alone, and ``reconcile`` reports again. Raises CommitFailedError if the member was removed.
+        ``offsets`` are committed first, in the same commit if they fit one. If a rebalance has overtaken this, they are
+        committed alone, and ``reconcile`` reports again. Raises CommitFailedError if the member was removed.
         """
         last = self._existing(offsets or {})
         member, generation = self.member_id, self._generation
         others = self._others_in_this_process()
-        decide = partial(acknowledge_revocation, group=self.group, member=member, generation=generation, offsets=last)
+        *earlier, rest = split_offsets(last)
+        decide = partial(acknowledge_revocation, group=self.group, member=member, generation=generation, offsets=rest)
         try:
+            for part in earlier:
+                self.commit(part)
             self._insist(decide, others)
         except IllegalGenerationError:
             self.commit(last)
@@ -383,8 +387,10 @@ class GroupMember:
         CommitFailedError if it does not or the topic was re-created since, FencedInstanceIdError,
         UnknownTopicOrPartitionError, InvalidRequestError; after IndeterminateCommitError it may be called again.
         """
-        if not offsets:
-            return
+        for part in split_offsets(offsets) if offsets else ():
+            self._commit_part(part)
+
+    def _commit_part(self, offsets: Offsets) -> None:
         member, generation = self.member_id, self._generation
         if not member:
             raise self._commit_failed(offsets, "it is not in the group")

@@ -57,22 +57,23 @@ class AddedFile(NamedTuple):
 class LiveFiles:
     """The ``.log`` files with live segments of these partitions; with ``paths`` only those among them. Immutable.
 
-    ``added_by`` is the number of a commit; the live files that it added are ``added``.
+    ``commits`` are numbers of commits; ``added_by`` returns the live files that one of them added.
     """
 
     def __init__(
-        self, partitions: Iterable[LivePartition], paths: Collection[str] | None = None, added_by: int = -1
+        self, partitions: Iterable[LivePartition], paths: Collection[str] | None = None, commits: Collection[int] = ()
     ) -> None:
         self._replicas: dict[str, frozenset[int]] = {}
         self._written: set[tuple[str, int]] = set()
-        self._added: dict[str, AddedFile] = {}
+        self._added: dict[int, dict[str, AddedFile]] = {}
+        versions = pa.array(sorted(commits), pa.int64()) if commits else None
         wanted = None if paths is None else pa.array(sorted(paths), pa.string())
         for partition in partitions if paths is None or paths else ():
             state = partition.state
             replicas = frozenset((*state.replicas, *state.isr, *state.adding, *state.removing))
             for table in partition.segments.tables():
-                if added_by >= 0:
-                    self._add_added(table.filter(pc.equal(table.column("version"), added_by)), replicas)
+                if versions is not None:
+                    self._add_added(table.filter(pc.is_in(table.column("version"), value_set=versions)), replicas)
                 rows = table.select(["path", "broker"])
                 if wanted is not None:
                     rows = rows.filter(pc.is_in(rows.column("path"), value_set=wanted))
@@ -80,15 +81,15 @@ class LiveFiles:
                     self._add(path, broker, replicas)
 
     def _add_added(self, rows: pa.RecordBatch, replicas: frozenset[int]) -> None:
-        columns = (rows.column(name).to_pylist() for name in ("path", "broker", "size_bytes"))
-        for path, broker, size_bytes in zip(*columns, strict=True):
-            before = self._added.get(path, AddedFile(path, frozenset(), 0))
-            brokers = before.brokers | replicas | {broker}
-            self._added[path] = AddedFile(path, brokers, before.size_bytes + size_bytes)
+        columns = (rows.column(name).to_pylist() for name in ("version", "path", "broker", "size_bytes"))
+        for version, path, broker, size_bytes in zip(*columns, strict=True):
+            added = self._added.setdefault(version, {})
+            before = added.get(path, AddedFile(path, frozenset(), 0))
+            added[path] = AddedFile(path, before.brokers | replicas | {broker}, before.size_bytes + size_bytes)
 
-    @property
-    def added(self) -> list[AddedFile]:
-        return list(self._added.values())
+    def added_by(self, commit: int) -> list[AddedFile]:
+        """Return the live files that one of ``commits`` added."""
+        return list(self._added.get(commit, {}).values())
 
     def _add(self, path: str, broker: int, replicas: frozenset[int]) -> None:
         present = self._replicas.get(path)

@@ -19,11 +19,14 @@ Not for: reading commits (``client.consumer.offsets_topic``, ``spark.source.offs
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from sparklog import limits
 from sparklog.format.plain_arrays import binary_column, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.protocol.commits import Commit, CommitOffsets, DeleteGroup, DeleteOffsets
@@ -32,8 +35,9 @@ from sparklog.protocol.group.subscriptions import java_hash
 PARTITIONS = 50
 """Kafka's default of ``offsets.topic.num.partitions``."""
 
-RECORDS_PER_COMMIT = 65536
-"""Offsets reserved per commit; a commit of 4 MiB has fewer records."""
+RECORDS_PER_COMMIT = limits.MAX_OFFSETS_PER_COMMIT
+"""Offsets reserved per commit, which changes no more (``check_offset_changes``). Versions before 0.3.0 wrote more at
+once: such a commit's records are numbered within their partition, and those from this number on are left out."""
 
 OFFSET_KEY_VERSIONS = (0, 1)
 GROUP_KEY_VERSION = 2
@@ -90,7 +94,13 @@ def changes(commit: Commit) -> list[Change]:
                 records.append((action.group, offset_key(action.group, deleted.topic, deleted.partition), None))
         elif isinstance(action, DeleteGroup):
             records.append((action.group, group_key(action.group), None))
-    return [Change(number, partition_of(group), key, value) for number, (group, key, value) in enumerate(records)]
+    numbers = count() if len(records) <= RECORDS_PER_COMMIT else None
+    in_partition: defaultdict[int, Iterator[int]] = defaultdict(count)
+    numbered = (
+        Change(next(in_partition[partition] if numbers is None else numbers), partition, key, value)
+        for partition, key, value in ((partition_of(group), key, value) for group, key, value in records)
+    )
+    return [change for change in numbered if change.number < RECORDS_PER_COMMIT]
 
 
 def runs(changes: Sequence[Change]) -> list[list[Change]]:

@@ -233,9 +233,16 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
         report.notes.append(done.kept_by)
     report.count(dead_group_members_taken_out=_expire_members(context))
     report.count(old_leases_removed=remove_old_leases(coordinator))
-    expired = coordinator.submit(partial(expire_offsets, now_ms=coordinator.log.expiry_clock.now_ms()))
-    report.count(groups_whose_offsets_expired=len(expired))
+    report.count(groups_whose_offsets_expired=_expire_offsets(coordinator))
     keep_reserve(coordinator.store)  # last: the steps before may have freed the space for it
+
+
+def _expire_offsets(coordinator: Coordinator) -> int:
+    """Delete expired offsets, with as many commits as they need; return of how many groups."""
+    now_ms, groups = coordinator.log.expiry_clock.now_ms(), set[str]()
+    while expired := coordinator.submit(partial(expire_offsets, now_ms=now_ms)):
+        groups.update(expired)
+    return len(groups)
 
 
 def _expire_members(context: MaintenanceContext) -> int:

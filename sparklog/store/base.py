@@ -345,6 +345,8 @@ class Store(Protocol):
 SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 """Other schemes of the same storage."""
 
+_UNFINISHED = re.compile(re.escape(TEMPORARY_PREFIX) + "[A-Za-z0-9_-]{21}[AQgw]")
+
 _BAD_KEY = re.compile(
     r"^/|/$|//"  # empty parts
     r"|(?:^|/)\.{1,2}(?:/|$)"  # "." and ".."
@@ -426,3 +428,9 @@ def not_written(error: Exception) -> Exception:
 def is_hidden(name: str) -> bool:
     """Return whether a file name is that of a temporary file or a lock, which listings leave out."""
     return name.startswith(TEMPORARY_PREFIX) or name == LOCK_NAME
+
+
+def is_unfinished(name: str) -> bool:
+    """Return whether a file name is one that a store gives to a file until it is complete: the prefix and 16 bytes in
+    base64url (``ids``). Files of other programs with that prefix are theirs."""
+    return _UNFINISHED.fullmatch(name) is not None

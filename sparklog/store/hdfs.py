@@ -49,6 +49,7 @@ from sparklog.store.base import (
     check_range,
     check_size,
     is_hidden,
+    is_unfinished,
     not_written,
     validate_key,
     validate_prefix,
@@ -174,7 +175,7 @@ class HdfsStore(Store):
     def remove_unfinished(self, before_ms: int) -> int:
         removed = 0
         for status in self._list_statuses(""):
-            if status.path.rpartition("/")[2].startswith(TEMPORARY_PREFIX) and status.modification_time < before_ms:
+            if is_unfinished(status.path.rpartition("/")[2]) and status.modification_time < before_ms:
                 with _translating("delete", status.path):
                     removed += bool(self.client.get().delete(status.path, False))
         return removed

@@ -57,6 +57,7 @@ from sparklog.store.base import (
     check_range,
     check_size,
     is_hidden,
+    is_unfinished,
     not_written,
     validate_key,
     validate_prefix,
@@ -227,7 +228,7 @@ class LocalStore(Store):
         for folder, _, names in os.walk(self._base):
             for name in names:
                 path = os.path.join(folder, name)
-                if name.startswith(TEMPORARY_PREFIX):
+                if is_unfinished(name):
                     with suppress(OSError):
                         if os.stat(path).st_mtime_ns // 1_000_000 < before_ms:
                             os.unlink(path)

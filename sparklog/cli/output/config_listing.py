@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.output.documents import ConfigDescriptions, EntityDetails, SettingDetails, SynonymDetails
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig
-from sparklog.config.definitions import ConfigDef, ConfigEntry, ConfigSynonym
+from sparklog.config.definitions import DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigDef, ConfigEntry, ConfigSynonym
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
 from sparklog.protocol.names import validate_topic_name
 from sparklog.types import printable
@@ -40,8 +40,17 @@ def brokers(state: State, name: str | None, everything: bool) -> ConfigDescripti
     entities = []
     for broker in [*map(str, sorted(state.brokers)), ""] if name is None else [name]:
         entries = config.describe(everything) if everything or not broker else []  # a broker has no own settings
+        if not broker:
+            entries = [_as_default(entry) for entry in entries]
         entities.append(EntityDetails(type="brokers", name=broker or None, configs=_settings(entries, CLUSTER_CONFIGS)))
     return ConfigDescriptions(entities=entities)
+
+
+def _as_default(entry: ConfigEntry) -> ConfigEntry:
+    """Return a setting of the cluster without the values it overrides that are no defaults of brokers, as Kafka's
+    ``ConfigHelper.createBrokerConfigEntry`` shows them."""
+    own = tuple(synonym for synonym in entry.synonyms if synonym.source == DYNAMIC_DEFAULT_BROKER_CONFIG)
+    return entry._replace(synonyms=own) if entry.source == DYNAMIC_DEFAULT_BROKER_CONFIG else entry
 
 
 def _settings(entries: Iterable[ConfigEntry], definitions: Mapping[str, ConfigDef]) -> list[SettingDetails]:

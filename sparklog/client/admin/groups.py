@@ -43,6 +43,7 @@ from sparklog.protocol.decide.groups import (
     delete_group,
     delete_group_offsets,
     leave_group,
+    split_offsets,
 )
 from sparklog.protocol.group.rebalance import held_partitions, list_partitions, member_of_instance
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
@@ -206,8 +207,9 @@ class GroupAdmin(AdminBase):
                     position = OffsetAndMetadata(*map(as_python, position))
                 wanted[partition[0], as_python(partition[1])] = as_python(position)
         try:
-            commit = partial(commit_group_offsets, commit=GroupCommit(group=group_id, offsets=wanted))
-            submit_without_dead_members(self._opened(), group_id, commit)
+            for part in split_offsets(wanted):
+                commit = partial(commit_group_offsets, commit=GroupCommit(group=group_id, offsets=part))
+                submit_without_dead_members(self._opened(), group_id, commit)
         except UnknownMemberIdError:
             if raise_errors:
                 raise
@@ -282,8 +284,9 @@ class GroupAdmin(AdminBase):
         for of_topic in by_topic.values():
             outcome: ErrorClass = NoError
             try:
-                delete = partial(delete_group_offsets, group=group_id, partitions=of_topic)
-                submit_without_dead_members(self._opened(), group_id, delete)
+                for part in split_offsets(dict.fromkeys(of_topic, 0)):
+                    delete = partial(delete_group_offsets, group=group_id, partitions=list(part))
+                    submit_without_dead_members(self._opened(), group_id, delete)
             except NonEmptyGroupError as error:
                 if raise_errors:
                     raise GroupSubscribedToTopicError(error.message, **error.context) from error

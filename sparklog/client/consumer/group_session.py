@@ -41,7 +41,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownMemberIdError,
 )
-from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -457,9 +457,10 @@ class GroupSession:
                 position.committed = at.offset
 
     def _commit_without_membership(self, offsets: Offsets) -> None:
-        commit = GroupCommit(group=self._config.group_id, offsets=dict(offsets.items()))
         try:
-            self._coordinator.submit(partial(commit_group_offsets, commit=commit))
+            for part in split_offsets(dict(offsets.items())):
+                commit = GroupCommit(group=self._config.group_id, offsets=part)
+                self._coordinator.submit(partial(commit_group_offsets, commit=commit))
         except UnknownMemberIdError as error:  # as kafka-python does
             raise CommitFailedError(error.message, **error.context) from error
 

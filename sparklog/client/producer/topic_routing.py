@@ -20,6 +20,7 @@ from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, A
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.coordinator import warn_of_created_topic
 from sparklog.errors import (
     InvalidRecordError,
     InvalidRecordTypeError,
@@ -177,6 +178,7 @@ class Topics:
             self._coordinator.create_topic(topic, cluster.num_partitions, cluster.default_replication_factor)
         except TopicAlreadyExistsError:  # another writer was faster
             return self._coordinator.refresh()
+        warn_of_created_topic(topic, cluster.num_partitions)
         return self._coordinator.state
 
     def is_old(self, topic: str) -> bool:

@@ -36,7 +36,11 @@ from sparklog.store.base import Store
 logger = logging.getLogger(__name__)
 
 CHECKPOINTS_PER_CLEANUP = 10
-"""checkpoints that a process writes between two removals of old ones, each of which needs a listing."""
+"""intervals of checkpoints between two removals of old ones, each of which needs a listing. The version decides, and a
+process's own count where segments make checkpoints due: a process that writes a single one counts nothing."""
+
+FILES_REMOVED_AT_ONCE = 100
+"""files of old checkpoints that a writer removes at once: more than ten checkpoints have, and soon done."""
 
 
 class LogSnapshot(NamedTuple):
@@ -168,7 +172,8 @@ class Checkpointer:
         self._written += 1
         try:
             cleanup.remove_some_commits(log.store, log.expiry_clock, log.state.configs, manifest, self._settings)
-            if self._written % CHECKPOINTS_PER_CLEANUP == 0:
-                cleanup.remove_checkpoints(log.store, self._settings)
+            interval = manifest.version // self._settings.checkpoint_interval_commits
+            if interval % CHECKPOINTS_PER_CLEANUP == 0 or self._written % CHECKPOINTS_PER_CLEANUP == 0:
+                cleanup.remove_checkpoints(log.store, self._settings, FILES_REMOVED_AT_ONCE)
         except Exception as error:  # as above
             logger.warning("old commits and checkpoints of %s are not cleaned up: %s", log.store.root, error)

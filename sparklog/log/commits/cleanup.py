@@ -280,8 +280,8 @@ def _size(store: Store, key: str) -> int:
 # -- checkpoints
 
 
-def remove_checkpoints(store: Store, settings: LogSettings) -> int:
-    """Delete checkpoints replaced long ago, and files that no kept checkpoint names.
+def remove_checkpoints(store: Store, settings: LogSettings, most: int | None = None) -> int:
+    """Delete checkpoints replaced long ago, and files that no kept checkpoint names; ``most`` of them, oldest first.
 
     Returns how many files were deleted. Raises StorageError, CorruptMetadataError.
     """
@@ -312,9 +312,13 @@ def remove_checkpoints(store: Store, settings: LogSettings) -> int:
         if info.key not in named and info.modified_ms < old_ms and (checkpoint_version(info.key) or 0) < newest
     ]
     is_manifest = {info.key for info in manifests}
-    map_parallel(store.delete, (key for key in unneeded if key in is_manifest), store.parallel_requests)
-    map_parallel(store.delete, (key for key in unneeded if key not in is_manifest), store.parallel_requests)
-    return len(unneeded)
+    deleted = 0
+    for files_too in (False, True):  # manifests first: one that is still there has its files
+        keys = sorted(key for key in unneeded if (key not in is_manifest) == files_too)
+        keys = keys if most is None else keys[: most - deleted]
+        map_parallel(store.delete, keys, store.parallel_requests)
+        deleted += len(keys)
+    return deleted
 
 
 def _keep_newest(newest_first: Sequence[ObjectInfo], old_ms: int) -> list[ObjectInfo]:

@@ -12,7 +12,17 @@ from itertools import groupby
 
 import msgspec
 
-from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding, Repair, Report, counts, in_order
+from sparklog.maintenance.fsck.kinds import (
+    ERROR,
+    INFO,
+    NEWER_VERSION,
+    WARNING,
+    Finding,
+    Repair,
+    Report,
+    counts,
+    in_order,
+)
 from sparklog.progress import size
 
 SHOWN = 5
@@ -23,6 +33,8 @@ _HEADINGS = {
     WARNING: "WARNINGS: all records are intact, but a redundant copy or something that saves time is missing",
     INFO: "NOTES: nothing is wrong",
 }
+_NOT_CHECKED = "WARNINGS: what a later version of sparklog wrote was not checked, nor what depends on it"
+_BESIDE_ERRORS = "WARNINGS: beside the errors, a redundant copy or something that saves time is missing"
 
 
 def to_json(report: Report) -> str:
@@ -84,12 +96,21 @@ def summary(report: Report) -> str:
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     for severity, by_severity in groupby(in_order(findings), key=lambda finding: finding.severity):
-        yield _HEADINGS[severity]
+        yield _heading(severity, findings)
         for subject, by_subject in groupby(by_severity, key=lambda finding: finding.subject):
             yield f"  {subject}"
             for _, similar in groupby(sorted(by_subject, key=_similarity_key), key=_similarity_key):
                 yield from _similar_findings(list(similar))
         yield ""
+
+
+def _heading(severity: str, findings: Sequence[Finding]) -> str:
+    """Return the heading of a severity; that all records are intact only if they were checked, and are."""
+    if severity == WARNING and any(finding.kind == NEWER_VERSION for finding in findings):
+        return _NOT_CHECKED
+    if severity == WARNING and any(finding.severity == ERROR for finding in findings):
+        return _BESIDE_ERRORS
+    return _HEADINGS[severity]
 
 
 def _similarity_key(finding: Finding) -> tuple[str, str]:

@@ -8,17 +8,18 @@ a lease has seen the log without those files, the sweep deletes what the listing
 listing is done.
 
 Rules: a file is deleted only if it has no live segment: a file may hold runs of several partitions, and a listing may
-name files of changes that were not made. A copy of a live file may be needed at any broker later, so those that no
-replica needs are left to ``surplus_replicas``. A history segment is deleted only when the topic's Delta table shows the
-log without it. Replaced files are kept while a file that replaced them is missing everywhere: they may be the last copy
-of its records. If a file cannot be deleted now, because its broker is offline or does not answer, its table cannot be
-read, or its location is not this root's, the others are deleted, its listing is kept and the next sweep retries it.
-Every step may be repeated. Not for: files that no listing names (``vacuum``).
+name files of changes that were not made. If several listings name a file, the one that is due last decides
+(``later_listings``): it is that of the commit with which the file left. A copy of a live file may be needed at any
+broker later, so those that no replica needs are left to ``surplus_replicas``. A history segment is deleted only when
+the topic's Delta table shows the log without it. Replaced files are kept while a file that replaced them is missing
+everywhere: they may be the last copy of its records. If a file cannot be deleted now, because its broker is offline or
+does not answer, its table cannot be read, or its location is not this root's, the others are deleted, its listing is
+kept and the next sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -35,6 +36,7 @@ from sparklog.errors import (
 )
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.log.parallel import map_parallel
+from sparklog.maintenance.gc.later_listings import LaterListings
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
@@ -100,32 +102,52 @@ def _sweep_listings(
     """Delete what the listings name; return the listings of which no file is left.
 
     If the storage fails, the listing is left to the next sweep and the others are processed. After
-    ``FAILURES_IN_A_ROW`` failures the storage is considered unavailable, and the error is raised.
+    ``FAILURES_IN_A_ROW`` failures the storage is considered unavailable, and the error is raised. The lists of live
+    segments are read once for ``LISTINGS_PER_COMMIT`` listings: a file that has left the log does not come back.
     """
-    failures = 0
-    for key in keys:
-        check()
-        try:
-            files = _read_listing(coordinator, key, result)
-            if files is None:
+    failures, later = 0, LaterListings(coordinator, keys)
+    for start in range(0, len(keys), LISTINGS_PER_COMMIT):
+        listings: dict[str, list[RemovedFile]] = {}
+        for key in keys[start : start + LISTINGS_PER_COMMIT]:
+            check()
+            try:
+                files = _read_listing(coordinator, key, result)
+            except StorageError as error:
+                failures += 1
+                if failures == FAILURES_IN_A_ROW:
+                    raise
+                result.problems.append(f"listing {key} failed, the next sweep retries it: {error}")
                 continue
-            state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
-            live = _find_live(coordinator, state, files, key)
-            lost = _find_lost_replacement(coordinator, state, live)
-        except StorageError as error:
-            failures += 1
-            if failures == FAILURES_IN_A_ROW:
-                raise
-            result.problems.append(f"listing {key} failed, the next sweep retries it: {error}")
+            failures = 0
+            if files is not None:
+                listings[key] = files
+        if listings:
+            yield from _sweep_read_listings(coordinator, tables, listings, later, check, result)
+
+
+def _sweep_read_listings(
+    coordinator: Coordinator,
+    tables: Tables,
+    listings: Mapping[str, list[RemovedFile]],
+    later: LaterListings,
+    check: Callable[[], None],
+    result: SweepResult,
+) -> Iterator[str]:
+    """Delete what these listings name; return the listings of which no file is left. Raises StorageError."""
+    state = coordinator.refresh()
+    live = _find_live(coordinator, state, (file for files in listings.values() for file in files), listings)
+    for key, files in listings.items():
+        check()
+        state = coordinator.refresh()  # brokers may have changed while the files of another listing were deleted
+        why = later.read(state) or _find_lost_replacement(coordinator, state, live, key)
+        if why:
+            result.problems.append(f"the {len(files)} retired files of listing {key} are kept: {why}")
             continue
-        failures = 0
-        if lost:
-            result.problems.append(f"the {len(files)} retired files of listing {key} are kept: {lost}")
-            continue
-        kept = _find_listed(tables, state, files, live)
-        problems = _delete_files(coordinator, state, _without_topics(files, kept), live, result)
+        free, others_remain = later.split(files)
+        kept = _find_listed(tables, state, free, live)
+        problems = _delete_files(coordinator, state, _without_topics(free, kept), live, result)
         result.problems += [why for why in (*kept.values(), *problems) if why not in result.problems]
-        if not kept and not problems:
+        if not (kept or problems or others_remain):
             yield key
 
 
@@ -154,12 +176,13 @@ def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     """Return the files that a sweep would delete at this time. Errors as ``sweep``."""
     state, result = coordinator.refresh(), SweepResult()
     readers = read_reader_leases(coordinator.store, now_ms)
-    clock = coordinator.log.clock
-    listings = [
-        retry_read(partial(_read_listing, coordinator, key, result), clock)
-        for key in _find_due(state, readers, now_ms, result)
-    ]
+    clock, due = coordinator.log.clock, _find_due(state, readers, now_ms, result)
+    listings = [retry_read(partial(_read_listing, coordinator, key, result), clock) for key in due]
     files = [file for listing in listings for file in listing or () if file.broker in state.brokers]
+    later = LaterListings(coordinator, due)
+    if later.read(state):
+        return []
+    files, _ = later.split(files)
     live = _find_live(coordinator, state, files)
     return [file for file in files if file.path not in live]
 
@@ -188,15 +211,16 @@ def _read_listing(coordinator: Coordinator, key: str, result: SweepResult) -> li
         return None
 
 
-def _find_live(coordinator: Coordinator, state: State, files: Iterable[RemovedFile], listing: str = "") -> LiveFiles:
-    """Return those of the files that have live segments of any topic, with what the commit of a listing added."""
-    retired = state.removed_files.get(listing)
-    paths = {file.path for file in files}
-    return LiveFiles(read_live_partitions(coordinator, state), paths, -1 if retired is None else retired.version)
+def _find_live(
+    coordinator: Coordinator, state: State, files: Iterable[RemovedFile], listings: Iterable[str] = ()
+) -> LiveFiles:
+    """Return those of the files that have live segments of any topic, with what the commits of listings added."""
+    retired = [state.removed_files[key].version for key in listings if key in state.removed_files]
+    return LiveFiles(read_live_partitions(coordinator, state), {file.path for file in files}, retired)
 
 
-def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFiles) -> str:
-    """Return which file in place of retired ones no broker certainly has; empty if all are there.
+def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFiles, listing: str) -> str:
+    """Return which file in place of a listing's files no broker certainly has; empty if all are there.
 
     The retired files are then the only copy of their records. One request for each file and index that the commit
     added, of which there are fewer than retired ones.
@@ -206,8 +230,10 @@ def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFil
         brokers = [broker for broker in sorted(file.brokers) if broker in state.brokers]
         return not any(_has_file(coordinator, state, broker, file) for broker in brokers)
 
-    lost = map_parallel(is_lost, live.added, coordinator.store.parallel_requests)
-    for file, is_missing in zip(live.added, lost, strict=True):
+    retired = state.removed_files.get(listing)
+    added = [] if retired is None else live.added_by(retired.version)
+    lost = map_parallel(is_lost, added, coordinator.store.parallel_requests)
+    for file, is_missing in zip(added, lost, strict=True):
         if is_missing:
             return (
                 f"no broker is known to have {file.path}, which replaced them (it is missing, too short, or its "

@@ -5,12 +5,14 @@ Rules: as in ``decide``. Not for: how a group changes (``group.rebalance``), liv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import asdict
 
+from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import (
     CommitFailedError,
@@ -23,6 +25,7 @@ from sparklog.errors import (
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
     OffsetMetadataTooLargeError,
+    RecordListTooLargeError,
     UnknownMemberIdError,
 )
 from sparklog.protocol.commits import (
@@ -221,6 +224,31 @@ def _find_member(state: State, commit: GroupCommit) -> MemberState:
 # -- offsets
 
 
+def split_offsets(offsets: Offsets) -> list[Offsets]:
+    """Return the offsets in parts of which each fits one commit; one empty part for none."""
+    listed, most = list(offsets.items()), limits.MAX_OFFSETS_PER_COMMIT
+    return [dict(listed[start : start + most]) for start in range(0, max(len(listed), 1), most)]
+
+
+def count_offset_changes(action: Action) -> int:
+    """Return how many records of ``__consumer_offsets`` an action makes."""
+    if isinstance(action, CommitOffsets):
+        return len(action.offsets)
+    if isinstance(action, DeleteOffsets):
+        return len(action.partitions)
+    return int(isinstance(action, DeleteGroup))
+
+
+def check_offset_changes(actions: Iterable[Action]) -> None:
+    """Raise RecordListTooLargeError if the actions change more offsets of groups than one commit may."""
+    count = sum(map(count_offset_changes, actions))
+    if count > limits.MAX_OFFSETS_PER_COMMIT:
+        raise RecordListTooLargeError(
+            f"one commit cannot change {count:,} offsets of groups, more than {limits.MAX_OFFSETS_PER_COMMIT:,}; "
+            "nothing was committed; commit them in several calls or transactions"
+        )
+
+
 def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
     """Commit positions of a group, for a member in the current generation or, if the group has no members, for any
     caller.
@@ -252,10 +280,16 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
 def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
     """Refuse offsets of partitions that another member has: partitions change owners within a generation, too, and late
     commits of a former owner must not move them."""
+    by_topic: dict[str, set[int]] = {}
     for topic, partition in commit.offsets:
-        for name, member in group.members.items():
-            holds = partition in member.assigned.get(topic, ()) or partition in member.revoking.get(topic, ())
-            if holds and name != commit.member:
+        by_topic.setdefault(topic, set()).add(partition)
+    for name, member in group.members.items():
+        if name == commit.member:
+            continue
+        for topic, partitions in by_topic.items():
+            held = partitions.intersection(chain(member.assigned.get(topic, ()), member.revoking.get(topic, ())))
+            if held:
+                partition = min(held)
                 raise CommitFailedError(
                     f"member {commit.member!r} of group {commit.group!r} cannot commit the offset of "
                     f"{topic}-{partition}: it is assigned to member {name!r} now, which reads on from the previously "
@@ -369,20 +403,25 @@ def _find_group(state: State, group: str) -> GroupState:
 def expire_offsets(state: State, now_ms: int) -> Decision[list[str]]:
     """Delete offsets of groups that have had no members for ``offsets.retention.minutes``, and groups without offsets.
 
-    An offset's age counts from its commit or from when the last member left, whichever is later, as in Kafka.
+    An offset's age counts from its commit or from when the last member left, whichever is later, as in Kafka. One
+    decision deletes as many as fit a commit: repeat it until it names no group.
     """
     oldest_ms = now_ms - ClusterConfig.resolve(state.configs).offsets_retention_minutes * 60_000
     actions: list[Action] = []
     groups: list[str] = []
+    room = limits.MAX_OFFSETS_PER_COMMIT
     for name, group in sorted(state.groups.items()):
+        if room <= 0:
+            break
         if group.members or group.empty_since_ms > oldest_ms:
             continue
         expired = [offset for _, offset in sorted(group.offsets.items()) if offset.timestamp_ms <= oldest_ms]
         if len(expired) == len(group.offsets):
             actions.append(DeleteGroup(group=name))
         elif expired:
-            actions += _delete_offsets(name, expired).actions
+            actions += _delete_offsets(name, expired[:room]).actions
         else:
             continue
+        room -= count_offset_changes(actions[-1])
         groups.append(name)
     return Decision(actions, groups)

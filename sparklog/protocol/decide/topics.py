@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sparklog import limits
-from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
+from sparklog.config.cluster_configs import ClusterConfig, check_cluster_together, validate_cluster_configs
 from sparklog.config.ddl import find_breaking_change
 from sparklog.config.effects import check_misleading, misleading
 from sparklog.config.record_schema import find_part_misreading
@@ -224,6 +224,8 @@ def alter_configs(
         validate_topic_configs({**sound, **canonical}, state.configs)
         _check_schema_change(state, topic, {**kept, **canonical})
         _check_schema_count(state.topics[topic], {**kept, **canonical})
+    else:
+        check_cluster_together({**kept, **canonical}, [*canonical, *deletions])
     if not canonical and not deletions:
         return Decision([], None)
     return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)

@@ -35,6 +35,16 @@ def test_a_sound_cluster_exits_with_0_and_a_summary_of_the_checks(run: Run, clus
     assert result.lines[-1] == "Clean."
 
 
+def test_warnings_beside_errors_do_not_say_that_all_records_are_intact(run: Run, cluster: DamagedCluster) -> None:
+    single, both = cluster.append(partitions=(0,)), cluster.append(partitions=(1,))
+    for broker in (0, 1):
+        cluster.flip(single, 700, broker=broker)
+    cluster.flip(both, 700, broker=1)
+    headings = [line for line in run("fsck").lines if line.isupper() or line.startswith(("ERRORS", "WARNINGS"))]
+    assert [line.partition(":")[0] for line in headings] == ["ERRORS", "WARNINGS"]
+    assert "intact" not in headings[1]
+
+
 def test_damage_exits_with_1_and_is_reported_with_partition_offsets_and_remedy(
     run: Run, cluster: DamagedCluster
 ) -> None:

@@ -7,7 +7,9 @@ from functools import partial
 
 import pytest
 
+from sparklog import AdminClient, Producer, limits
 from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, group_key, offset_key, offset_value, partition_of
+from sparklog.errors import RecordListTooLargeError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, delete_group, delete_group_offsets
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -83,3 +85,61 @@ def test_a_pattern_matches_it_only_with_exclude_internal_topics_false(cluster: C
     with cluster.consumer(exclude_internal_topics=False) as consumer:
         consumer.subscribe(pattern=".*")
         assert len(read(consumer, 20)) == 20
+
+
+def test_more_offsets_than_fit_one_commit_are_committed_in_several_and_each_is_a_record(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_OFFSETS_PER_COMMIT", 2)
+    cluster.admin.create_topic("wide", 5)
+    partitions = [TopicPartition("wide", number) for number in range(5)]
+    before = cluster.admin.refresh().version
+    with cluster.consumer(group_id="g") as consumer:
+        consumer.assign(partitions)
+        consumer.commit({partition: OffsetAndMetadata(partition.partition) for partition in partitions})
+    assert cluster.admin.refresh().version == before + 3
+    with AdminClient(cluster=cluster.coordinator()) as admin:
+        admin.alter_group_offsets("g", {partition: OffsetAndMetadata(9) for partition in partitions})
+        assert cluster.admin.refresh().version == before + 6
+        admin.delete_group_offsets("g", partitions[:3])
+        assert cluster.admin.refresh().version == before + 8
+    with cluster.consumer() as consumer:
+        consumer.assign([partition_for("g")])
+        keys = [record.key for record in read(consumer, 13)]
+    wide = [offset_key("g", "wide", number) for number in range(5)]
+    assert keys == [*wide, *wide, *wide[:3]]
+
+
+def test_a_member_releases_more_partitions_than_fit_one_commit(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_OFFSETS_PER_COMMIT", 2)
+    cluster.admin.create_topic("wide", 8)
+    for number in range(8):
+        cluster.write(number, b"v", topic="wide")
+    with cluster.consumer("wide", group_id="g") as first, cluster.consumer("wide", group_id="g") as second:
+        assert len(read(first, 8)) == 8
+        while not second.assignment():
+            second.poll(10)
+            first.poll(10)
+    offsets = cluster.admin.refresh().groups["g"].offsets
+    assert {offset.partition: offset.offset for offset in offsets.values()} == dict.fromkeys(range(8), 1)
+
+
+def test_a_transaction_with_more_offsets_than_fit_one_commit_is_refused_whole(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_OFFSETS_PER_COMMIT", 2)
+    cluster.admin.create_topic("wide", 5)
+    with Producer(cluster=cluster.coordinator(), transactional_id="t") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("wide", b"v")
+        offsets = {TopicPartition("wide", number): OffsetAndMetadata(1) for number in range(5)}
+        producer.send_offsets_to_transaction(offsets, "g")
+        with pytest.raises(RecordListTooLargeError, match="5 offsets"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    state = cluster.admin.refresh()
+    assert state.partition("wide", 0).high_watermark == 0
+    assert "g" not in state.groups

@@ -8,8 +8,11 @@ import pytest
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.unknown_topics import REPEAT_SECONDS
+from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import open_cluster
+from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.topics import NewTopic
 from sparklog.types import TopicPartition
 from tests.cluster.client.consumers import Cluster, read
 
@@ -81,3 +84,31 @@ def test_a_group_that_subscribes_to_the_offsets_topic_gets_a_warning(
     (warning,) = [record.getMessage() for record in caplog.records]
     assert "no group has offsets in it" in warning
     assert "creates" not in warning
+
+
+def test_a_topic_that_a_send_creates_is_named_once_by_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster("a_topic_that_a_send_creates")
+    with Producer(cluster=cluster.coordinator()) as producer:
+        for _ in range(3):
+            producer.send("ordres", b"v")
+        producer.send("orders", b"v")
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "topic 'ordres' did not exist and was created with 1 partition," in warnings[0]
+
+
+def test_a_topic_that_a_write_creates_is_named_by_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    coordinator = Cluster("a_topic_that_a_write_creates").coordinator()
+    coordinator.append(
+        AppendRequest(
+            appends=[], new_topics=[NewTopic(name="ordres", topic_id=coordinator.log.ids.topic_id(), partitions=3)]
+        )
+    )
+    assert "topic 'ordres' did not exist and was created with 3 partitions" in caplog.text
+    caplog.clear()
+    coordinator.append(
+        AppendRequest(
+            appends=[], new_topics=[NewTopic(name="ordres", topic_id=coordinator.log.ids.topic_id(), partitions=3)]
+        )
+    )
+    assert caplog.text == ""

@@ -16,6 +16,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator
 from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint, lists
+from sparklog.log.checkpoints.checkpointer import CHECKPOINTS_PER_CLEANUP
 from sparklog.log.checkpoints.lists import read_list
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.commit_attempt import Outcome, PreparedCommit, prepare_commit
@@ -377,6 +378,42 @@ def test_old_checkpoints_are_removed_and_the_newest_are_kept_with_all_their_file
     assert len(manifests) == limits.CHECKPOINTS_KEPT
     assert sum(key.endswith(".heads") for key in keys) == limits.CHECKPOINTS_KEPT
     assert values(open_cluster(store, clock=clock)) == [b"%d" % n for n in range(12)]
+    assert cleanup.remove_checkpoints(store, NONE_KEPT) == 0
+
+
+def manifests_of(store: Store) -> list[str]:
+    return sorted(info.key for info in store.list(CHECKPOINTS) if manifest_version(info.key) is not None)
+
+
+@pytest.mark.parametrize("already_there", [0, 60])
+def test_processes_that_write_one_checkpoint_each_keep_few_of_them(already_there: int) -> None:
+    clock = ManualClock()
+    settings = NONE_KEPT._replace(checkpoint_interval_commits=2)
+    store, _ = checkpointed(clock, already_there)
+    most = 0
+    for number in range(120):
+        process = coordinators.open_cluster(store, clock=clock, settings=settings)
+        append(process, b"%d" % number, "orders")
+        clock.advance(3600)
+        most = max(most, len(manifests_of(store)))
+    assert most <= already_there + limits.CHECKPOINTS_KEPT + 2 * CHECKPOINTS_PER_CLEANUP
+    assert len(manifests_of(store)) <= limits.CHECKPOINTS_KEPT + 2 * CHECKPOINTS_PER_CLEANUP
+    assert len(values(open_cluster(store, clock=clock))) == already_there + 120
+
+
+def test_a_removal_of_many_checkpoints_is_bounded_and_every_manifest_left_has_its_files() -> None:
+    clock = ManualClock()
+    store, _ = checkpointed(clock, 30)
+    before = len(manifests_of(store))
+    assert cleanup.remove_checkpoints(store, NONE_KEPT, 10) == 10
+    assert len(manifests_of(store)) == before - 10
+    for key in manifests_of(store):
+        manifest = checkpoint.read_manifest(store, key)
+        for file in checkpoint.list_files(store, manifest, lists.ListCache(store)):
+            assert store.info(file.key).size
+    while cleanup.remove_checkpoints(store, NONE_KEPT, 10):
+        pass
+    assert len(manifests_of(store)) == limits.CHECKPOINTS_KEPT
     assert cleanup.remove_checkpoints(store, NONE_KEPT) == 0
 
 

@@ -23,6 +23,7 @@ from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.maintenance.fsck.report import to_text
 from sparklog.maintenance.mirror import mirror
 from sparklog.protocol import levels
 from sparklog.protocol.commits import ForgetRemovedFiles, commit_key
@@ -328,6 +329,9 @@ def test_a_newer_commit_is_reported_as_newer_and_nothing_is_repaired(
     assert not {"damaged-commit", "broken-chain", "missing-commit"} & set(kinds(report))
     assert "restore" not in finding.message + finding.action
     assert [path.read_bytes() for path in files(cluster.root)] == before
+    text = list(to_text(report))
+    assert not any("records are intact" in line for line in text), text
+    assert "WARNINGS: what a later version of sparklog wrote was not checked, nor what depends on it" in text
 
 
 def test_a_newer_checkpoint_is_reported_as_newer_and_kept(cluster: DamagedCluster) -> None:

@@ -16,6 +16,7 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.leases import Lease, lease_key
 from sparklog.coordinator.reader_leases import READERS
 from sparklog.errors import InvalidRequestError, StaleWriteError, StorageUnavailableError
+from sparklog.ids import RandomIds
 from sparklog.log.broker_files import encode_identity
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.retired_files import REMOVED, RemovedFile, write_removed
@@ -354,13 +355,15 @@ def test_unfinished_files_older_than_the_limit_are_deleted(tmp_path: Path) -> No
     coordinator.create_topic("orders")
     folder = root / "orders-0"
     folder.mkdir()
-    for name, age in (("old", DEFAULT_AGE_MS / 1000 + 60), ("young", 60)):
-        file = folder / f".tmp-{name}"
+    old_seconds, ids = DEFAULT_AGE_MS / 1000 + 60, RandomIds()
+    old, young, another_programs = (f".tmp-{name}" for name in (ids.write_id(), ids.write_id(), "rsync"))
+    for name, age in ((old, old_seconds), (young, 60), (another_programs, old_seconds)):
+        file = folder / name
         file.write_bytes(b"x")
         modified = coordinator.log.clock.now_ms() / 1000 - age
         os.utime(file, (modified, modified))
     assert vacuum(coordinator, dry_run=False).unfinished == 1
-    assert [file.name for file in folder.iterdir()] == [".tmp-young"]
+    assert {file.name for file in folder.iterdir()} == {young, another_programs}
 
 
 def test_a_vacuum_retries_a_listing_that_could_not_be_read() -> None:

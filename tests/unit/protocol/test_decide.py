@@ -24,7 +24,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.commit_bytes import FORMAT
-from sparklog.protocol.commits import Append, Commit
+from sparklog.protocol.commits import AlterConfig, Append, Commit
 from sparklog.protocol.decide.append import Appended, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
@@ -427,3 +427,38 @@ def test_an_append_changes_only_the_end_producers_and_isr_of_a_partition() -> No
     changed = {name for name in before.__struct_fields__ if getattr(after, name) != getattr(before, name)}
     end = {"log_end_offset", "segments", "size_bytes", "max_timestamp_us"}
     assert changed == {*end, "producers", "isr", "followed_from"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "changes", "deletions", "is_refused"),
+    [
+        ({}, {"group.min.session.timeout.ms": "1800001"}, [], True),
+        ({}, {"group.max.session.timeout.ms": "5999"}, [], True),
+        ({}, {"group.min.session.timeout.ms": "9000000", "group.max.session.timeout.ms": "9000000"}, [], False),
+        ({"group.min.session.timeout.ms": "10"}, {"group.max.session.timeout.ms": "20"}, [], False),
+        (
+            {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "20"},
+            {},
+            ["group.min.session.timeout.ms"],
+            True,
+        ),
+    ],
+)
+def test_session_timeouts_that_no_member_could_choose_are_refused(
+    stored: dict[str, str], changes: dict[str, str], deletions: list[str], is_refused: bool
+) -> None:
+    state = new_cluster()
+    for name, value in sorted(stored.items(), reverse=True):
+        state = after(state, alter_configs(state, "", {name: value}))
+    if is_refused:
+        with pytest.raises(InvalidConfigurationError, match="no member could join"):
+            alter_configs(state, "", changes, deletions)
+    else:
+        after(state, alter_configs(state, "", changes, deletions))
+
+
+def test_contradictory_session_timeouts_of_an_earlier_version_stop_no_other_change() -> None:
+    state = new_cluster()
+    state = after(state, Decision([AlterConfig(set={"group.min.session.timeout.ms": "9000000"})], None))
+    state = after(state, alter_configs(state, "", {"num.partitions": "3"}))
+    after(state, alter_configs(state, "", {}, ["group.min.session.timeout.ms"]))

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidRequestError
-from sparklog.store.base import MAX_KEY_BYTES, MAX_KEY_PART_BYTES, validate_key, validate_prefix
+from sparklog.ids import RandomIds, SeededIds
+from sparklog.store.base import (
+    MAX_KEY_BYTES,
+    MAX_KEY_PART_BYTES,
+    TEMPORARY_PREFIX,
+    is_unfinished,
+    validate_key,
+    validate_prefix,
+)
 
 PART = st.text(st.sampled_from("aZ0._-=~ %ü日\t/\\?:"), max_size=12)
 
@@ -52,3 +60,13 @@ def test_prefix_is_a_folder() -> None:
     for prefix in ("a", "/", "a//", "../", "a/../"):
         with pytest.raises(InvalidRequestError):
             validate_prefix(prefix)
+
+
+def test_only_names_that_a_store_makes_are_those_of_unfinished_files() -> None:
+    for ids in (RandomIds(), SeededIds(7)):
+        for _ in range(200):
+            assert is_unfinished(TEMPORARY_PREFIX + ids.write_id())
+    mine = TEMPORARY_PREFIX + "hZ8cXo1KQ0m0pYtYkq3X1w"
+    assert is_unfinished(mine)
+    for other in (".tmp-x", ".tmp-", mine + "x", mine[:-1], mine[:-1] + "x", "." + mine, mine + ".part", mine + "\n"):
+        assert not is_unfinished(other), other
