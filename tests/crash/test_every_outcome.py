@@ -112,6 +112,7 @@ def test_there_are_ten_thousand_points_and_every_kind_occurs() -> None:
 
 def test_an_abort_that_ignores_an_interrupted_commit_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A seeded bug: such an abort deletes files that the log names."""
+
     def forget_the_request(self: Any) -> None:
         self._transaction.requested = None
 

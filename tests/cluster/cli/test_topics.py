@@ -50,7 +50,9 @@ def test_a_hostile_name_is_refused_on_one_line_and_changes_nothing(run: Run, clu
     result = run("topics", "--create", f"--topic={name}")
     assert result.code == 1
     assert result.out == ""
-    assert result.err.startswith((FAILED, "Missing required argument", "--topic 'a\\udcff': the byte 0xff is not UTF-8"))
+    assert result.err.startswith(
+        (FAILED, "Missing required argument", "--topic 'a\\udcff': the byte 0xff is not UTF-8")
+    )
     assert result.err.count("\n") == (2 if result.err.startswith(("Missing", "--topic")) else 1)
     assert cluster.refresh().version == before
 
