@@ -122,6 +122,36 @@ def test_a_file_that_was_not_copied_whole_is_missing(tmp_path: Path, damage: str
         move_broker(replicas.cluster, 1, str(copy))
 
 
+@pytest.mark.parametrize("old", ["unmounted", "emptied"])
+def test_a_truncated_file_is_missing_although_the_old_location_has_no_sizes_to_compare_with(
+    tmp_path: Path, old: str
+) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(2)
+    copy = replicas.copy_of(1)
+    path = copy / list(replicas.live_paths())[-1]
+    path.write_bytes(path.read_bytes()[:100])
+    shutil.rmtree(replicas.disk(1))
+    if old == "emptied":
+        replicas.disk(1).mkdir()
+        shutil.copy(copy / IDENTITY_KEY, replicas.disk(1) / IDENTITY_KEY)
+    assert move_broker(replicas.cluster, 1, str(copy))
+    assert replicas.partition().isr == (2,)
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1, 2)
+    shutil.rmtree(replicas.disk(2))
+    assert replicas.read() == replicas.sent[0]
+
+
+def test_whole_copies_count_although_the_old_location_is_gone(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=[[1]])
+    replicas.produce(2)
+    copy = replicas.copy_of(1)
+    shutil.rmtree(replicas.disk(1))
+    assert move_broker(replicas.cluster, 1, str(copy))
+    assert replicas.read() == replicas.sent[0]
+
+
 def test_a_replica_whose_new_location_lacks_files_leaves_the_isr_with_the_move(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce(2)
