@@ -36,8 +36,8 @@ from sparklog.errors import (
 from sparklog.log.broker_files import CHECK_KEY, Identity, encode_identity, note_key, read_identity
 from sparklog.log.creation import read_created
 from sparklog.log.layout import CLUSTER_KEY, MIRROR_KEY
+from sparklog.log.owner_files import OWNERS, remove_owners
 from sparklog.log.owner_files import note_key as owner_note_key
-from sparklog.log.owner_files import remove_owners
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import locations as decide_locations
 from sparklog.protocol.state import State
@@ -55,7 +55,8 @@ _LOOKS = 3
 
 
 def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) -> int:
-    """Register a storage location and return its broker id: the one given, or the next free one.
+    """Register a storage location and return its broker id: the one given, or the next free one. It is cordoned if it
+    has files already.
 
     Raises UnsupportedStoreError, DuplicateBrokerRegistrationError, InvalidRequestError, BrokerNotAvailableError if
     written bytes cannot be read back, StorageError, and StoragePermissionError if the location is elsewhere and this
@@ -69,12 +70,22 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
         check_claimable(coordinator, store)
         _test_write(store)
         coordinator.brokers.allow(store.root, coordinator.log.ids)
+        has_files = _has_files(store)
         is_own_claim = _claim(store, coordinator.state.cluster_id, number)
+        register = partial(
+            decide_brokers.register_broker, broker=number, url=store.root, root=root, real=real, has_files=has_files
+        )
         try:
-            coordinator.submit(
-                partial(decide_brokers.register_broker, broker=number, url=store.root, root=root, real=real)
-            )
+            coordinator.submit(register)
             claim_quietly(coordinator, number)
+            if has_files:
+                logger.warning(
+                    "%s has files: broker %d is cordoned, since a vacuum that began before may still delete some of "
+                    "them; when no vacuum is running, run `sparklog brokers uncordon --id %d`",
+                    store.root,
+                    number,
+                    number,
+                )
             return number
         except DuplicateBrokerRegistrationError:
             if is_own_claim:
@@ -108,6 +119,11 @@ def _choose_id(state: State, store: Store, broker: int | None, root: str, real: 
             raise DuplicateBrokerRegistrationError(f"{store.root} is {what}; give another location", path=store.root)
     check_outside_locations(store)
     return number
+
+
+def _has_files(store: Store) -> bool:
+    """Return whether a location has files in folders, other than owner records. Raises StorageError."""
+    return any("/" in info.key and not info.key.startswith(OWNERS) for info in store.list())
 
 
 def _test_write(store: Store) -> None:

@@ -10,7 +10,7 @@ Not for: copying the commit log (``maintenance.mirror``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sparklog import limits
 from sparklog.clock import Clock
@@ -22,6 +22,8 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.creation import create_object
 from sparklog.log.layout import read_cluster_file
 from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster
+from sparklog.protocol.decide.brokers import online_brokers
+from sparklog.protocol.decide.elections import find_changes
 from sparklog.protocol.state import State
 from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
@@ -36,8 +38,16 @@ def is_closed(commit: Commit) -> bool:
     return any(isinstance(action, MoveCluster) and action.url for action in commit.actions)
 
 
-def close_root(root: Store, cluster_id: str, new_root: str, clock: Clock, ids: Ids) -> int:
-    """Commit the move to ``new_root`` and make this root a location of it; return the last version.
+def close_root(
+    root: Store,
+    cluster_id: str,
+    new_root: str,
+    clock: Clock,
+    ids: Ids,
+    check: Callable[[State], None] = lambda state: None,
+) -> int:
+    """Commit the move to ``new_root`` and make this root a location of it; return the last version. ``check`` gets the
+    state that the move follows, and may raise.
 
     Raises ClusterNotFoundError, InvalidRequestError for another cluster's root, ClusterMovedError if the cluster has
     moved to a third root, StorageError, CorruptMetadataError.
@@ -51,15 +61,19 @@ def close_root(root: Store, cluster_id: str, new_root: str, clock: Clock, ids: I
     def close(state: State) -> list[Action]:
         if state.moved_to not in ("", new_root):
             raise ClusterMovedError(f"{root.root} has already moved to {state.moved_to}", path=root.root)
-        return [] if state.moved_to else [MoveCluster(url=new_root)]
+        if state.moved_to:
+            return []
+        check(state)
+        return [MoveCluster(url=new_root)]
 
     version = _commit(CommitLog(root, clock, ids, moved=True), close)
     create_object(root, IDENTITY_KEY, encode_identity(cluster_id, ROOT_BROKER), limits.MAX_CLUSTER_FILE_BYTES)
     return version
 
 
-def open_root(root: Store, old_root: str, clock: Clock, ids: Ids) -> int:
-    """Complete the move at the new root, with the old root as broker 0; return the version."""
+def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Collection[int] = ()) -> int:
+    """Complete the move at the new root, with the old root as broker 0; return the version. Brokers whose location is
+    ``unclaimed`` are offline from then on: nothing is written where another root may delete it."""
 
     def settle(state: State) -> list[Action]:
         actions: list[Action] = []
@@ -68,6 +82,10 @@ def open_root(root: Store, old_root: str, clock: Clock, ids: Ids) -> int:
         broker = state.brokers.get(ROOT_BROKER)
         if broker is not None and not broker.url:
             actions.append(ChangeBroker(broker=ROOT_BROKER, url=old_root))
+        offline = online_brokers(state).intersection(unclaimed)
+        if offline:
+            actions += [ChangeBroker(broker=number, online=False) for number in sorted(offline)]
+            actions += find_changes(state, online_brokers(state) - offline, ())
         return actions
 
     return _commit(CommitLog(root, clock, ids, moved=True), settle)

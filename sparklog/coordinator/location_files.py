@@ -1,20 +1,24 @@
 """Looks which live files of a broker a location holds, before the broker is moved there.
 
 Rules: by listing, so a file counts if its ``.log`` and ``.index`` are there, with the sizes of those at the broker's
-present location, as far as that can be listed. Decides nothing (``protocol.decide.locations``).
+present location; if it does not have them, or cannot be listed, the ``.index`` is read, which states the length.
+Decides nothing (``protocol.decide.locations``).
 Not for: the contents of files (``maintenance.fsck``), out-of-sync replicas (``maintenance.replicas``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError, StorageUnavailableError
+from sparklog.format.index import decode_index
+from sparklog.log.records.index_checks import find_run_fault
 from sparklog.protocol.decide.elections import every_partition
 from sparklog.protocol.decide.locations import Seen
-from sparklog.protocol.file_names import index_path
+from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.types import TopicPartition
@@ -36,10 +40,24 @@ def look_at(
         if partition is None or broker not in partition.isr:
             continue
         segments = coordinator.segments(name.topic, state).partition(name.partition) if partition.segments else ()
-        paths = dict.fromkeys(segment.path for segment in segments)
-        missing = tuple(path for path in paths if not listings.holds(path))
+        missing = tuple(dict.fromkeys(segment.path for segment in segments if not listings.holds(segment)))
         seen[name] = Seen(state.topics[name.topic].topic_id, partition.log_end_offset, state.version, missing)
     return seen
+
+
+def is_whole(store: Store, segment: Segment, sizes: Mapping[str, int]) -> bool:
+    """Return whether a location, whose files have these ``sizes``, has the whole file of a segment: of the length that
+    its index states, which has the runs that the commit names. Raises StorageError."""
+    if segment.path not in sizes or segment.index_path not in sizes:
+        return False
+    try:
+        index = decode_index(store.get(segment.index_path, limits.MAX_INDEX_BYTES), segment.index_path)
+    except CorruptionError:
+        return False
+    except ObjectNotFoundError as error:  # it was listed: its disk has been unmounted since
+        path = f"{store.root}/{segment.index_path}"
+        raise StorageUnavailableError(f"{path} was listed and is missing now; try again", path=path) from error
+    return index.summary.log_length == sizes[segment.path] and not find_run_fault(segment, index)
 
 
 class _Listings:
@@ -55,13 +73,17 @@ class _Listings:
             self._forget_old(broker, error)
         self._broker = broker
 
-    def holds(self, path: str) -> bool:
-        """Return whether the new location holds a file."""
-        folder = path.rpartition("/")[0]
+    def holds(self, segment: Segment) -> bool:
+        """Return whether the new location holds the file of a segment. Without sizes to compare with, its index is
+        read: a copy may have been interrupted. Raises StorageError."""
+        folder = segment.path.rpartition("/")[0]
         if folder not in self._folders:
             self._folders[folder] = _list_sizes(self._new, folder), self._list_old(folder)
         new, old = self._folders[folder]
-        return all(key in new and old.get(key, new[key]) == new[key] for key in (path, index_path(path)))
+        keys = (segment.path, segment.index_path)
+        if all(key in old for key in keys):
+            return all(new.get(key) == old[key] for key in keys)
+        return is_whole(self._new, segment, new)
 
     def _list_old(self, folder: str) -> dict[str, int]:
         if self._old is None:

@@ -14,20 +14,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.location_files import is_whole
 from sparklog.coordinator.ownership import check_owned
 from sparklog.errors import (
-    CorruptionError,
     EligibleLeadersNotAvailableError,
-    ObjectNotFoundError,
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.format.index import decode_index
 from sparklog.log.layout import CLUSTER_KEY
-from sparklog.log.records.index_checks import find_run_fault
 from sparklog.protocol.decide.elections import UncleanElection, needs_unclean_election
 from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.segments import Segment
@@ -94,20 +90,7 @@ def _find_lacking(store: Store, segments: Sequence[Segment]) -> list[Segment]:
     sizes = {info.key: info.size for info in store.list()}
     if IDENTITY_KEY not in sizes and CLUSTER_KEY not in sizes:
         raise StorageUnavailableError(f"{store.root} was unmounted while it was listed; try again", path=store.root)
-    return [segment for segment in segments if not _is_whole(store, segment, sizes)]
-
-
-def _is_whole(store: Store, segment: Segment, sizes: dict[str, int]) -> bool:
-    if segment.path not in sizes or segment.index_path not in sizes:
-        return False
-    try:
-        index = decode_index(store.get(segment.index_path, limits.MAX_INDEX_BYTES), segment.index_path)
-    except CorruptionError:
-        return False
-    except ObjectNotFoundError as error:  # it was listed: its disk has been unmounted since
-        path = f"{store.root}/{segment.index_path}"
-        raise StorageUnavailableError(f"{path} was listed and is missing now; try again", path=path) from error
-    return index.summary.log_length == sizes[segment.path] and not find_run_fault(segment, index)
+    return [segment for segment in segments if not is_whole(store, segment, sizes)]
 
 
 def _group_lacking(

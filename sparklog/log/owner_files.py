@@ -2,6 +2,7 @@
 
     <location>/owners/<20 digits>-<20 digits>.json   epoch and version: an owner record; the highest name counts
     <root>/meta/root.json                            {"format":3,"epoch":1}: absent in a root that was never promoted
+    <mirror>/meta/source-root.json                   the meta/root.json of the root that is mirrored; absent as there
     <root>/leases/owners/<broker>                    the owner record that this root wrote last at a location
 
     owners/00000000000000000000-00000000000000000042.json
@@ -29,6 +30,8 @@ from sparklog.store.base import Store
 
 OWNERS = "owners/"
 ROOT_KEY = "meta/root.json"
+SOURCE_ROOT_KEY = "meta/source-root.json"
+"""Another name: a mirroring that is suspended while the mirror is promoted must not set the new root's epoch back."""
 FORMAT = 3
 """The level that introduced these objects."""
 
@@ -68,6 +71,20 @@ def read_root(root: Store) -> RootIdentity:
     """Return address and epoch of a root. Raises CorruptMetadataError, UnsupportedVersionError, StorageError."""
     stored = read_json(root, ROOT_KEY, RootFile, "let the root take its locations over (sparklog brokers take-over)")
     return RootIdentity(address_of(root), 0 if stored is None else stored.epoch)
+
+
+def mirror_epoch(root: Store, mirror: Store) -> None:
+    """Store the epoch of a root at its mirror, unless a higher one is there. Raises StorageError,
+    CorruptMetadataError."""
+    epoch = read_root(root).epoch
+    if epoch > read_source_epoch(mirror):
+        mirror.put(SOURCE_ROOT_KEY, msgspec.json.encode(RootFile(FORMAT, epoch)) + b"\n")
+
+
+def read_source_epoch(mirror: Store) -> int:
+    """Return the epoch that the root of a mirror had; 0 if none was mirrored. Raises as ``read_root``."""
+    stored = read_json(mirror, SOURCE_ROOT_KEY, RootFile, "delete it, and mirror the root again")
+    return 0 if stored is None else stored.epoch
 
 
 def write_epoch(root: Store, epoch: int) -> None:

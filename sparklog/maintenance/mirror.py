@@ -54,6 +54,7 @@ from sparklog.log.layout import (
     read_boundary_file,
     read_cluster_file,
 )
+from sparklog.log.owner_files import mirror_epoch
 from sparklog.log.stored_json import read_json
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
@@ -106,6 +107,7 @@ def mirror(
     check_no_location(target)  # of another cluster: a mirror may become a root
     check_outside_locations(target)
     _check_same_history(root, target, present, state.version)
+    mirror_epoch(root, target)
     copier = Copier(root, target)
     first = present + 1
     newest = checkpoint.read_newest_listed(root)

@@ -9,8 +9,8 @@
 
 There is one new root: the closing commit names the mirror that it was made for, and no other one is promoted, forced or
 not. Where no closing commit can be read, the locations tell: the promoted mirror is their owner, in the next epoch,
-before it is a root (``coordinator.ownership``); another mirror, which does not have the commits of that one, is
-refused.
+before it is a root (``coordinator.ownership``); another mirror of
+the replaced root is refused.
 
 Records are not at the mirror: they are at the brokers, and those of broker 0 stay at the old root, which is its
 location afterwards.
@@ -19,7 +19,8 @@ location afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -45,11 +46,11 @@ from sparklog.log.layout import (
     encode_cluster_file,
     read_cluster_file,
 )
-from sparklog.log.owner_files import address_of, read_owner, read_root, write_epoch, write_owner
+from sparklog.log.owner_files import address_of, read_owner, read_root, read_source_epoch, write_epoch, write_owner
 from sparklog.maintenance.mirror import MirrorFile, is_cluster_root, mirror, read_mirror_file
 from sparklog.maintenance.mirrored_log import MirrorAsRoot, closed_for, settle_boundary
 from sparklog.protocol.decide.ownership import OwnerRecord, next_epoch
-from sparklog.protocol.state import BrokerState
+from sparklog.protocol.state import BrokerState, State
 from sparklog.store.base import Store
 from sparklog.store.location import may_contact
 from sparklog.store.open import open_store
@@ -91,13 +92,39 @@ def promote(
             path=old.root,
         )
     if mirror_file is None or is_cluster_root(target):
-        return _finish_promotion(target, old, mirror_file, clock, ids)
+        return _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
     _allow_before_closing(target, old, clock, ids)
-    may_have_lost = False
+    may_have_lost = _close_old_root(target, old, mirror_file, storage_options, force, clock, ids)
+    settle_boundary(target)
+    new_root = MirrorAsRoot(target, mirror_file.cluster_id)
+    unclaimed = claim_locations(new_root, old, storage_options, clock, ids)
+    data = encode_cluster_file(mirror_file.cluster_id)
+    if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
+        _check_same_cluster(target, mirror_file.cluster_id)
+    version = _move_to_new_root(target, old, mirror_file.cluster_id, clock, ids, unclaimed)
+    return PromotionResult(version, old.root, may_have_lost)
+
+
+def _close_old_root(
+    target: Store,
+    old: Store,
+    mirror_file: MirrorFile,
+    storage_options: Mapping[str, object] | None,
+    force: bool,
+    clock: Clock,
+    ids: Ids,
+) -> bool:
+    """Close the old root and mirror its last commit; return whether commits may be lost. Raises InvalidRequestError,
+    before the old root is closed if a third root owns a location."""
+    refusal: InvalidRequestError | None = None
     try:
         mirror(old, target, clock)
-        close_root(old, mirror_file.cluster_id, target.root, clock, ids)
-        mirror(old, target, clock)
+        state = CommitLog(old, clock, ids, moved=True).refresh()
+        found = _look_at_locations(state, old, storage_options)
+        refusal = _find_refusal(target, old, found, _replaced_epoch(target, old))
+        if refusal is None:
+            close_root(old, mirror_file.cluster_id, target.root, clock, ids)
+            mirror(old, target, clock)
     except ClusterMovedError as error:
         raise InvalidRequestError(
             f"nothing was promoted: {error.message}. Promote that mirror; if it is lost, mirror {old.root} "
@@ -117,14 +144,10 @@ def promote(
                 version=newest.version,
                 path=target.root,
             ) from error
-    settle_boundary(target)
-    new_root = MirrorAsRoot(target, mirror_file.cluster_id)
-    claim_locations(new_root, old, storage_options, clock, ids)
-    data = encode_cluster_file(mirror_file.cluster_id)
-    if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
-        _check_same_cluster(target, mirror_file.cluster_id)
-    version = _move_to_new_root(target, old, mirror_file.cluster_id, clock, ids)
-    return PromotionResult(version, old.root, may_have_lost)
+        return may_have_lost
+    if refusal is not None:
+        raise refusal
+    return False
 
 
 def check_not_closed_for_another(target: Store) -> None:
@@ -140,57 +163,91 @@ def check_not_closed_for_another(target: Store) -> None:
 
 def claim_locations(
     target: Store, old: Store, storage_options: Mapping[str, object] | None, clock: Clock, ids: Ids
-) -> None:
-    """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them;
-    the controller claims the others when they do.
+) -> set[int]:
+    """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them.
+    Return the other brokers: the controller claims their locations when they answer.
 
-    Raises InvalidRequestError, with nothing changed, if the owner of a location is neither the old root nor known to
-    the log of the new one: then a third root is in use.
+    Raises InvalidRequestError, with nothing changed, if a third root owns a location: one that has replaced the old
+    root, or whose commits the new one does not have.
     """
     state = CommitLog(target, clock, ids, moved=True).refresh()
-    locations = {number: broker.url or old.root for number, broker in state.brokers.items()}
-    stores: dict[int, Store] = {}
-    epochs = [read_root(target).epoch]
-    with suppress(SparklogError):
-        epochs.append(read_root(old).epoch)
-    for number, url in locations.items():
+    found = _look_at_locations(state, old, storage_options)
+    replaced_epoch = _replaced_epoch(target, old)
+    refusal = _find_refusal(target, old, found, replaced_epoch)
+    if refusal is not None:
+        raise refusal
+    records = [location.record for location in found.values()]
+    epoch = next_epoch(replaced_epoch, read_root(target).epoch, *(record.epoch for record in records if record))
+    write_epoch(target, epoch)
+    record = OwnerRecord(epoch, state.version, state.digest, address_of(target))
+    unclaimed = set(state.brokers)
+    for number, location in found.items():
+        try:
+            if write_owner(location.store, target, state.cluster_id, number, record):
+                unclaimed.discard(number)
+        except SparklogError as error:
+            logger.warning("broker %d at %s is claimed when it answers: %s", number, location.store.root, error)
+    return unclaimed
+
+
+class _Location(NamedTuple):
+    """A broker's location that answers, with its owner record."""
+
+    store: Store
+    record: OwnerRecord | None
+
+
+def _look_at_locations(state: State, old: Store, storage_options: Mapping[str, object] | None) -> dict[int, _Location]:
+    """Return the locations that answer, by broker, the old root as that of broker 0."""
+    found: dict[int, _Location] = {}
+    for number, broker in state.brokers.items():
+        url = broker.url or old.root
         try:
             store = open_store(url, storage_options)
             if url != old.root:
                 check_identity(store, state.cluster_id, number)
             elif read_cluster_file(store).cluster_id != state.cluster_id:
                 continue
-            record = read_owner(store, state.cluster_id)
+            found[number] = _Location(store, read_owner(store, state.cluster_id))
         except SparklogError as error:
             logger.warning("broker %d at %s is claimed when it answers: %s", number, url, error)
+    return found
+
+
+def _replaced_epoch(target: Store, old: Store) -> int:
+    """Return the epoch of the root that is replaced, as it says or, if it does not answer, as it was mirrored."""
+    epochs = [read_source_epoch(target)]
+    with suppress(SparklogError):
+        epochs.append(read_root(old).epoch)
+    return max(epochs)
+
+
+def _find_refusal(
+    target: Store, old: Store, found: Mapping[int, _Location], replaced_epoch: int
+) -> InvalidRequestError | None:
+    """Return the error if a third root owns one of these locations: one of a higher epoch than the old root has
+    replaced it, whatever its records show; of another one the mirror has to have the recorded commit."""
+    for store, record in found.values():
+        if record is None or record.root in (address_of(old), address_of(target)):
             continue
-        stores[number] = store
-        if record is not None:
-            _check_known(target, old, store, record)
-            epochs.append(record.epoch)
-    epoch = next_epoch(*epochs)
-    write_epoch(target, epoch)
-    record = OwnerRecord(epoch, state.version, state.digest, address_of(target))
-    for number, store in stores.items():
-        try:
-            write_owner(store, target, state.cluster_id, number, record)
-        except SparklogError as error:
-            logger.warning("broker %d at %s is claimed when it answers: %s", number, store.root, error)
+        if record.epoch <= replaced_epoch:
+            end = read_log_end(target, record.version, with_boundary=True)
+            if end.digest == record.digest or end.removed_up_to >= record.version:
+                continue
+        return _refuse_owned(store, record, target, old)
+    return None
 
 
-def _check_known(target: Store, old: Store, store: Store, record: OwnerRecord) -> None:
-    """Refuse a promotion if a location is owned by a root other than the old one, whose commits the mirror lacks."""
-    if record.root in (address_of(old), address_of(target)):
-        return
-    end = read_log_end(target, record.version, with_boundary=True)
-    if end.digest != record.digest and end.removed_up_to < record.version:
-        raise InvalidRequestError(
-            f"nothing was promoted: {store.root} belongs to the root {record.root} (root epoch {record.epoch}, version "
-            f"{record.version}), whose commits {target.root} does not have. If that root answers, give it "
-            f"as --bootstrap-server; else promote a mirror of it. If it is lost with all its "
-            f"mirrors, delete {store.root}/owners",
-            path=store.root,
-        )
+def _refuse_owned(store: Store, record: OwnerRecord, target: Store, old: Store) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"nothing was promoted: {store.root} belongs to the root {record.root} (root epoch {record.epoch}, version "
+        f"{record.version}), which replaced {old.root} or has commits that {target.root} does not have. If that root "
+        "is in use, give it as --bootstrap-server; if its promotion was interrupted, promote it again; if it is lost, "
+        f"promote a mirror of it. If it was never in use and {old.root} answers, run `sparklog brokers take-over "
+        f"--bootstrap-server {shlex.quote(old.root)}` first. If it is lost with all its mirrors, delete "
+        f"{store.root}/owners",
+        path=store.root,
+    )
 
 
 def _check_same_cluster(target: Store, cluster_id: str) -> None:
@@ -214,9 +271,15 @@ def _is_source(old: Store, target: Store, mirror_file: MirrorFile) -> bool:
 
 
 def _finish_promotion(
-    target: Store, old: Store, mirror_file: MirrorFile | None, clock: Clock, ids: Ids
+    target: Store,
+    old: Store,
+    mirror_file: MirrorFile | None,
+    storage_options: Mapping[str, object] | None,
+    force: bool,
+    clock: Clock,
+    ids: Ids,
 ) -> PromotionResult:
-    """Finish a promotion that was interrupted after ``cluster.json`` was written."""
+    """Finish a promotion that was interrupted after ``cluster.json`` was written, if no other root is in use since."""
     try:
         cluster = read_cluster_file(target)
     except ClusterNotFoundError as error:
@@ -224,13 +287,63 @@ def _finish_promotion(
             f"{target.root} is not a mirror: it has no {MIRROR_KEY}; give the location that `mirror` copied to",
             path=target.root,
         ) from error
-    if mirror_file is None and CommitLog(target, clock, ids, moved=True).refresh().brokers[ROOT_BROKER].url != old.root:
+    state = CommitLog(target, clock, ids, moved=True).refresh()
+    if mirror_file is None and state.brokers[ROOT_BROKER].url != old.root:
         raise InvalidRequestError(
             f"{target.root} is not a mirror of {old.root}: it is the root of a cluster; were the addresses swapped?",
             path=target.root,
         )
-    version = _move_to_new_root(target, old, cluster.cluster_id, clock, ids)
-    return PromotionResult(version, old.root, False)
+    if state.moved_to not in ("", target.root):
+        raise InvalidRequestError(
+            f"nothing was promoted: {target.root} was closed for {state.moved_to}, which is the root of the cluster",
+            path=target.root,
+        )
+    own = read_root(target)
+    found = _look_at_locations(state, old, storage_options)
+    for store, record in found.values():
+        is_old = record is not None and record.epoch == own.epoch and record.root == address_of(old)
+        if record is not None and record.epoch >= own.epoch and record.root != own.address and not is_old:
+            raise _refuse_owned(store, record, target, old)
+    unclaimed: set[int] = set()
+    may_have_lost = False
+    if mirror_file is not None:
+        may_have_lost = _close_for_interrupted(target, old, cluster.cluster_id, force, clock, ids)
+        owned = {number for number, (_, record) in found.items() if record is not None and record.root == own.address}
+        unclaimed = set(state.brokers) - owned
+    version = _move_to_new_root(target, old, cluster.cluster_id, clock, ids, unclaimed)
+    return PromotionResult(version, old.root, may_have_lost)
+
+
+def _close_for_interrupted(target: Store, old: Store, cluster_id: str, force: bool, clock: Clock, ids: Ids) -> bool:
+    """Close the old root for a promotion that continues; return whether its commits may be lost. Raises
+    InvalidRequestError if it answers, and was closed for another root, or, unless ``force``d, has commits since then
+    that the new root cannot get any more."""
+    refusals: list[InvalidRequestError] = []
+
+    def check(state: State) -> None:
+        end = read_log_end(target, state.version, with_boundary=True)
+        if not force and end.digest != state.digest and end.removed_up_to < state.version:
+            refusals.append(
+                InvalidRequestError(
+                    f"nothing was promoted: {old.root} answers again, and has commits up to {state.version} that "
+                    f"{target.root}, whose promotion was interrupted, does not have. To keep these, run `sparklog "
+                    f"brokers take-over --force --bootstrap-server {shlex.quote(old.root)}`, delete {target.root}, and "
+                    "mirror to it again. To lose them, give --force (force=True)",
+                    version=state.version,
+                    path=target.root,
+                )
+            )
+            raise refusals[0]
+
+    try:
+        close_root(old, cluster_id, target.root, clock, ids, check)
+    except ClusterMovedError as error:
+        raise InvalidRequestError(f"nothing was promoted: {error.message}", path=target.root) from error
+    except SparklogError:  # it does not answer; the controller closes it
+        if refusals:
+            raise refusals[0] from None
+        return True
+    return closed_for(target) != target.root
 
 
 def _allow_locations(target: Store, old: Store, brokers: Iterable[BrokerState], ids: Ids) -> None:
@@ -251,13 +364,16 @@ def _allow_before_closing(target: Store, old: Store, clock: Clock, ids: Ids) -> 
     _allow_locations(target, old, brokers, ids)
 
 
-def _move_to_new_root(target: Store, old: Store, cluster_id: str, clock: Clock, ids: Ids) -> int:
-    """Commit at the new root that the cluster is there now, after its locations are allowed; return the version.
+def _move_to_new_root(
+    target: Store, old: Store, cluster_id: str, clock: Clock, ids: Ids, unclaimed: Collection[int] = ()
+) -> int:
+    """Commit at the new root that the cluster is there now, after its locations are allowed, and that ``unclaimed``
+    brokers are offline; return the version.
 
     Closing the old root, which is only a broker's location from now on, is best effort."""
     brokers = CommitLog(target, clock, ids, moved=True).refresh().brokers.values()
     _allow_locations(target, old, brokers, ids)
-    version = open_root(target, old.root, clock, ids)
+    version = open_root(target, old.root, clock, ids, unclaimed)
     target.delete(MIRROR_KEY)
     try:
         close_root(old, cluster_id, target.root, clock, ids)

@@ -28,7 +28,7 @@ from sparklog.log.layout import (
     RESERVE_KEY,
     actions_version,
 )
-from sparklog.log.owner_files import OWNERS, ROOT_KEY
+from sparklog.log.owner_files import OWNERS, ROOT_KEY, SOURCE_ROOT_KEY
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
@@ -41,6 +41,7 @@ from sparklog.store.location import IDENTITY_KEY
 
 _KNOWN = (
     CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, RESERVE_KEY, ROOT_KEY,
+    SOURCE_ROOT_KEY,
 )  # fmt: skip
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""

@@ -33,12 +33,19 @@ def location(broker: BrokerState, root: str) -> str:
 
 
 def register_broker(
-    state: State, broker: int | None, url: str, root: str, real: Mapping[str, str] = NO_LINKS
+    state: State,
+    broker: int | None,
+    url: str,
+    root: str,
+    real: Mapping[str, str] = NO_LINKS,
+    has_files: bool = False,
 ) -> Decision[int]:
     """Register a location under an id, the next free one for None; the result is the id. ``real`` as in
     ``check_apart``.
 
-    The id may have been another location's: files begun before, which name it, do not count as copies here.
+    The id may have been another location's: files begun before, which name it, do not count as copies here. A location
+    that ``has_files`` is cordoned: it may have been registered before, and a vacuum that was suspended since then would
+    delete what becomes live there again under the same name.
 
     Raises InvalidRequestError, DuplicateBrokerRegistrationError.
     """
@@ -54,7 +61,8 @@ def register_broker(
             broker=number,
         )
     check_apart(state, url, root, number, real)
-    return Decision([RegisterBroker(broker=number, url=url), ChangeBroker(broker=number, lost_files=True)], number)
+    change = ChangeBroker(broker=number, lost_files=True, cordoned=True if has_files else None)
+    return Decision([RegisterBroker(broker=number, url=url), change], number)
 
 
 def check_apart(state: State, url: str, root: str, number: int = -1, real: Mapping[str, str] = NO_LINKS) -> None:

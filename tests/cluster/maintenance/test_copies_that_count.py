@@ -11,13 +11,14 @@ import pytest
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.broker_stores import BrokerStores
-from sparklog.coordinator.brokers import add_broker, move_broker, remove_broker, replace_location
+from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
     NotLeaderOrFollowerError,
     SparklogError,
 )
+from sparklog.maintenance.gc import surplus_replicas
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
@@ -120,6 +121,36 @@ def test_a_file_that_was_not_copied_whole_is_missing(tmp_path: Path, damage: str
         path.with_suffix(".index").unlink()
     with pytest.raises(BrokerNotAvailableError, match="lacks 1 live file"):
         move_broker(replicas.cluster, 1, str(copy))
+
+
+@pytest.mark.parametrize("old", ["unmounted", "emptied"])
+def test_a_truncated_file_is_missing_although_the_old_location_has_no_sizes_to_compare_with(
+    tmp_path: Path, old: str
+) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(2)
+    copy = replicas.copy_of(1)
+    path = copy / list(replicas.live_paths())[-1]
+    path.write_bytes(path.read_bytes()[:100])
+    shutil.rmtree(replicas.disk(1))
+    if old == "emptied":
+        replicas.disk(1).mkdir()
+        shutil.copy(copy / IDENTITY_KEY, replicas.disk(1) / IDENTITY_KEY)
+    assert move_broker(replicas.cluster, 1, str(copy))
+    assert replicas.partition().isr == (2,)
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1, 2)
+    shutil.rmtree(replicas.disk(2))
+    assert replicas.read() == replicas.sent[0]
+
+
+def test_whole_copies_count_although_the_old_location_is_gone(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=[[1]])
+    replicas.produce(2)
+    copy = replicas.copy_of(1)
+    shutil.rmtree(replicas.disk(1))
+    assert move_broker(replicas.cluster, 1, str(copy))
+    assert replicas.read() == replicas.sent[0]
 
 
 def test_a_replica_whose_new_location_lacks_files_leaves_the_isr_with_the_move(tmp_path: Path) -> None:
@@ -278,6 +309,65 @@ def test_of_two_removals_the_older_one_stops(tmp_path: Path) -> None:
         assert remove_surplus_replicas(replicas.cluster, 1, problems=problems) == []
     assert "stays cordoned" in problems[-1]
     assert len(replicas.files(1)) == 6
+
+
+def test_a_removal_that_was_suspended_deletes_no_live_file_of_a_broker_that_is_registered_anew(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(3)
+    reassign(replicas.cluster, {(TOPIC, 0): [2]}, InProcess())
+    refused: list[SparklogError | None] = []
+    store = open_store(str(replicas.disk(1)))
+
+    def register_anew(step: int, call: Call) -> None:
+        if call.operation == "delete" and call.key.endswith((".log", ".index")) and not refused:
+            refused.append(None)
+            operator = open_cluster(replicas.cluster.store.root)
+            remove_broker(operator, 1)
+            assert add_broker(operator, str(replicas.disk(1)), 1) == 1
+            refused[0] = change(replicas, [1])
+            replicate(operator, InProcess())
+
+    with substituted(FaultyStore(store, before=register_anew)):
+        replicas.cluster.brokers.forget()
+        remove_surplus_replicas(replicas.cluster, 1)
+    assert isinstance(refused[0], SparklogError)
+    assert replicas.cluster.refresh().brokers[1].cordoned
+    assert_in_sync_replicas_are_complete(replicas)
+    assert cordon_broker(replicas.cluster, 1, False)
+    assert change(replicas, [1]) is None
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1,)
+    assert_in_sync_replicas_are_complete(replicas)
+
+
+def test_a_broker_that_is_registered_anew_stops_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surplus_replicas, "FILES_PER_CHECK", 2)
+    replicas = Replicas(tmp_path)
+    replicas.produce(3)
+    reassign(replicas.cluster, {(TOPIC, 0): [2]}, InProcess())
+    before = len(replicas.files(1))
+    done: list[Call] = []
+
+    def register_anew(step: int, call: Call) -> None:
+        if call.operation == "delete" and call.key.endswith((".log", ".index")) and not done:
+            done.append(call)
+            operator = open_cluster(replicas.cluster.store.root)
+            remove_broker(operator, 1)
+            add_broker(operator, str(replicas.disk(1)), 1)
+
+    with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=register_anew)):
+        replicas.cluster.brokers.forget()
+        assert len(remove_surplus_replicas(replicas.cluster, 1)) == 2
+    assert len(replicas.files(1)) == before - 2
+
+
+def test_an_empty_location_is_not_cordoned_when_it_is_registered(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    remove = tmp_path / "new"
+    assert add_broker(replicas.cluster, str(remove)) == 3
+    remove_broker(replicas.cluster, 3)
+    assert add_broker(replicas.cluster, str(remove)) == 3
+    assert not replicas.cluster.refresh().brokers[3].cordoned
 
 
 def test_a_replica_does_not_join_beside_one_that_lost_files_since(tmp_path: Path) -> None:

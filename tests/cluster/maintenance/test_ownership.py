@@ -21,14 +21,17 @@ from sparklog.coordinator.unclean_election import find_unclean_leader
 from sparklog.errors import (
     BrokerNotAvailableError,
     ClusterAlreadyExistsError,
+    ClusterMovedError,
     DuplicateBrokerRegistrationError,
     EligibleLeadersNotAvailableError,
     InvalidRequestError,
     PolicyViolationError,
+    SparklogError,
     StorageError,
 )
 from sparklog.ids import RandomIds
 from sparklog.log.owner_files import read_note, read_owner, read_root
+from sparklog.maintenance import promotion
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import OrphanReport, vacuum
 from sparklog.maintenance.mirror import mirror
@@ -317,6 +320,130 @@ def test_of_two_mirrors_that_are_forced_one_becomes_the_root(tmp_path: Path) -> 
         promote(str(tmp_path / "m2"), str(tmp_path / "root"), force=True)
     assert not (tmp_path / "m2" / "cluster.json").exists()
     assert read_root(open_store(str(tmp_path / "m2"))).epoch == 0
+
+
+def mirrored_twice(tmp_path: Path) -> Replicas:
+    replicas = Replicas(tmp_path, locations=1, assignment=((1,),))
+    replicas.produce()
+    for name in ("mirror", "m2"):
+        mirror(replicas.cluster.store, open_store(str(tmp_path / name)))
+    return replicas
+
+
+def test_of_two_equal_mirrors_that_are_forced_one_becomes_the_root(tmp_path: Path) -> None:
+    replicas = mirrored_twice(tmp_path)
+    (tmp_path / "root").rename(tmp_path / "lost")
+    promote(str(tmp_path / "mirror"), str(tmp_path / "root"), force=True)
+    new = Replicas.__new__(Replicas)
+    new.cluster, new.sent = open_cluster(str(tmp_path / "mirror")), replicas.sent
+    new.produce()
+    with pytest.raises(InvalidRequestError, match=f"nothing was promoted.*belongs to the root {tmp_path}/mirror"):
+        promote(str(tmp_path / "m2"), str(tmp_path / "root"), force=True)
+    assert not (tmp_path / "m2" / "cluster.json").exists()
+    assert values(tmp_path / "mirror") == replicas.sent[0]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Path | None = None) -> Replicas:
+    """Promote a mirror while the root, and a disk, are away; the process is killed when the mirror is a root."""
+
+    def killed(*_: object) -> int:
+        raise Killed
+
+    replicas = mirrored_twice(tmp_path)
+    away = [path for path in (tmp_path / "root", disk) if path is not None]
+    for path in away:
+        path.rename(tmp_path / f"{path.name}-away")
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, "_move_to_new_root", killed)
+        with pytest.raises(Killed):
+            promote(str(tmp_path / "mirror"), str(tmp_path / "root"), force=True)
+    for path in away:
+        (tmp_path / f"{path.name}-away").rename(path)
+    replicas.cluster = open_cluster(str(tmp_path / "root"))
+    return replicas
+
+
+def test_an_interrupted_promotion_does_not_continue_when_the_old_root_has_later_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas = interrupted(tmp_path, monkeypatch)
+    replicas.produce()
+    with pytest.raises(InvalidRequestError, match="take-over"):  # and the root is not closed for it
+        promote(str(tmp_path / "m2"), str(tmp_path / "root"))
+    replicas.produce()
+    with pytest.raises(InvalidRequestError, match=r"answers again.*take-over"):
+        promote(str(tmp_path / "mirror"), str(tmp_path / "root"))
+    replicas.produce()
+    assert values(tmp_path / "root") == replicas.sent[0]
+    take_over(replicas.cluster, force=True)
+    for force in (False, True):
+        with pytest.raises(InvalidRequestError, match=f"belongs to the root {tmp_path}/root"):
+            promote(str(tmp_path / "mirror"), str(tmp_path / "root"), force=force)
+    promote(str(tmp_path / "m2"), str(tmp_path / "root"))
+    assert values(tmp_path / "m2") == replicas.sent[0]
+
+
+def test_an_interrupted_promotion_does_not_continue_when_another_mirror_was_promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas = interrupted(tmp_path, monkeypatch, tmp_path / "disk1")
+    replicas.produce()
+    promote(str(tmp_path / "m2"), str(tmp_path / "root"))
+    for lost in (False, True):
+        if lost:  # then the location says so
+            (tmp_path / "root").rename(tmp_path / "lost")
+        with pytest.raises(InvalidRequestError, match="nothing was promoted"):
+            promote(str(tmp_path / "mirror"), str(tmp_path / "root"), force=True)
+    assert values(tmp_path / "m2") == replicas.sent[0]
+
+
+def test_an_interrupted_promotion_continues_when_the_old_root_has_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas = interrupted(tmp_path, monkeypatch)
+    promote(str(tmp_path / "mirror"), str(tmp_path / "root"))
+    assert values(tmp_path / "mirror") == replicas.sent[0]
+    with pytest.raises(ClusterMovedError):
+        open_cluster(str(tmp_path / "root"))
+
+
+def test_a_closed_root_is_not_opened_by_repeating_its_promotion(tmp_path: Path) -> None:
+    replicas = mirrored_twice(tmp_path)
+    promote(str(tmp_path / "mirror"), str(tmp_path / "root"))
+    promote(str(tmp_path / "mirror"), str(tmp_path / "root"))
+    mirror(open_store(str(tmp_path / "mirror")), open_store(str(tmp_path / "m3")))
+    promote(str(tmp_path / "m3"), str(tmp_path / "mirror"))
+    with pytest.raises(InvalidRequestError, match=f"closed for {tmp_path}/m3"):
+        promote(str(tmp_path / "mirror"), str(tmp_path / "root"))
+    assert values(tmp_path / "m3") == replicas.sent[0]
+
+
+def test_a_second_promotion_is_of_a_later_epoch_and_writes_nothing_to_locations_that_it_has_not_claimed(
+    tmp_path: Path,
+) -> None:
+    replicas = mirrored_twice(tmp_path)
+    promote(str(tmp_path / "mirror"), str(tmp_path / "root"))
+    mirror(open_store(str(tmp_path / "mirror")), open_store(str(tmp_path / "m3")))
+    away = [tmp_path / name for name in ("root", "mirror", "disk1")]
+    for path in away:
+        path.rename(tmp_path / f"{path.name}-away")
+    promote(str(tmp_path / "m3"), str(tmp_path / "mirror"), force=True)
+    for path in away:
+        (tmp_path / f"{path.name}-away").rename(path)
+    assert read_root(open_store(str(tmp_path / "m3"))).epoch == 2
+    new = Replicas.__new__(Replicas)
+    new.cluster, new.sent = open_cluster(str(tmp_path / "m3")), replicas.sent
+    assert not new.cluster.state.brokers[1].online
+    assert new.cluster.state.partition(TOPIC, 0).leader == -1
+    Controller(new.cluster).check(wait=True)
+    with pytest.raises(SparklogError):
+        swept(open_cluster(str(tmp_path / "mirror")))
+    new.produce()
+    assert values(tmp_path / "m3") == replicas.sent[0]
 
 
 # -- a cluster in a location
