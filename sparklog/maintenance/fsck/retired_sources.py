@@ -10,13 +10,14 @@ is known from the log's own history: the segments of these offsets right before 
 
 Rules: every byte of the sources is verified before anything is written. The new file has a name of its own, and becomes
 part of the log by a commit like that of any roll, which is refused if anybody changed these offsets since. Compaction
-is undone for these offsets: records that it had removed come back, until the next one.
+is undone for these offsets: records that it had removed come back, until the next one. So they have to be superseded
+still: after a later compaction, which may have removed the tombstones, nothing would remove them again.
 Not for: files of which a sound copy is left at some broker (``file_repair``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -75,6 +76,13 @@ class RetiredSources:
             if segment.base_offset < lost.end_offset and segment.end_offset > lost.base_offset
         ]
         why_not = describe_uncovered(lost, before)
+        if not why_not and sum(segment.records for segment in before) > lost.records:
+            then = self._lists_before(lost.version + 1).get(topic)
+            now = self._lists_before(self._state.version + 1).get(topic)
+            if then is None or now is None:
+                why_not = f"the segments at commit {lost.version} are not known any more"
+            else:
+                why_not = describe_returning(lost, then.partition(lost.partition), now.partition(lost.partition))
         for segment in before if not why_not else ():
             why_not = why_not or self._describe_unsound(topic, segment)
         return Origin(topic, lost, () if why_not else tuple(before), why_not)
@@ -118,6 +126,30 @@ def describe_uncovered(lost: Segment, before: list[Segment]) -> str:
         if first.end_offset != second.base_offset:
             return f"no segment before commit {lost.version} has offset {first.end_offset}"
     return ""
+
+
+def describe_returning(lost: Segment, then: Iterable[Segment], now: Iterable[Segment]) -> str:
+    """Return why records that compaction removed from a lost segment would come back for good; empty if they would be
+    removed again. ``then`` are the segments when the lost one was written, ``now`` the live ones. Pure.
+
+    What supersedes a record has a later offset. It is there if no later record was removed since: the later offsets
+    without a record are as many as then.
+    """
+    if _removed_after(lost, then) == _removed_after(lost, now):
+        return ""
+    return (
+        f"{lost.path} was compacted, and so were later records since: keys that were deleted would come back with "
+        "records whose tombstones are gone. The files that it was made of are kept; `sparklog dump-log` shows them"
+    )
+
+
+def _removed_after(lost: Segment, segments: Iterable[Segment]) -> int:
+    """Return how many offsets after a segment have no record."""
+    end, records = lost.end_offset, 0
+    for segment in segments:
+        if segment.base_offset >= lost.end_offset:
+            end, records = max(end, segment.end_offset), records + segment.records
+    return end - lost.end_offset - records
 
 
 def rewrite_lost(coordinator: Coordinator, origin: Origin, dry_run: bool = False) -> Repair:

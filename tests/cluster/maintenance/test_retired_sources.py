@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.fsck.retired_sources import describe_uncovered
+from sparklog.maintenance.fsck.retired_sources import Origin, RetiredSources, describe_returning, describe_uncovered
 from sparklog.maintenance.gc.sweep import SweepResult, sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -22,6 +22,7 @@ from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import Segment
 from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
+from tests.cluster.maintenance.logs import Written, append, records
 
 
 def configure(cluster: DamagedCluster, **configs: str) -> None:
@@ -128,6 +129,71 @@ def test_a_compacted_file_is_written_again_and_the_next_compaction_removes_the_s
     cluster.file(lost.path).unlink()
     assert repaired(cluster).clean
     assert len(cluster.values()) == 60
+
+
+def put(cluster: DamagedCluster, *pairs: tuple[bytes, bytes | None]) -> None:
+    end = cluster.coordinator.refresh().partition("orders", 0).log_end_offset
+    append(cluster.coordinator, "orders", [Written(key, value, 1 + end) for key, value in pairs])
+
+
+@pytest.mark.parametrize("tombstone_is_gone", [False, True])
+def test_a_key_that_was_deleted_does_not_come_back(tmp_path: Path, tombstone_is_gone: bool) -> None:
+    cluster = DamagedCluster(tmp_path)
+    configure(
+        cluster,
+        segment_ms="1",
+        segment_bytes="1048576",
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0",
+        delete_retention_ms="0",
+    )
+    big = bytes(range(256)) * 3000
+    put(cluster, (b"a", big), (b"k", b"secret"))
+    put(cluster, (b"k", None), (b"d", big))
+    put(cluster, (b"z", b"1"))
+    compact(cluster.coordinator, InProcess())
+    put(cluster, (b"y", b"1"))
+    if tombstone_is_gone:
+        compact(cluster.coordinator, InProcess())
+    first, *others = live(cluster)
+    assert (first.base_offset, first.end_offset, first.records) == (0, 2, 1)
+    assert sum(segment.records for segment in others) == (3 if tombstone_is_gone else 4)
+    cluster.file(first.path).unlink()
+    repaired(cluster)
+    if tombstone_is_gone:
+        assert "sparklog dump-log" in sources_of(cluster, first).why_not
+        assert live(cluster) == [first, *others]
+    else:
+        compact(cluster.reopened(), InProcess())
+        assert [record.key for record in records(cluster.reopened(), "orders")] == [b"a", b"d", b"z", b"y"]
+
+
+def sources_of(cluster: DamagedCluster, lost: Segment) -> Origin:
+    check = cluster.check()
+    return RetiredSources(check.store, check.metadata.state, check.stores).find("orders", lost)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "returns"),
+    [
+        ([], [(4, 6, 2)], False),
+        ([(4, 6, 2)], [(4, 6, 2), (6, 9, 3)], False),
+        ([(4, 6, 1)], [(4, 9, 4)], False),
+        ([(4, 6, 2)], [(4, 6, 1)], True),
+        ([(4, 6, 2)], [(5, 6, 1)], True),
+        ([], [(5, 6, 1)], True),
+    ],
+)
+def test_records_come_back_for_good_if_later_ones_were_removed_since(
+    tmp_path: Path, then: list[tuple[int, int, int]], now: list[tuple[int, int, int]], returns: bool
+) -> None:
+    lost, _ = rolled(cluster_that_rolls(tmp_path))
+    lost = replace(lost, end_offset=4, records=3)
+    listed = [
+        [lost, *(replace(lost, base_offset=start, end_offset=end, records=count) for start, end, count in each)]
+        for each in (then, now)
+    ]
+    assert bool(describe_returning(lost, *listed)) == returns
 
 
 def test_retired_files_that_are_damaged_too_are_not_used(cluster: DamagedCluster) -> None:
