@@ -106,8 +106,10 @@ def renew_owner(coordinator: Coordinator, store: Store, broker: int) -> None:
 
 def _judge(coordinator: Coordinator, own: RootIdentity, record: OwnerRecord | None, broker: int) -> Ownership:
     noted = read_note(coordinator.store, broker)
-    is_noted = record is None or record == noted
-    return judge(own, record, noted, Recorded.KNOWN if is_noted else _find_recorded(coordinator, record))
+    recorded = Recorded.KNOWN
+    if record is not None and record != noted:
+        recorded = _find_recorded(coordinator, record)
+    return judge(own, record, noted, recorded)
 
 
 def _find_recorded(coordinator: Coordinator, record: OwnerRecord) -> Recorded:
