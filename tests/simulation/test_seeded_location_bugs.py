@@ -52,7 +52,7 @@ def any_closing_commit_promotes(patch: Patch) -> None:
     patch.setattr(promotion, "ClusterMovedError", Never)
     patch.setattr(promotion, "check_not_closed_for_another", lambda target: None)
     patch.setattr(promotion, "_is_complete", lambda target: True)
-    patch.setattr(promotion, "claim_locations", lambda *_: None)
+    patch.setattr(promotion, "claim_locations", lambda *_: set())
 
 
 def only_the_existence_of_broker_json_counts(patch: Patch) -> None:
