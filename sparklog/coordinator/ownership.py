@@ -23,10 +23,10 @@ from typing import NamedTuple
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
 from sparklog.errors import BrokerNotAvailableError, PolicyViolationError, SparklogError
-from sparklog.log.commits.replaced_root import holds_commit
+from sparklog.log.commits.replaced_root import read_log_end
 from sparklog.log.layout import read_cluster_file
 from sparklog.log.owner_files import address_of, read_note, read_owner, read_root, write_epoch, write_owner
-from sparklog.protocol.decide.ownership import OwnerRecord, Ownership, RootIdentity, judge, next_epoch
+from sparklog.protocol.decide.ownership import OwnerRecord, Ownership, Recorded, RootIdentity, judge, next_epoch
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -106,18 +106,25 @@ def renew_owner(coordinator: Coordinator, store: Store, broker: int) -> None:
 
 def _judge(coordinator: Coordinator, own: RootIdentity, record: OwnerRecord | None, broker: int) -> Ownership:
     noted = read_note(coordinator.store, broker)
-    is_known = record is not None and record != noted and _is_known(coordinator, record)
-    return judge(own, record, noted, is_known)
+    recorded = Recorded.KNOWN
+    if record is not None and record != noted:
+        recorded = _find_recorded(coordinator, record)
+    return judge(own, record, noted, recorded)
 
 
-def _is_known(coordinator: Coordinator, record: OwnerRecord) -> bool:
-    """Return whether the log of this root certainly has the recorded commit. Another process may have read it first."""
+def _find_recorded(coordinator: Coordinator, record: OwnerRecord) -> Recorded:
+    """Return what the log of this root says of the recorded commit. Another process may have read it first."""
     state = coordinator.state
     if record.version > state.version:
         state = coordinator.refresh()
     if record.version == state.version:
-        return record.digest == state.digest
-    return record.version < state.version and holds_commit(coordinator.store, record.version, record.digest)
+        return Recorded.KNOWN if record.digest == state.digest else Recorded.UNKNOWN
+    if record.version > state.version:
+        return Recorded.UNKNOWN
+    end = read_log_end(coordinator.store, record.version, with_boundary=True)
+    if end.removed_up_to >= record.version:
+        return Recorded.REMOVED
+    return Recorded.KNOWN if end.digest == record.digest else Recorded.UNKNOWN
 
 
 def _claim(coordinator: Coordinator, own: RootIdentity, store: Store, broker: int) -> _Checked:
@@ -136,7 +143,7 @@ def _refuse(
         Ownership.SUPERSEDED: f"it belongs to the root {recorded} now, which replaced {own.address} "
         f"(root epoch {own.epoch})",
         Ownership.ANOTHER_ROOT: f"it belongs to the root {recorded}, and this root, {own.address}, is a copy of that, "
-        "or was moved",
+        "or was moved; if it is the same root under another address, use that one everywhere",
         Ownership.UNSEEN_COMMIT: f"the root {recorded} has written there, and {own.address} does not have that commit: "
         "it was restored from an older copy",
         Ownership.NO_NOTE: f"{own.address} was restored from a backup, since it has no note that it owns the location",

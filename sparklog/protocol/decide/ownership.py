@@ -6,7 +6,7 @@ location names its owner: the address of a root, that root's epoch, and the newe
 wrote this.
 
     own = RootIdentity("/data/log", epoch=0)
-    judge(own, record, noted, is_known) -> Ownership
+    judge(own, record, noted, recorded) -> Ownership
 
 A promotion or a take-over gives a root the next epoch: the highest one counts. Within an epoch, a root is a copy if it
 is at another address, or its log does not have the recorded commit. A copy that has replaced its original at the same
@@ -52,15 +52,30 @@ class Ownership(Enum):
     ANOTHER_ROOT = "another root"
     """A root at another address, of the same epoch: this one is a copy, or was moved."""
     UNSEEN_COMMIT = "unseen commit"
-    """The log does not have the commit that was recorded there: the root was restored from an older copy."""
+    """The log does not have the commit that was recorded there: the root was restored from an older copy. Or that was
+    removed as an old one, and the root has noted none that it recorded since."""
     NO_NOTE = "no note"
     """The root has not noted that it owns the location: it was restored from a backup."""
 
 
-def judge(own: RootIdentity, record: OwnerRecord | None, noted: OwnerRecord | None, is_known: bool) -> Ownership:
+class Recorded(Enum):
+    """What a log says of the commit that a record names."""
+
+    KNOWN = "known"
+    REMOVED = "removed"
+    """Removed as an old one: it may have been another."""
+    UNKNOWN = "unknown"
+    """It has another commit of this version, or none."""
+
+
+def judge(
+    own: RootIdentity, record: OwnerRecord | None, noted: OwnerRecord | None, recorded: Recorded = Recorded.UNKNOWN
+) -> Ownership:
     """Return whether a root owns a location with this record, of which it ``noted`` the latest that it wrote.
 
-    ``is_known``: its log has the recorded commit for certain; a commit that was removed as an old one is not certain.
+    ``recorded``: what its log says of the recorded commit; without effect if the record equals the note. An older
+    record than the one noted, whose commit was removed, is its own: a root notes only what it records at a location
+    that it owns, and the location was read-only since, or is an older copy.
     """
     if record is None or record.epoch < own.epoch:
         return Ownership.UNCLAIMED
@@ -70,7 +85,8 @@ def judge(own: RootIdentity, record: OwnerRecord | None, noted: OwnerRecord | No
         return Ownership.ANOTHER_ROOT
     if noted is None or noted.epoch != record.epoch:
         return Ownership.NO_NOTE
-    if record != noted and not is_known:
+    is_older = recorded is Recorded.REMOVED and record.version < noted.version
+    if record != noted and recorded is not Recorded.KNOWN and not is_older:
         return Ownership.UNSEEN_COMMIT
     return Ownership.OWNED
 

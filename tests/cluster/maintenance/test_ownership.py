@@ -30,7 +30,9 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.ids import RandomIds
+from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.owner_files import read_note, read_owner, read_root
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance import promotion
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import OrphanReport, vacuum
@@ -261,6 +263,28 @@ def test_a_root_that_was_restored_without_leases_owns_no_location(tmp_path: Path
     assert values(tmp_path / "root") == replicas.sent[0]
 
 
+def test_a_location_with_an_older_record_of_this_root_is_its_own_when_that_commit_was_removed(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    shutil.copytree(replicas.disk(1), tmp_path / "older")
+    for _ in range(3):
+        replicas.produce()
+        sweep(replicas.cluster)
+    replicas.cluster.log.write_checkpoint()
+    shutil.rmtree(replicas.disk(1))
+    (tmp_path / "older").rename(replicas.disk(1))
+    remove_commits(tmp_path / "root")
+    assert sweep(open_cluster(str(tmp_path / "root"))).problems == []
+
+
+def remove_commits(root: Path) -> None:
+    """Remove the commits that the newest checkpoint has."""
+    cluster = open_cluster(str(root))
+    settings = LogSettings(min_commit_age_ms=0, min_commits_kept=1)
+    configs = {"metadata.max.retention.bytes": "1", "metadata.max.retention.ms": "1"}
+    assert clean_up(cluster.store, SystemClock(), configs, settings).commits
+
+
 def test_a_location_is_claimed_when_registered_and_its_record_is_renewed(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     store, cluster_id = open_store(str(replicas.disk(1))), replicas.cluster.state.cluster_id
@@ -358,7 +382,7 @@ def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Path | No
     for path in away:
         path.rename(tmp_path / f"{path.name}-away")
     with monkeypatch.context() as patch:
-        patch.setattr(promotion, "_move_to_new_root", killed)
+        patch.setattr(promotion, "open_root", killed)
         with pytest.raises(Killed):
             promote(str(tmp_path / "mirror"), str(tmp_path / "root"), force=True)
     for path in away:
