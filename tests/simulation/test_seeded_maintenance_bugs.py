@@ -297,7 +297,7 @@ BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
     (append_times_are_not_kept, (truth.CONTENT,), 0),
     (compaction_keeps_the_first_record_of_a_key, (truth.LOST_RECORD,), 0),
     (compaction_keeps_every_record, (truth.DIRTY, truth.BACK), 3),
-    (tombstones_are_deleted_immediately, (truth.EARLY,), 44),
+    (tombstones_are_deleted_immediately, (truth.EARLY,), 5),
     (the_compaction_lag_is_ignored, (truth.EARLY,), 5),
     (retention_deletes_one_segment_too_many, (truth.DELETED,), 0),
     (a_repeated_append_is_not_recognised, (truth.TWICE,), 0),

@@ -280,8 +280,8 @@ class Consumer(Shown, PositionCalls):
             self._note_positions(chunk for chunk, _ in ends)
             for chunk, end in ends:
                 self._advance(chunk, end, update_offsets)
-            self._delivery = None
-            return records
+        self._delivery = None  # an interrupt may come as the lock is left, and not from here to the return
+        return records
 
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_BUFFERED) -> list[RecordBatches]:
         """As ``poll``, but return Arrow record batches, not deserialized; by default all that has been read ahead.
@@ -300,8 +300,8 @@ class Consumer(Shown, PositionCalls):
             self._note_positions(chunks)
             for chunk in chunks:
                 self._advance(chunk, chunk.batches.end_offset, True)
-            self._delivery = None
-            return batches
+        self._delivery = None  # as in poll
+        return batches
 
     def has_caught_up(self) -> bool:
         """Return whether all records of the assigned partitions were returned, as of the last check for commits."""

@@ -4,7 +4,7 @@
         ...
 
 Rules: what a call holds is a lock of the interpreter, entered and left by ``with``. Between that and the block nothing
-runs, so that an interrupt (Ctrl-C, an alarm) anywhere in a call leaves it free.
+runs, so that an interrupt (Ctrl-C, an alarm) anywhere in a call leaves it free. One may come as the block is left.
 
 Not for: clients that are thread-safe.
 """
