@@ -50,6 +50,8 @@ PINS = "constraints.txt"
 """watched by every suite"""
 SETTINGS = ("Makefile", "pyproject.toml", "tests/conftest.py")
 """relied on by every suite"""
+NOT_PASSES = f":!{PASSES}"
+"""A pass that is recorded changes no suite."""
 TIERS = ("always", "touched", "nightly", "release")
 DAY = 86_400
 RELIED_ON_DAYS = 7
@@ -192,9 +194,9 @@ class Repository:
 
     def digests(self, suite: Suite) -> tuple[str, str]:
         """Of the pins, the committed files that a suite watches and its command; of these and what it relies on."""
-        watched = self.git("ls-files", "--stage", "--", PINS, *suite.watches)
+        watched = self.git("ls-files", "--stage", "--", PINS, *suite.watches, NOT_PASSES)
         # Apart, because a path that one list excludes may be in the other.
-        relied_on = self.git("ls-files", "--stage", "--", *SETTINGS, *suite.relies_on)
+        relied_on = self.git("ls-files", "--stage", "--", *SETTINGS, *suite.relies_on, NOT_PASSES)
         command = f"{suite.prepare}\n{suite.run}\n{watched}"
         texts = (command, f"{command}\n{relied_on}")
         first, second = (hashlib.sha256(text.encode()).hexdigest()[:20] for text in texts)
@@ -203,11 +205,11 @@ class Repository:
     def is_clean(self, suite: Suite) -> bool:
         """Whether all that a suite watches and relies on is as committed."""
         lists = ((PINS, *suite.watches), (*SETTINGS, *suite.relies_on))
-        return not any(self.git("status", "--porcelain", "--", *paths) for paths in lists)
+        return not any(self.git("status", "--porcelain", "--", *paths, NOT_PASSES) for paths in lists)
 
     def first_change(self, since: str, paths: Sequence[str]) -> int:
         """When the oldest commit after ``since`` that touches these paths was made; now if none does."""
-        times = self.git("log", "--format=%ct", f"{since}..HEAD", "--", *paths).split()
+        times = self.git("log", "--format=%ct", f"{since}..HEAD", "--", *paths, NOT_PASSES).split()
         return int(times[-1]) if times else int(time.time())
 
     def knows(self, commit: str) -> bool:

@@ -150,7 +150,7 @@ tier = "touched"
 seconds = 600
 days = 3
 watches = ["jobs/"]
-relies_on = ["log/"]
+relies_on = ["log/", "tests/"]
 
 [soak]
 run = "make test-soak"
@@ -169,6 +169,14 @@ def test_a_suite_that_never_passed_is_due_and_one_that_passed_is_not(checkout: C
     assert checkout.due() == {"yarn", "soak"}
     checkout.run_suites("yarn")
     assert checkout.due() == {"soak"}
+
+
+def test_a_recorded_pass_changes_no_suite(checkout: Checkout) -> None:
+    """The file of passes lies below tests/, on which suites rely."""
+    checkout.run_suites("yarn", "soak", "yarn")
+    assert [each.suite for each in checkout.runner().passes] == ["soak", "yarn", "yarn"]
+    checkout.commit()
+    assert checkout.due(days=100) == set()
 
 
 def test_a_commit_elsewhere_costs_nothing_and_neither_does_a_revert(checkout: Checkout) -> None:
