@@ -107,7 +107,8 @@ class _Deadline:
             self.has_expired = True
             for each in self._sockets:
                 with suppress(OSError):  # it has ended
-                    each.shutdown(socket.SHUT_RDWR)
+                    # To shut it for writing too would reset it if more arrives, and lose an answer that was read.
+                    each.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         with self._lock:
