@@ -104,13 +104,16 @@ NOTICES = re.compile(r"^The consumer rebalance protocol \(KIP-848\).*\n", re.M)
 
 
 def normal(text: str, only: str = "") -> list[str]:
-    """Return the lines without times, ids and padding; with ``only``, just those that contain it."""
+    """Return the lines without times, ids and padding; with ``only``, just those that contain it.
+
+    Rows of what other cases left decide how wide a column is: of chosen lines no padding is compared.
+    """
     for pattern, replacement in CHANGING:
         text = pattern.sub(replacement, text)
     lines = [re.sub(r" {2,}(?=\t)", "", line) for line in NOTICES.sub("", text).splitlines()]
     lines = [re.sub(r" {2,}", "  ", line).rstrip() for line in lines]
     if only:
-        lines = [line for line in lines if only in line]
+        lines = [re.sub(r" +", " ", line) for line in lines if only in line]
     return lines
 
 
