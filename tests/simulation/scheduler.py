@@ -34,6 +34,7 @@ from greenlet import getcurrent, greenlet
 from sparklog.clock import Clock
 from sparklog.ids import SeededIds
 from sparklog.log import background, parallel
+from sparklog.maintenance.segments import files
 from sparklog.store.base import Store
 from sparklog.testing.faulty_store import Call, FaultyStore
 
@@ -84,21 +85,20 @@ class _RemoteStore(FaultyStore):
         return 16
 
 
-class SideBySide:
-    """A thread pool for the code under test: calls run immediately, in the actor itself, and all of them together wait
-    for a slow storage only once."""
+class AtOnce:
+    """A thread pool for the code under test: calls run immediately, in the actor itself."""
 
-    def __init__(self, workers: int) -> None:
-        self._before: bool | None = None
+    def __init__(self, workers: int, thread_name_prefix: str = "") -> None:
+        pass
 
-    def __enter__(self) -> SideBySide:
-        self._before = _waited.get()
-        if self._before is None:
-            _waited.set(False)
+    def __enter__(self) -> AtOnce:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _waited.set(self._before)
+        pass
+
+    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
+        pass
 
     def submit(self, function: Callable[..., Any], *arguments: object) -> Future[Any]:
         done: Future[Any] = Future()
@@ -112,9 +112,26 @@ class SideBySide:
         return map(function, items)
 
 
+class SideBySide(AtOnce):
+    """All calls together wait for a slow storage only once."""
+
+    def __init__(self, workers: int) -> None:
+        self._before: bool | None = None
+
+    def __enter__(self) -> SideBySide:
+        self._before = _waited.get()
+        if self._before is None:
+            _waited.set(False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _waited.set(self._before)
+
+
 def run_without_threads(patch: pytest.MonkeyPatch) -> None:
     """Make parallel requests take the time of one, and the commit that requests a checkpoint write it."""
     patch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
+    patch.setattr(files, "ThreadPoolExecutor", AtOnce)
     patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
 
 
