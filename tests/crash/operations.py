@@ -575,7 +575,7 @@ def promote_mirror(process: Process, expected: Expected) -> None:
 
 
 def promote_again(process: Process) -> None:
-    """Recover as an operator would: repeat the promotion, and let the controller claim locations that did not answer."""
+    """Recover as an operator would: repeat the promotion, and let the controller claim what did not answer."""
     promote_mirror(process, Expected())
     process.world.main = "mirror"
     check_once(process.world.opened())
