@@ -48,6 +48,8 @@ KUBELET_SETTINGS = {
     "vm/panic_on_oom": 0,
 }
 VARIABLE = "SPARKLOG_NAMESPACES_FOLDER"
+FORWARDS = "forwards"
+"""The file in the command's folder that says that signals reach it."""
 CGROUPS = Path("/sys/fs/cgroup")
 UNSHARE = ("unshare", "--net", "--ipc", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child")
 CLEAN_SECONDS = 60.0
@@ -110,16 +112,20 @@ def _enter(command: Sequence[str]) -> int:
         preexec_fn=_joining(groups),
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, the command gets it too
-    signal.signal(signal.SIGTERM, lambda number, frame: _terminate(inside.pid))
+    signal.signal(signal.SIGTERM, lambda number, frame: _terminate(inside, own))
     try:
-        return inside.wait()
+        code = child_code(inside.wait())
+        return 128 + signal.SIGTERM if code == 128 + signal.SIGKILL and not (own / FORWARDS).exists() else code
     finally:
         os.close(alive)
         cleaner.wait()
 
 
-def _terminate(unshare: int) -> None:
-    for first in Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split():
+def _terminate(inside: subprocess.Popen[bytes], own: Path) -> None:
+    if not (own / FORWARDS).exists():  # the first process of a namespace gets no signal that it does not handle
+        inside.kill()
+        return
+    for first in Path(f"/proc/{inside.pid}/task/{inside.pid}/children").read_text().split():
         os.kill(int(first), signal.SIGTERM)
 
 
@@ -226,9 +232,21 @@ def inside(own: Path, command: Sequence[str]) -> int:
     mount_settings(own)
     mount_groups()
     mount_folders(own)
+    started: list[subprocess.Popen[bytes]] = []
+    received: list[int] = []
+
+    def forward(number: int, frame: object) -> None:
+        received.append(number)
+        for command in started:
+            command.send_signal(number)
+
+    signal.signal(signal.SIGTERM, forward)
+    (own / FORWARDS).touch()
     child = subprocess.Popen(command, env={**os.environ, VARIABLE: str(own)})
+    started.append(child)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: child.send_signal(number))
+    if received:
+        child.terminate()
     while True:
         pid, status = os.wait()
         if pid == child.pid:

@@ -57,6 +57,14 @@ def test_only_settings_of_the_network_can_be_changed() -> None:
     assert before == (Path("/proc/sys/vm/swappiness").read_text(), Path("/proc/sys/net/ipv4/ip_forward").read_text())
 
 
+def ends(caller: subprocess.Popen[bytes]) -> int:
+    """Return the exit code; the caller does not outlive a failure."""
+    try:
+        return caller.wait(timeout=30)
+    finally:
+        caller.kill()
+
+
 @in_namespaces
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_all_processes_and_groups_end_with_the_caller(number: signal.Signals) -> None:
@@ -67,12 +75,21 @@ def test_all_processes_and_groups_end_with_the_caller(number: signal.Signals) ->
             assert caller.stdout
             assert caller.stdout.readline() == b"ready\n"
             caller.send_signal(number)
-            assert caller.wait(timeout=30) in (-number, 128 + number)
+            assert ends(caller) in (-number, 128 + number)
         deadline = time.monotonic() + 30
         while differences(before, read_state([])) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert differences(before, read_state([])) == []
     assert not (SERVERS / f"node-{caller.pid}").exists()
+
+
+@in_namespaces
+@pytest.mark.parametrize("seconds", [0.15, 0.3, 0.45])
+def test_a_signal_before_the_command_starts_ends_the_caller(seconds: float) -> None:
+    with adopt_orphans(), subprocess.Popen([*PROGRAM, "sleep", "600"]) as caller:
+        time.sleep(seconds)
+        caller.terminate()
+        assert ends(caller) in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 def test_a_node_is_not_started_outside() -> None:
