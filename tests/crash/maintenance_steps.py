@@ -43,6 +43,7 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.logs import Read, live, log_files, records
 from tests.crash.copies import Objects, copy_of, objects_of
+from tests.crash.sample import chosen
 
 NOW_MS = 2_000_000_000_000
 
@@ -157,7 +158,7 @@ def check_every_step(scene: Scene) -> None:
     faults = faults_of(scene)
     assert len(faults) > 50
     checked: dict[Objects, Left] = {}
-    for fault in faults:
+    for fault in chosen(faults):
         inner = scene.prepared()
         store = FaultyStore(inner)
         coordinator = opened(store, seed=1)
@@ -236,7 +237,7 @@ def check_every_step_of_a_follower(scene: Scene) -> None:
     writes = [step for step, call in enumerate(counted.calls) if call.operation in WRITES]
     assert len(writes) > 3
     checked: set[tuple[Objects, Objects]] = set()
-    for fault in [Fault(step, kind) for step in writes for kind in (ERROR, UNAVAILABLE, FULL, LOST_ANSWER)]:
+    for fault in chosen(Fault(step, kind) for step in writes for kind in (ERROR, UNAVAILABLE, FULL, LOST_ANSWER)):
         inner = scene.prepared()
         follower = replicated(inner, name)
         run(scene, with_follower(inner, FaultyStore(follower, [fault])))

@@ -40,6 +40,7 @@ def overwritten(coordinator: Coordinator, history_format: str) -> None:
         append(coordinator, "t", [Written(b"only", b"%d" % minute, minute)], partition=1)
 
 
+@pytest.mark.sampled
 @FORMATS
 def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_unchanged_or_compacted(history_format: str) -> None:
     check_every_step(
@@ -49,6 +50,7 @@ def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_unchanged_or_compact
     )
 
 
+@pytest.mark.sampled
 @FORMATS
 def test_a_follower_failing_at_any_step_of_a_compaction_stays_in_sync_with_identical_files(history_format: str) -> None:
     prepare = partial(overwritten, history_format=history_format)

@@ -33,6 +33,7 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.crash.copies import copy_of
+from tests.crash.sample import chosen
 from tests.crash.test_steps import contents
 
 RECORDS = 6
@@ -91,8 +92,9 @@ def faults() -> list[Fault]:
     return points
 
 
+@pytest.mark.sampled
 def test_every_record_is_copied_once_after_a_fault_at_any_step_of_a_member() -> None:
-    for fault in faults():
+    for fault in chosen(faults()):
         inner = prepared()
         store = FaultyStore(inner, [fault])
         try:

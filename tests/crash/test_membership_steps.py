@@ -7,6 +7,8 @@ from __future__ import annotations
 import uuid
 from contextlib import suppress
 
+import pytest
+
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.coordinator.group_member import GroupMember
@@ -26,6 +28,7 @@ from sparklog.testing.faulty_store import (
     every_crash,
 )
 from sparklog.types import TopicPartition
+from tests.crash.sample import chosen
 
 ALL = frozenset(TopicPartition("orders", number) for number in range(4))
 
@@ -132,16 +135,18 @@ def survive(run: Run) -> None:
     assert run.stays.owned == ALL
 
 
+@pytest.mark.sampled
 def test_the_remaining_member_owns_all_partitions_after_a_failure_at_any_step() -> None:
-    for fault in steps():
+    for fault in chosen(steps()):
         run = run_with(fault)
         with suppress(SimulatedCrash, SparklogError):
             live(run)
         survive(run)
 
 
+@pytest.mark.sampled
 def test_a_member_recovers_after_a_storage_failure_at_any_step() -> None:
-    for fault in steps():
+    for fault in chosen(steps()):
         if fault.kind.startswith("crash"):
             continue
         run = run_with(fault)

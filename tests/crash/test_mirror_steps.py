@@ -28,6 +28,7 @@ from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import UNAVAILABLE, Call, Fault, FaultyStore, SimulatedCrash, every_crash
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import Replicas
+from tests.crash.sample import chosen
 
 
 def values(root: str) -> list[bytes | None]:
@@ -85,6 +86,7 @@ def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_an_update(tmp_pat
         assert mirror_file.version == replicas.cluster.refresh().version, f"{fault}"
 
 
+@pytest.mark.sampled
 def test_after_a_crash_at_any_step_of_a_promotion_a_retry_leaves_one_root(tmp_path: Path) -> None:
     replicas, target = prepared(tmp_path / "0")
     addresses = [target.root, replicas.cluster.store.root]
@@ -93,7 +95,7 @@ def test_after_a_crash_at_any_step_of_a_promotion_a_retry_leaves_one_root(tmp_pa
         promote(addresses[0], addresses[1])
     number = 0
     for index, counted in enumerate(stores):
-        for fault in every_crash(counted.calls):
+        for fault in chosen(every_crash(counted.calls)):
             number += 1
             replicas, target = prepared(tmp_path / str(number))
             addresses = [target.root, replicas.cluster.store.root]
@@ -127,11 +129,12 @@ def with_gap(folder: Path) -> tuple[Replicas, Store, Store]:
     return replicas, target, root
 
 
+@pytest.mark.sampled
 def test_a_mirror_pass_that_is_suspended_during_a_promotion_takes_nothing_from_the_new_root(tmp_path: Path) -> None:
     _, target, root = with_gap(tmp_path / "count")
     counted = FaultyStore(target)
     mirror(root, counted)
-    for paused_at in range(len(counted.calls)):
+    for paused_at in chosen(range(len(counted.calls))):
         _, target, root = with_gap(tmp_path / str(paused_at))
         acknowledged: list[Any] = []
 

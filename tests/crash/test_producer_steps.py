@@ -31,6 +31,7 @@ from sparklog.testing.faulty_store import (
     every_crash,
 )
 from tests.crash.copies import copy_of
+from tests.crash.sample import chosen
 
 WAIT = 60
 """seconds. No test waits that long unless something is broken."""
@@ -129,10 +130,11 @@ def test_without_faults_every_record_is_stored(
     assert acknowledged(sent) == set(sent) == {value for values in log.values() for value in values}
 
 
+@pytest.mark.sampled
 def test_a_fault_at_any_step_of_producing_neither_loses_nor_duplicates_records() -> None:
     faults = faults_of(produce)
     assert len(faults) > 100
-    for fault in faults:
+    for fault in chosen(faults):
         inner = prepared()
         store = FaultyStore(inner, [fault])
         try:
@@ -157,10 +159,11 @@ def store_crashed(fault: Fault) -> bool:
     return fault.kind.startswith("crash")
 
 
+@pytest.mark.sampled
 def test_a_fault_at_any_step_of_a_transaction_leaves_it_atomic() -> None:
     faults = faults_of(transact)
     assert len(faults) > 100
-    for fault in faults:
+    for fault in chosen(faults):
         inner = prepared()
         store = FaultyStore(inner, [fault])
         sent = transact(store)
@@ -199,10 +202,11 @@ def test_a_commit_of_unknown_outcome_is_applied_once(
             assert acknowledged(sent) == set(sent) == {value for values in log.values() for value in values}
 
 
+@pytest.mark.sampled
 def test_the_next_instance_continues_after_a_crash_at_any_step_of_a_transaction() -> None:
     counted = FaultyStore(prepared())
     transact(counted)
-    for fault in every_crash(counted.calls):
+    for fault in chosen(every_crash(counted.calls)):
         inner = prepared()
         store = FaultyStore(inner, [fault])
         transact(store)

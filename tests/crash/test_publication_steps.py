@@ -42,6 +42,7 @@ from sparklog.testing.faulty_store import (
 from tests.cluster.maintenance.logs import Written, append, live
 from tests.crash.copies import Objects, copy_of, objects_of
 from tests.crash.maintenance_steps import Scene, opened
+from tests.crash.sample import chosen
 
 CONFIGS = {
     "history.format": "delta",
@@ -143,7 +144,7 @@ def check_every_step(scene: Scene, finished: Callable[[MemoryStore], object]) ->
     wanted = finished(clean)
     assert frozenset(table_of(clean).files) == histories[1]
     completed: set[Objects] = set()
-    for fault in faults_of(counted.calls):
+    for fault in chosen(faults_of(counted.calls)):
         inner = copy_of(prepared)
         store = FaultyStore(inner)
         coordinator = opened(store, seed=1)
@@ -181,6 +182,7 @@ def data_files(store: MemoryStore) -> int:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prepare", [never_published, published_before])
 def test_a_publication_that_fails_at_any_step_leaves_a_table_of_the_log(
     prepare: Callable[[Coordinator], None], monkeypatch: pytest.MonkeyPatch
@@ -189,6 +191,7 @@ def test_a_publication_that_fails_at_any_step_leaves_a_table_of_the_log(
     check_every_step(Scene(prepare, publish), no_more_changes)
 
 
+@pytest.mark.sampled
 def test_a_publication_in_parts_that_fails_at_any_step_leaves_each_partition_at_a_version_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_publication_in_parts_that_fails_at_any_step_leaves_each_partition_at_
     check_every_step(Scene(published_before, publish), no_more_changes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("prepare", "collect"),
     [
@@ -220,6 +224,7 @@ def others(store: MemoryStore) -> None:
     assert sweep(opened(store)).files
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prepare", [never_published, published_before])
 def test_a_publisher_that_was_suspended_at_any_step_lists_no_file_that_others_deleted(
     prepare: Callable[[Coordinator], None],
@@ -230,25 +235,25 @@ def test_a_publisher_that_was_suspended_at_any_step_lists_no_file_that_others_de
         check_files(inner, table_of(inner))
 
 
+@pytest.mark.sampled
 def test_a_sweep_that_is_suspended_at_any_step_leaves_no_listed_file_gone() -> None:
-    assert list(suspended_at_every_step(expired, sweep, others_publish, most_steps=30))
+    assert list(suspended_at_every_step(expired, sweep, others_publish))
 
 
 def suspended_at_every_step(
     prepare: Callable[[Coordinator], None],
     job: Callable[[Coordinator], object],
     others_do: Callable[[MemoryStore], None],
-    most_steps: int = 1000,
 ) -> Iterator[MemoryStore]:
-    """Suspend a job before each of its steps but deletions, or before about ``most_steps`` of them, and let others work
-    meanwhile; yield the storage after each run. No file that the table lists is missing at any step."""
+    """Suspend a job before each of its steps but deletions, and let others work meanwhile; yield the storage after each
+    run. No file that the table lists is missing at any step."""
     prepared = Scene(prepare, job).prepared()
     counted = FaultyStore(copy_of(prepared))
     coordinator = opened(counted)
     counted.reset_counts()
     job(coordinator)
     steps = [step for step, call in enumerate(counted.calls) if call.operation != "delete"]
-    for suspended_at in steps[:: max(len(steps) // most_steps, 1)]:
+    for suspended_at in chosen(steps):
         inner = copy_of(prepared)
 
         def suspend(step: int, call: Call, inner: MemoryStore = inner, at: int = suspended_at) -> None:

@@ -33,6 +33,7 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.damaged_clusters import records
+from tests.crash.sample import chosen
 
 Contents = dict[str, bytes]
 
@@ -152,6 +153,7 @@ def is_data(key: str) -> bool:
     return key.endswith((".log", ".index"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_fault_at_any_step_causes_no_further_damage_and_a_retry_repairs_everything(
@@ -169,7 +171,7 @@ def test_a_fault_at_any_step_causes_no_further_damage_and_a_retry_repairs_everyt
     faults += [Fault(step, kind) for step in range(len(calls)) for kind in (ERROR, UNAVAILABLE)]
     faults += [Fault(step, FULL) for step, call in enumerate(calls) if call.operation in WRITES]
     left: list[list[Contents]] = []  # what the checks below have seen: the same files need them once
-    for fault in faults:
+    for fault in chosen(faults):
         world.reset_to(damaged)
         with faulty(world, broker, [fault]) as stores, suppress(SimulatedCrash, SparklogError):
             check_and_repair(stores[0], world)

@@ -32,6 +32,7 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.records import Record, append_records
 from tests.cluster.spark.helpers import batches, schema_of
+from tests.crash.sample import chosen
 from tests.crash.worlds import SPARK_PATH, opened
 from tests.replicated import Brokers, brokers
 
@@ -154,43 +155,45 @@ def check(cluster: Brokers, sent: Sent, why: object) -> None:
         assert set(expected) <= set(replicas[0]), f"{why}: an acknowledged record is lost"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("write", [produce, transact, call, job])
 def test_acknowledged_records_are_on_all_in_sync_replicas_after_a_fault_at_any_step(
     spaces: Spaces, write: Write, broker: int
 ) -> None:
-    tried = 0
-    for step, operation in steps(spaces(), write, broker):
-        kinds = (ERROR, UNAVAILABLE, *((FULL, LOST_ANSWER) if operation in WRITES else ()))
-        for kind in kinds:
-            why = (write.__name__, broker, step, operation, kind)
-            sent, cluster = attempt(spaces(), write, [(broker, Fault(step, kind))])
-            check(cluster, sent, why)
-            if sent and write in (produce, transact):
-                assert all(sent.values()), f"{why}: not recovered from a transient fault"
-            tried += 1
-    assert tried > 20
+    faults = [
+        (operation, Fault(step, kind))
+        for step, operation in steps(spaces(), write, broker)
+        for kind in (ERROR, UNAVAILABLE, *((FULL, LOST_ANSWER) if operation in WRITES else ()))
+    ]
+    assert len(faults) > 20
+    for operation, fault in chosen(faults):
+        why = (write.__name__, broker, operation, fault)
+        sent, cluster = attempt(spaces(), write, [(broker, fault)])
+        check(cluster, sent, why)
+        if sent and write in (produce, transact):
+            assert all(sent.values()), f"{why}: not recovered from a transient fault"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("broker", [0, 1])
 @pytest.mark.parametrize("write", [produce, transact, call, job])
 def test_acknowledged_records_are_on_all_in_sync_replicas_after_a_crash_at_any_step(
     spaces: Spaces, write: Write, broker: int
 ) -> None:
-    for step, operation in steps(spaces(), write, broker):
-        if operation not in WRITES:
-            continue
-        for kind in (CRASH_BEFORE, CRASH_AFTER):
-            sent, cluster = attempt(spaces(), write, [(broker, Fault(step, kind))])
-            check(cluster, sent, (write.__name__, broker, step, operation, kind))
+    writes = [step for step, operation in steps(spaces(), write, broker) if operation in WRITES]
+    for fault in chosen(Fault(step, kind) for step in writes for kind in (CRASH_BEFORE, CRASH_AFTER)):
+        sent, cluster = attempt(spaces(), write, [(broker, fault)])
+        check(cluster, sent, (write.__name__, broker, fault))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("write", [produce, transact])
 def test_the_remaining_broker_has_every_record_after_the_other_is_lost_at_any_step(
     spaces: Spaces, write: Write
 ) -> None:
     """Broker 1 leads one partition and follows in the other; the root, which has the commits, stays available."""
-    for step, _ in steps(spaces(), write, 1):
+    for step, _ in chosen(steps(spaces(), write, 1)):
         lost = [(1, Fault(later, ERROR)) for later in range(step, 500)]
         sent, cluster = attempt(spaces(), write, lost)
         check(cluster, sent, (write.__name__, step))

@@ -28,6 +28,7 @@ from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
 from tests.cluster.maintenance.logs import Written, append, batch_of, records
 from tests.crash.copies import copy_of
+from tests.crash.sample import chosen
 
 MINUTE = 60.0
 DAY = 86_400.0
@@ -144,6 +145,7 @@ def faults_of(operation: Operation) -> list[Fault]:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_fault_at_any_step_keeps_the_log_readable_and_a_rerun_completes_the_work(name: str) -> None:
     operation = OPERATIONS[name]
@@ -153,7 +155,7 @@ def test_a_fault_at_any_step_keeps_the_log_readable_and_a_rerun_completes_the_wo
     wanted = seen(clean, clock)
     faults = faults_of(operation)
     assert len(faults) > 20
-    for fault in faults:
+    for fault in chosen(faults):
         inner, clock = prepared()
         store = FaultyStore(inner)
         coordinator = opened(store, clock)

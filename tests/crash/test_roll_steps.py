@@ -28,6 +28,7 @@ def small_files(coordinator: Coordinator, history_format: str) -> None:
     append(coordinator, "u", [Written(b"k", b"alone")])
 
 
+@pytest.mark.sampled
 @FORMATS
 def test_a_fault_at_any_step_of_a_roll_leaves_the_log_unchanged_or_rolled(history_format: str) -> None:
     check_every_step(
@@ -35,12 +36,14 @@ def test_a_fault_at_any_step_of_a_roll_leaves_the_log_unchanged_or_rolled(histor
     )
 
 
+@pytest.mark.sampled
 @FORMATS
 def test_a_follower_failing_at_any_step_of_a_roll_stays_in_sync_with_identical_files(history_format: str) -> None:
     prepare = partial(small_files, history_format=history_format)
     check_every_step_of_a_follower(Scene(prepare, lambda coordinator: roll(coordinator, InProcess())))
 
 
+@pytest.mark.sampled
 def test_a_fault_while_row_groups_are_encoded_in_a_thread_leaves_the_log_unchanged_or_rolled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -36,6 +36,7 @@ from sparklog.testing.faulty_store import (
 )
 from tests.cluster.spark.helpers import batches, schema_of
 from tests.crash.copies import copy_of
+from tests.crash.sample import chosen
 from tests.crash.test_steps import contents
 
 DDL = "topic string, key string, value string"
@@ -122,6 +123,7 @@ def files(store: MemoryStore) -> set[str]:
     return {info.key for info in store.list("") if info.key.endswith((".log", ".index"))}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", JOBS)
 def test_a_fault_at_any_step_of_a_job_leaves_all_rows_or_none_and_a_rerun_writes_each_once(name: str) -> None:
     job = Job(JOBS[name])
@@ -133,7 +135,7 @@ def test_a_fault_at_any_step_of_a_job_leaves_all_rows_or_none_and_a_rerun_writes
     assert sum(len(part) for topic in job.topics for part in wanted[topic]) == 24
     assert len(files(clean)) == 8
     seen = set()
-    for fault in faults(counted.calls):
+    for fault in chosen(faults(counted.calls)):
         inner = prepared()
         outcome = "acknowledged"
         with opened_by_url(FaultyStore(inner, [fault])) as store:
@@ -153,6 +155,7 @@ def test_a_fault_at_any_step_of_a_job_leaves_all_rows_or_none_and_a_rerun_writes
     assert seen == {("acknowledged", True), ("refused", False), ("unknown", True), ("unknown", False)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", JOBS)
 def test_a_task_retried_after_a_fault_at_any_step_writes_its_rows_once(name: str) -> None:
     job = Job(JOBS[name])
@@ -163,7 +166,7 @@ def test_a_task_retried_after_a_fault_at_any_step_writes_its_rows_once(name: str
         writer = job.writer()
         counted.reset_counts()
         job.write(writer, 0)
-    for fault in faults(counted.calls):
+    for fault in chosen(faults(counted.calls)):
         inner = prepared()
         with opened_by_url(FaultyStore(inner)) as store:
             writer = job.writer()
@@ -176,6 +179,7 @@ def test_a_task_retried_after_a_fault_at_any_step_writes_its_rows_once(name: str
         assert contents(inner) == contents(clean), f"{fault}"
 
 
+@pytest.mark.sampled
 def test_a_fault_at_any_step_of_an_abort_raises_nothing_and_changes_no_record() -> None:
     job = Job(EXISTING)
     before = contents(prepared())
@@ -186,7 +190,7 @@ def test_a_fault_at_any_step_of_an_abort_raises_nothing_and_changes_no_record() 
         counted.reset_counts()
         writer.abort([message, None])
     assert counted.counts["delete"] == 4
-    for fault in faults(counted.calls):
+    for fault in chosen(faults(counted.calls)):
         inner = prepared()
         with opened_by_url(FaultyStore(inner)) as store:
             writer = job.writer()

@@ -35,6 +35,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
+from tests.crash.sample import chosen
 
 Contents = dict[str, list[list[bytes]]]
 
@@ -161,6 +162,7 @@ def faults_of(operation: Operation) -> list[Fault]:
     return faults
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_retry_completes_the_operation(name: str) -> None:
     operation = OPERATIONS[name]
@@ -170,7 +172,7 @@ def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_retry_completes_the_ope
     wanted = contents(clean)
     faults = faults_of(operation)
     assert len(faults) > 10
-    for fault in faults:
+    for fault in chosen(faults):
         inner = prepared()
         store = FaultyStore(inner)
         coordinator = open_cluster(store)

@@ -47,6 +47,7 @@ from sparklog.testing.faulty_store import (
 )
 from tests.cluster.spark.helpers import batches, schema_of
 from tests.crash.copies import copy_of
+from tests.crash.sample import chosen
 from tests.crash.test_steps import Contents, contents
 
 DDL = "key binary, value binary, partition int"
@@ -226,9 +227,10 @@ def faults(calls: list[Call]) -> list[Fault]:
     return points
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_record_is_copied_once_after_a_fault_at_any_step_of_source_and_sink(tmp_path: Path, part: int) -> None:
-    for number, fault in enumerate(faults(steps(tmp_path / "clean"))[part::PARTS]):
+    for number, fault in enumerate(chosen(faults(steps(tmp_path / "clean")))[part::PARTS]):
         inner, checkpoint = prepared(), Checkpoint(tmp_path / str(number))
         run_once(checkpoint, FaultyStore(inner, [fault]))
         finish(checkpoint, inner)
