@@ -62,7 +62,7 @@ def main(root: str, folder: str, rows: int, runs: int, executors: int) -> None:
 
 
 def await_executors(spark: SparkSession, executors: int) -> None:
-    """Wait until so many have registered. Raises TimeoutError."""
+    """Wait until this number of executors has registered. Raises TimeoutError."""
     deadline = time.monotonic() + EXECUTORS_WITHIN
     while len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) < 1 + executors:
         if time.monotonic() > deadline:

@@ -196,8 +196,8 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
 
     The location must identify itself as this broker, and hold the live files of its replicas in sync. A partition of
     which it lacks files leaves the ISR there if another replica in sync is online, and replication copies them. Raises
-    BrokerIdNotRegisteredError, BrokerNotAvailableError, which names files that are missing, if there is no other such
-    replica, DuplicateBrokerRegistrationError, StorageError.
+    BrokerNotAvailableError, which names the missing files, if no other replica in sync is online,
+    BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, StorageError.
     """
     store = coordinator.brokers.open(url)
     state = coordinator.refresh()

@@ -12,7 +12,7 @@ from tests.simulation.seeds import name, shards
 from tests.simulation.slow_readers import SlowReaders
 
 
-@pytest.mark.parametrize("shard", shards(60), ids=name)
+@pytest.mark.parametrize("shard", shards(20), ids=name)
 def test_records_acknowledged_after_a_root_was_replaced_are_stored(
     shard: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -32,7 +32,7 @@ def test_records_acknowledged_after_a_root_was_replaced_are_stored(
     assert noticed > 0 or len(shard) == 1
 
 
-@pytest.mark.parametrize("shard", shards(100), ids=name)
+@pytest.mark.parametrize("shard", shards(40), ids=name)
 def test_a_slow_reader_reaches_the_end(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     looks = 0
     for seed in shard[::10]:  # each takes as long as ten of the others
@@ -48,7 +48,7 @@ def test_a_slow_reader_reaches_the_end(shard: range, capsys: pytest.CaptureFixtu
     assert looks > 0
 
 
-@pytest.mark.parametrize("shard", shards(40), ids=name)
+@pytest.mark.parametrize("shard", shards(14), ids=name)
 def test_suspended_machines_lose_no_record(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     late = 0
     for seed in shard:

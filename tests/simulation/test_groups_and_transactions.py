@@ -72,7 +72,7 @@ def check_settled(world: World) -> None:
     assert world.broken == []
 
 
-@pytest.mark.parametrize("shard", shards(50), ids=name)
+@pytest.mark.parametrize("shard", shards(18), ids=name)
 @pytest.mark.parametrize("life", [Life, GroupMemberLife])
 def test_every_seed_passes_all_checks(life: type[Life], shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE
 from tests.simulation.racing import simulate
 from tests.simulation.seeds import name, shards
 
-DEFAULT_SEEDS = 50
+DEFAULT_SEEDS = 16
 """About 15 seconds; ``make test-simulation`` runs thousands."""
 
 

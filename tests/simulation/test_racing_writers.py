@@ -114,7 +114,7 @@ def check(seed: int, store: MemoryStore, writers: list[Writer]) -> None:
         assert len(paths) in (0, 2 * len(set(paths))), f"seed {seed}: commit {commit.version} has a partial append"
 
 
-@pytest.mark.parametrize("shard", shards(150), ids=name)
+@pytest.mark.parametrize("shard", shards(50), ids=name)
 def test_exactly_the_acknowledged_appends_are_stored_once(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     kills = lost = 0
     for seed in shard:

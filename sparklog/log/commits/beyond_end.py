@@ -2,7 +2,7 @@
 
 A log is tailed until the next number is absent. If that commit was lost, by a deleted file or a disk that was repaired,
 later ones still exist: a process that took the place before the hole for the end would show a shorter log, and write
-into the hole; those writes contradict the later commits, and whoever puts the lost ones back takes them away. So a
+into the hole; those writes contradict the later commits, and are lost once the missing ones are put back. So a
 process looks once, when it has read the log for the first time or was away for long, for what is stored beyond its end.
 A commit there is refused; a checkpoint alone is only reported, since a stalled writer may have left it after a restore.
 

@@ -10,8 +10,8 @@ Rules: a file is deleted only if no partition with a replica at this broker has 
 removal began, and a history segment only when the topic's Delta table shows the log since. The removal that cordoned
 the broker lifts that, unless another one has begun since: that may be stopped between any two steps. So of two at the
 same time, the older one stops, and the broker stays cordoned, as it does if the job is killed, until
-``brokers uncordon``. A broker that was cordoned before stays cordoned, and one that is registered anew at a location
-with files is cordoned, too (``brokers.register_broker``).
+``brokers uncordon``. A broker that was cordoned before stays cordoned; ``brokers.register_broker`` cordons one whose
+location has files.
 Not for: files without live segments (``sweep``, ``vacuum``).
 """
 
