@@ -136,7 +136,7 @@ def growth_table() -> Iterator[str]:
     """What commits leave below meta/."""
     yield "| commits | objects in `meta/` | bytes | after the step `cleanup` | bytes |"
     yield "|---|---|---|---|---|"
-    for commits in (100, 1_000, 5_000):
+    for commits in (100, 1_000, 2_000):
         log = Log("capacity-growth")
         for _ in range(commits):
             log.append(1)

@@ -11,6 +11,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import settings
 
+from tests.sample import WHOLE, examples
+
 # A shell starts background processes with SIGINT ignored, and the programs that tests interrupt would inherit that.
 with suppress(ValueError):  # not in the main thread
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -19,9 +21,8 @@ with suppress(ValueError):  # not in the main thread
 gc.set_threshold(100_000, 20, 100)
 
 # Machines differ in speed, so examples have no deadline; a failure prints the blob that reproduces it.
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.register_profile("tests", deadline=None, print_blob=True, derandomize=not WHOLE, max_examples=examples())
+settings.load_profile("tests")
 
 # marker -> command that runs its tests
 ELSEWHERE = {
@@ -49,7 +50,13 @@ LONGEST = ("crash", "simulation")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first, so that no process still works on one when all others are done."""
+    """Run the longest tests first, so that no process still works on one when all others are done.
+
+    Tests with examples of Hypothesis try a part of them (``tests.sample``).
+    """
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("sampled")
     order = {folder: number for number, folder in enumerate(LONGEST)}
     items.sort(key=lambda item: min(order.get(part, len(order)) for part in item.path.parts))
 

@@ -43,7 +43,7 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.logs import Read, live, log_files, records
 from tests.crash.copies import Objects, copy_of, objects_of
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 NOW_MS = 2_000_000_000_000
 

@@ -33,8 +33,8 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.records import Record, append_records
 from sparklog.types import TopicPartition
 from tests.crash.copies import copy_of
-from tests.crash.sample import chosen
 from tests.crash.test_steps import contents
+from tests.sample import chosen
 
 RECORDS = 6
 ENDS = {TopicPartition("orders", number): RECORDS // 2 for number in range(2)}

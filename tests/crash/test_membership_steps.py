@@ -28,7 +28,7 @@ from sparklog.testing.faulty_store import (
     every_crash,
 )
 from sparklog.types import TopicPartition
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 ALL = frozenset(TopicPartition("orders", number) for number in range(4))
 

@@ -28,7 +28,7 @@ from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import UNAVAILABLE, Call, Fault, FaultyStore, SimulatedCrash, every_crash
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import Replicas
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 
 def values(root: str) -> list[bytes | None]:

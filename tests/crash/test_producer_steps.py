@@ -31,7 +31,7 @@ from sparklog.testing.faulty_store import (
     every_crash,
 )
 from tests.crash.copies import copy_of
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 WAIT = 60
 """seconds. No test waits that long unless something is broken."""

@@ -42,7 +42,7 @@ from sparklog.testing.faulty_store import (
 from tests.cluster.maintenance.logs import Written, append, live
 from tests.crash.copies import Objects, copy_of, objects_of
 from tests.crash.maintenance_steps import Scene, opened
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 CONFIGS = {
     "history.format": "delta",

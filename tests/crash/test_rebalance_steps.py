@@ -16,7 +16,7 @@ from sparklog.errors import SparklogError, StorageError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, OUTAGE, UNAVAILABLE, Call, Fault, FaultyStore
 from sparklog.types import TopicPartition
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 PARTITIONS = {TopicPartition("t", number) for number in range(4)}
 ASSIGNORS = ["range", "cooperative-sticky"]

@@ -33,7 +33,7 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.damaged_clusters import records
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 Contents = dict[str, bytes]
 

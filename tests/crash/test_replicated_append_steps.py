@@ -32,9 +32,9 @@ from sparklog.testing.faulty_store import (
 )
 from sparklog.testing.records import Record, append_records
 from tests.cluster.spark.helpers import batches, schema_of
-from tests.crash.sample import chosen
 from tests.crash.worlds import SPARK_PATH, opened
 from tests.replicated import Brokers, brokers
+from tests.sample import chosen
 
 WAIT = 60
 """seconds. No test waits that long unless something is broken."""

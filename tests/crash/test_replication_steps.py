@@ -42,7 +42,7 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.reassignment import reassign
 from tests.controllers import check_once
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 TOPIC = "orders"
 LOCATIONS = ("root", "1", "2", "3")

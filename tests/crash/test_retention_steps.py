@@ -28,7 +28,7 @@ from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
 from tests.cluster.maintenance.logs import Written, append, batch_of, records
 from tests.crash.copies import copy_of
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 MINUTE = 60.0
 DAY = 86_400.0

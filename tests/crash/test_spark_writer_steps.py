@@ -36,8 +36,8 @@ from sparklog.testing.faulty_store import (
 )
 from tests.cluster.spark.helpers import batches, schema_of
 from tests.crash.copies import copy_of
-from tests.crash.sample import chosen
 from tests.crash.test_steps import contents
+from tests.sample import chosen
 
 DDL = "topic string, key string, value string"
 EXISTING = ("orders", "audit")

@@ -35,7 +35,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
-from tests.crash.sample import chosen
+from tests.sample import chosen
 
 Contents = dict[str, list[list[bytes]]]
 

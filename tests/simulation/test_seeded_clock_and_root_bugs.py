@@ -151,8 +151,8 @@ BUGS: list[tuple[Callable[[Patch], None], Run]] = [
 FIRST_SEEDS: dict[tuple[Callable[[Patch], None], Run], int] = {
     (maintenance_uses_its_machines_clock, maintenance): 11,
     (elapsed_time_stops_while_a_machine_is_suspended, sleepers): 25,
-    (the_boundary_can_move_back, sleepers): 8,
-    (the_runs_of_a_file_are_committed_one_by_one, maintenance): 25,
+    (the_boundary_can_move_back, sleepers): 10,
+    (the_runs_of_a_file_are_committed_one_by_one, maintenance): 1,
 }
 """The first seed to try for rare bugs: from 0 on they take seconds."""
 

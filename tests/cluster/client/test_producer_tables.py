@@ -27,6 +27,7 @@ from sparklog.errors import (
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetRange
+from tests.sample import examples
 
 WAIT = 30
 NOW_MS = 1_700_000_000_000
@@ -75,7 +76,7 @@ def test_all_columns_are_read_back_unchanged(cluster: Coordinator, producer: Pro
     assert (second.key, second.value, second.timestamp_us) == (b"", None, NOW_MS * 1000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.none() | st.binary(max_size=6), st.none() | st.integers(0, 2)), max_size=60),
     st.integers(1, 20),

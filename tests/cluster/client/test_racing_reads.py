@@ -19,6 +19,7 @@ from tests.cluster.client.consumers import at, until
 from tests.cluster.log.replicated import append_copies, copies, replicated_cluster
 from tests.cluster.log.rewriting import delete_files, drop_segments, rewrite
 from tests.cluster.log.test_fetch import append_file
+from tests.sample import examples
 
 changes = st.one_of(
     st.tuples(st.just("roll"), st.integers(0, 3), st.integers(1, 4), st.just(())),
@@ -61,7 +62,7 @@ class Log:
             delete_files(self.admin.store, rewrite(self.admin, first, count, keep=self.remaining.__contains__))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(changes, max_size=8), st.integers(0, 15))
 def test_a_range_is_read_correctly_while_the_log_changes(script: Any, start: int) -> None:
     log = Log()
@@ -83,7 +84,7 @@ def test_a_range_is_read_correctly_while_the_log_changes(script: Any, start: int
     assert {offset for offset in log.remaining if start <= offset < end} <= set(offsets)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(changes, max_size=6))
 def test_a_consumer_reads_correctly_while_the_log_changes(script: Any) -> None:
     log = Log()

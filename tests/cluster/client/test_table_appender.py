@@ -24,6 +24,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.records import Record, append_records
+from tests.sample import examples
 
 NOW_MS = 1_700_000_000_000
 
@@ -209,7 +210,7 @@ AnyRecord = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(calls=st.lists(st.lists(AnyRecord, max_size=20), max_size=4), codec=st.sampled_from(["none", "lz4", "snappy"]))
 def test_appended_records_are_read_from_their_partitions_in_order(calls: list[list[Record]], codec: str) -> None:
     store = MemoryStore(f"records-{RandomIds().write_id()}")

@@ -17,6 +17,7 @@ from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWrite
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.store.memory import MemoryStore
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
+from tests.sample import examples
 
 Batches = list[list[int]]
 
@@ -61,7 +62,7 @@ def read(coordinator: Coordinator, start: int, end: int, partition: int = 0) -> 
 shapes = st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=3), max_size=4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(shapes, st.integers(0, 40), st.integers(0, 40))
 def test_any_range_of_offsets_is_read_exactly(files: list[Batches], start: int, end: int) -> None:
     coordinator = new_cluster()
@@ -72,7 +73,7 @@ def test_any_range_of_offsets_is_read_exactly(files: list[Batches], start: int, 
     assert read(coordinator, start, end) == expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(shapes, st.integers(0, 10))
 def test_a_search_by_time_finds_the_first_offset_at_or_after_it(files: list[Batches], wanted: int) -> None:
     coordinator = new_cluster()

@@ -13,6 +13,7 @@ from sparklog.errors import CorruptIndexError, InvalidRecordError
 from sparklog.log.records.fetch import Fetcher, TimedOffset
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
+from tests.sample import examples
 from tests.unit.format.segments import gapped_batch
 
 from .rewriting import rewrite
@@ -42,7 +43,7 @@ def three_files(stamped: bool = False) -> Coordinator:
     return coordinator
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.sets(st.integers(0, 11)),
     st.sampled_from([(0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3)]),

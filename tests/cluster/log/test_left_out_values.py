@@ -30,6 +30,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from tests.cluster.log.typed_orders import TYPED, close_and_roll, create_orders, published_table
 from tests.cluster.maintenance.logs import Written, append, live, records
 from tests.cluster.maintenance.published_tables import alter
+from tests.sample import examples
 
 CONFIGS = {
     **TYPED,
@@ -235,7 +236,7 @@ ANY_VALUE = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=examples(10))
 @given(st.lists(ANY_VALUE, min_size=1, max_size=40))
 def test_any_values_come_back_through_roll_and_compaction(chosen: list[bytes | None]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -21,6 +21,7 @@ from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsReq
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
+from tests.sample import examples
 
 RECORDS = 3
 
@@ -128,7 +129,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_lists_match_what_was_appended_replaced_and_deleted(script: list[tuple[object, ...]]) -> None:
     harness = Harness()
@@ -143,7 +144,7 @@ def test_lists_match_what_was_appended_replaced_and_deleted(script: list[tuple[o
     harness.check(opened, opened.refresh())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(steps, max_size=40))
 @example(
     [  # a range replaced by nothing is part of a later merge

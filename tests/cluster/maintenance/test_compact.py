@@ -21,6 +21,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import STORED_APPEND_TIME
 from sparklog.testing.clusters import Cluster, cluster
 from tests.cluster.maintenance.logs import MINUTE_US, Read, Written, append, live, log_files, records
+from tests.sample import examples
 
 COMPACT = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"}
 """Each append of a later minute begins a segment."""
@@ -496,7 +497,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(steps, max_size=25))
 def test_any_operations_keep_the_latest_value_of_every_key(script: list[object]) -> None:
     """Compared with a model: a record may be missing only if a later one of its key is before the active segment, if it

@@ -12,6 +12,7 @@ from sparklog.format.index import decode_index
 from sparklog.format.segment_writer import SegmentWriter
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding
 from tests.cluster.maintenance.damaged_clusters import BATCH, DamagedCluster, index_of, kinds, only, records
+from tests.sample import examples
 
 CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
 
@@ -45,7 +46,7 @@ def test_every_byte_is_counted_once(cluster: DamagedCluster) -> None:
     assert cluster.report().checked.bytes == size
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_bit_anywhere_in_a_log_is_reported_with_the_affected_offsets(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -67,7 +68,7 @@ def test_a_flipped_bit_anywhere_in_a_log_is_reported_with_the_affected_offsets(
     assert not finding.repairable
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_bit_anywhere_in_an_index_is_reported(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -21,6 +21,7 @@ from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.store.local import LocalStore
 from tests.cluster.maintenance.damaged_clusters import DamagedCluster, kinds, only
+from tests.sample import examples
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_cluster_with_an_unfinished_removal_is_sound(cluster: DamagedCluster) 
     assert cluster.report().findings == []
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_bit_anywhere_in_a_commit_is_reported(
     cluster: DamagedCluster, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -21,6 +21,7 @@ from sparklog.protocol.commits import commit_key
 from sparklog.store.local import LocalStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.damaged_clusters import BATCH, DamagedCluster, index_of, kinds
+from tests.sample import examples
 
 CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
 
@@ -56,7 +57,7 @@ def test_a_sound_cluster_needs_no_repair(replicated: DamagedCluster) -> None:
     assert (report.repairs, report.left) == ([], [])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_to_one_copy_is_repaired_from_the_other(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -177,7 +178,7 @@ def test_a_damaged_batch_without_another_copy_is_left_unchanged(cluster: Damaged
     assert data_files(cluster) == before
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_an_index_with_a_flipped_bit_is_rebuilt_from_the_only_log(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -192,7 +193,7 @@ def test_an_index_with_a_flipped_bit_is_rebuilt_from_the_only_log(
     assert "vouches for the .log" in report.repairs[0].what
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_an_index_is_never_rebuilt_from_a_damaged_log(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -88,7 +88,7 @@ def run(topic: TopicUnderTest, chosen: list[Step]) -> None:
     check(topic)
 
 
-@settings(max_examples=settings().max_examples // 8)
+@settings(max_examples=max(settings().max_examples // 8, 4))
 @given(st.booleans(), st.integers(0, 2), st.booleans(), st.lists(steps, min_size=12, max_size=40))
 def test_every_reader_returns_the_same_records_and_typed_columns(
     compacted: bool, schema: int, kept: bool, chosen: list[Step]

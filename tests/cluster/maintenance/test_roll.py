@@ -40,6 +40,7 @@ from sparklog.store.open import open_store
 from sparklog.testing.clusters import cluster
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.logs import Read, Written, append, batch_of, live, log_files, records
+from tests.sample import examples
 
 HOUR_MS = 3_600_000
 
@@ -542,7 +543,7 @@ some_records = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(some_records, min_size=1, max_size=3), max_size=12),
     st.sampled_from(["none", "lz4", "gzip"]),

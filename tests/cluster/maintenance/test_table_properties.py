@@ -23,6 +23,7 @@ from tests.cluster.maintenance.published_tables import (
     log_rows,
     table_rows,
 )
+from tests.sample import examples
 
 CONFIGS = {
     **DELTA,
@@ -98,7 +99,7 @@ class Model:
         return bool(Tables(self.cluster).publish_all(["t"]).waiting)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(steps, min_size=5, max_size=25))
 def test_the_table_is_the_history_of_the_log_whatever_happens(chosen: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -38,6 +38,7 @@ from tests.cluster.spark.helpers import (
     write_rows,
     writer,
 )
+from tests.sample import examples
 
 HEADERS = "headers headers"
 
@@ -499,7 +500,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(ROWS, min_size=1, max_size=3), st.integers(1, 20))
 def test_every_row_is_in_the_log_once(
     tmp_path_factory: pytest.TempPathFactory, tasks: list[list[dict[str, object]]], size: int

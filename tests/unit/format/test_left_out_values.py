@@ -28,6 +28,7 @@ from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.format.typed_columns import arrow_type, typed_fields
 from sparklog.records.json_values import JsonWriter
 from sparklog.records.typed_values import ValueReader
+from tests.sample import chosen, examples
 from tests.unit.format.parquet_files import StoredFile, records_of
 from tests.unit.format.test_typed_pages import DDL, rows
 from tests.unit.records.test_json_values import fields as random_fields
@@ -105,7 +106,7 @@ HOSTILE: list[bytes | None] = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @example([HOSTILE, HOSTILE[::-1]], codecs.ZSTD)
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=12), min_size=1, max_size=2), st.sampled_from(codecs.CODECS))
 def test_all_values_come_back_byte_for_byte(groups: list[list[bytes | None]], codec: str) -> None:
@@ -178,13 +179,14 @@ def test_required_fields_and_fields_of_only_some_rows_are_left_out() -> None:
     assert file.values() == [values]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.ZSTD])
 def test_no_flipped_bit_of_the_file_or_the_index_changes_a_value(codec: str) -> None:
     values = [*LEFT_OUT, None, b"no json"]
     file = File([values], codec)
     summary, entry = file.index.summary, file.index.entry(0)
     typed = range(entry.position, entry.position + entry.metadata_length)
-    for position in range(len(file.data)):
+    for position in chosen(range(len(file.data))):
         file.data[position] ^= 1 << position % 8
         if position in typed or position >= summary.footer_position:
             with pytest.raises(CorruptRecordError, match=r"x\.parquet"):
@@ -194,7 +196,7 @@ def test_no_flipped_bit_of_the_file_or_the_index_changes_a_value(codec: str) -> 
                 assert file.values() == [values]
         file.data[position] ^= 1 << position % 8
     intact = file.index_bytes
-    for position in range(len(intact)):
+    for position in chosen(range(len(intact))):
         file.index_bytes = intact[:position] + bytes([intact[position] ^ 1 << position % 8]) + intact[position + 1 :]
         with pytest.raises((CorruptIndexError, UnsupportedVersionError)):
             file.values()
@@ -215,6 +217,7 @@ def test_older_readers_refuse_the_file() -> None:
     assert File([[b"{}"]]).index_bytes[10] == 1 + 2 + 8 + 16
 
 
+@pytest.mark.sampled
 def test_no_forged_file_ends_the_process_or_is_believed() -> None:
     random = Random(11)
     values = [*LEFT_OUT, None]
@@ -223,7 +226,7 @@ def test_no_forged_file_ends_the_process_or_is_believed() -> None:
     found = decode_index(intact, "x.index")
     entry, summary = found.entry(0), found.summary
     typed = range(entry.position, entry.position + entry.metadata_length)
-    for part in [range(summary.footer_position, len(before) - 8)] * 200 + [typed] * 200:
+    for part in chosen([range(summary.footer_position, len(before) - 8)] * 200 + [typed] * 200):
         for _ in range(random.randint(1, 3)):
             file.data[random.choice(part)] = random.randrange(256)
         sums = {
@@ -283,7 +286,7 @@ def test_records_are_read_without_typed_columns_if_their_values_are_not_asked_fo
     assert file.reader().read(0, [schema.TIMESTAMP]).num_rows == len(LEFT_OUT)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_all_typed_rows_are_left_out(data: st.DataObject) -> None:
     fields = data.draw(random_fields(2))
@@ -319,7 +322,7 @@ def edit(value: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 EDITS = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 2), st.sampled_from(TOKENS)), max_size=2)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.data())
 def test_any_values_of_any_schema_come_back_and_so_do_their_columns(data: st.DataObject) -> None:
     fields = data.draw(random_fields(2))
@@ -352,7 +355,7 @@ def later_type(kind: SchemaType, in_map: bool) -> st.SearchStrategy[SchemaType]:
     return st.sampled_from([kind, SchemaType("bigint")]) if kind.name == "tinyint" else st.just(kind)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.data())
 def test_columns_of_a_file_are_read_by_any_later_schema(data: st.DataObject) -> None:
     before = data.draw(random_fields(2))

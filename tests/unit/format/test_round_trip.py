@@ -24,6 +24,7 @@ from sparklog.format.checksum import crc32c
 from sparklog.format.codecs import CODECS
 from sparklog.format.segment_reader import SegmentReader, find_first_row
 from sparklog.format.segment_writer import SegmentWriter
+from tests.sample import examples
 
 from .segments import ROWS, Reads, Segment, record_batch, rows_of, section_range, write_segment
 
@@ -33,7 +34,7 @@ rows = st.tuples(st.none() | st.binary(max_size=8), st.none() | st.binary(max_si
 segments = st.lists(st.lists(rows, min_size=1, max_size=8), max_size=4)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(segments, st.sampled_from(CODECS), st.booleans(), st.booleans())
 def test_records_round_trip(batches: Any, codec: str, has_key: bool, has_headers: bool) -> None:
     segment = write_segment(batches, codec=codec, has_key=has_key, has_headers=has_headers)
@@ -44,7 +45,7 @@ def test_records_round_trip(batches: Any, codec: str, has_key: bool, has_headers
         assert rows_of(reader.read(number)) == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(rows, min_size=1, max_size=8),
     st.sampled_from(CODECS),
@@ -62,7 +63,7 @@ def test_projection_returns_the_same_values_in_the_requested_order(
     assert read.equals(segment.reader().read(0).select(columns))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(segments.filter(bool), st.sampled_from(CODECS))
 def test_entries_describe_their_batches(batches: Any, codec: str) -> None:
     segment = write_segment(batches, codec=codec)

@@ -30,6 +30,7 @@ from sparklog.format.parquet.writer import ParquetSegmentWriter
 from sparklog.format.typed_columns import typed_fields
 from sparklog.records.typed_records import record_reader
 from sparklog.records.typed_values import ValueReader
+from tests.sample import examples
 from tests.unit.format.parquet_files import StoredFile, records_of
 from tests.unit.records.test_avro_values import encode
 
@@ -131,7 +132,7 @@ def sample() -> list[bytes | None]:
     return values
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.lists(rows, min_size=1, max_size=8), min_size=1, max_size=2), st.sampled_from(codecs.CODECS))
 def test_typed_columns_are_read_back_and_lie_within_their_bounds(groups: list[list[Any]], codec: str) -> None:
     file = File([[json.dumps(row).encode() for row in group] for group in groups], codec)

@@ -21,6 +21,7 @@ from sparklog.protocol.decide.brokers import move_broker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.locations import Move
 from sparklog.protocol.state import State
+from tests.sample import examples
 from tests.unit.protocol.copies_model import WEIGHTS, Copies
 
 Patch = pytest.MonkeyPatch
@@ -48,7 +49,9 @@ FOCUSES: dict[str, Mapping[str, int]] = {
 """The kinds of steps of a walk, and how often each comes: rare sequences come sooner if there are few kinds."""
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(st.randoms(use_true_random=False))
 def test_every_broker_in_an_isr_has_every_live_file(random: Random) -> None:
     assert not Copies(random).run()

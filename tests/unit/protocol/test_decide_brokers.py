@@ -33,6 +33,7 @@ from sparklog.protocol.decide.topics import NewTopic, create_topic, delete_topic
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.protocol.state import PartitionState, State
 from sparklog.types import TopicPartition
+from tests.sample import examples
 from tests.unit.protocol.states import after, commit, new_cluster
 
 ROOT = "/data/log"
@@ -378,7 +379,7 @@ def test_a_change_of_the_replication_factor_is_refused_where_it_is_not_allowed()
 # -- invariants
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_the_leader_is_always_online_and_in_sync_and_holds_every_segment(data: st.DataObject) -> None:
     """Invariant under checks, appends, catching up and reassignments in any order: every member of the ISR has all live

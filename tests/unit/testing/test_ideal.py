@@ -17,11 +17,12 @@ from sparklog.testing.findings import (
     UNSEEN,
 )
 from sparklog.testing.history import History
+from tests.sample import examples
 from tests.unit.testing.ideal import Ideal
 
 
 @given(st.integers(0, 2**32), st.integers(0, 120))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_cluster_without_faults_has_no_findings(seed: int, steps: int) -> None:
     assert_clean(Ideal(seed).run(steps))
 
