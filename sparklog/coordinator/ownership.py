@@ -174,6 +174,17 @@ def claim_quietly(coordinator: Coordinator, broker: int) -> None:
         logger.warning("the location of broker %d was not claimed, the next check does it: %s", broker, error)
 
 
+def own_again(coordinator: Coordinator, broker: int) -> None:
+    """Record a location again whose record or note this process may have deleted, late, after it was registered anew.
+    Not if another root owns it. Raises StorageError."""
+    state = coordinator.state
+    store = coordinator.brokers.store_of(state, broker)
+    check_place(coordinator, broker, store, state)
+    own, record = read_root(coordinator.store), read_owner(store, state.cluster_id)
+    if record is None or (record.root == own.address and record.epoch <= own.epoch):
+        _claim(coordinator, own, store, broker)
+
+
 # -- taking over
 
 
