@@ -66,8 +66,8 @@ def commits_beyond(store: Store, end: int, versions: Sequence[int], hole: range)
         + "; ".join(descriptions),
         action=f"if the root was restored from an older copy: stop all writers, and run {command}, which moves "
         f"everything beyond the end to {REMOVED_COMMITS}; the log then continues from version {end}. Otherwise, if a "
-        "mirror or a backup has the missing commits, put them back first. If other commits have their numbers by now, do not "
-        "overwrite these: they may hold acknowledged records, so move them to "
+        "mirror or a backup has the missing commits, put them back first. If other commits have their numbers "
+        "by now, do not overwrite these: they may hold acknowledged records, so move them to "
         f"{REMOVED_COMMITS} (`--repair --mirror` keeps a copy there)",
         repairable=bool(hole),
         path=commit_key(versions[0]),
