@@ -31,7 +31,7 @@ from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
 from sparklog.coordinator.ownership import check_owned, renew_owner
-from sparklog.coordinator.unclean_election import find_unclean_leader, waiting_for_unclean_election
+from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
     InvalidCallError,
@@ -91,6 +91,7 @@ class Controller:
         """Its controller epoch; 0 while it is not the controller."""
         self._clock = coordinator.log.clock
         self._beat = 0
+        self._renew_at = -math.inf
         self._checks = 0
         self._watch = LeaseWatch(coordinator.store, self._clock)
         self._balanced_at = self._clock.monotonic()
@@ -136,6 +137,9 @@ class Controller:
     def _timeout_seconds(self) -> float:
         return ClusterConfig.resolve(self.coordinator.state.configs).broker_session_timeout_ms / 1000
 
+    def _heartbeat_seconds(self) -> float:
+        return ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
+
     def _is_silent(self) -> bool:
         """Return whether the lease is absent, or unchanged for the session timeout."""
         timeout = self._timeout_seconds()
@@ -147,6 +151,13 @@ class Controller:
         self._beat += 1
         lease = ControllerLease(self.name, self.epoch, self._beat, self._clock.now_ms())
         self.coordinator.store.put(LEASE_KEY, msgspec.json.encode(lease))
+        self._renew_at = self._clock.monotonic() + self._heartbeat_seconds()
+
+    def _keep_lease(self) -> None:
+        """Renew the lease if that is due, in a pass that takes long: a location may have a million files to list, or
+        answer slowly. Else another process would take over before the pass has changed anything, and so on."""
+        if self._clock.monotonic() >= self._renew_at:
+            self._renew()
 
     def resign(self) -> None:
         """Delete the lease, so that the next candidate takes over immediately. Raises StorageError."""
@@ -185,7 +196,8 @@ class Controller:
 
     def _check(self, broker: int) -> Finding:
         start = self._clock.monotonic()
-        retry_seconds = ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
+        retry_seconds = self._heartbeat_seconds()
+        self._keep_lease()
         finding = self._ask(broker)
         for attempt in range(CHECK_TRIES - 1):
             if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= retry_seconds:
@@ -264,9 +276,10 @@ class Controller:
     def _elect_unclean(self) -> list[TopicPartition]:
         state = self.coordinator.state
         elections_found: list[UncleanElection] = []
+        search = UncleanSearch(self.coordinator, state, self._keep_lease)
         for topic, number in waiting_for_unclean_election(state):
             try:
-                elections_found.append(find_unclean_leader(self.coordinator, state, topic, number))
+                elections_found.append(search.find(topic, number))
             except SparklogError as error:
                 logger.warning("no unclean leader elected for %s-%d: %s", topic, number, error)
         if not elections_found:

@@ -15,7 +15,7 @@ from typing import NoReturn
 from sparklog.client.admin.base import ErrorClass, Response, Result, error_codes
 from sparklog.client.admin.brokers import BrokerAdmin
 from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
-from sparklog.coordinator.unclean_election import find_unclean_leader
+from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     ElectionNotNeededError,
     InvalidArgumentError,
@@ -96,6 +96,7 @@ class ReplicaAdmin(BrokerAdmin):
     ) -> dict[TopicPartition, SparklogError | None]:
         outcome: dict[TopicPartition, SparklogError | None] = {}
         elections: list[UncleanElection] = []
+        search = UncleanSearch(self._coordinator, state)
         for topic, number in wanted:
             try:
                 leader = state.partition(topic, number).leader
@@ -103,7 +104,7 @@ class ReplicaAdmin(BrokerAdmin):
                     raise ElectionNotNeededError(
                         f"broker {leader} leads {topic}-{number}", topic=topic, partition=number
                     )
-                elections.append(find_unclean_leader(self._coordinator, state, topic, number))
+                elections.append(search.find(topic, number))
             except SparklogError as error:
                 outcome[TopicPartition(topic, number)] = error
         if elections:
