@@ -30,7 +30,7 @@ from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
-from sparklog.coordinator.ownership import check_owned, renew_owner
+from sparklog.coordinator.ownership import describe_other_address, examine_owner, renew_owner
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
@@ -218,13 +218,21 @@ class Controller:
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)
         finding = check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
-        return self._check_owner(finding) if finding.health is Health.OK else finding
+        if finding.health is Health.OK:
+            return self._check_owner(finding)
+        if finding.health in (Health.UNANSWERED, Health.FAILED):
+            other_address = describe_other_address(self.coordinator, broker)
+            if other_address:  # it may be mounted there
+                return Finding(broker, Health.OTHER_ADDRESS, f"{finding.why}; {other_address}")
+        return finding
 
     def _check_owner(self, finding: Finding) -> Finding:
         """Let a location fail whose owner is another root: what this one would store there, that one would delete."""
         broker = finding.broker
         try:
-            store = check_owned(self.coordinator, broker)
+            store, refusal, unsure = examine_owner(self.coordinator, broker, self.coordinator.state)
+            if refusal is not None:
+                return Finding(broker, Health.OTHER_ADDRESS if unsure else Health.FAILED, refusal.message)
             if self._clock.monotonic() - self._renewed_at.get(broker, -math.inf) >= RENEW_SECONDS:
                 renew_owner(self.coordinator, store, broker)
                 self._renewed_at[broker] = self._clock.monotonic()

@@ -69,6 +69,16 @@ def address_of(root: Store) -> str:
     return os.path.realpath(root.root) if root.is_local else root.root
 
 
+def is_same_root(root: Store, other: Store) -> bool:
+    """Return whether two addresses lead to the same root, also by two mount paths of a local folder."""
+    if address_of(root) == address_of(other):
+        return True
+    try:
+        return root.is_local and other.is_local and os.path.samefile(root.root, other.root)
+    except OSError:
+        return False
+
+
 def read_root(root: Store) -> RootIdentity:
     """Return address and epoch of a root. Raises StorageError."""
     return RootIdentity(address_of(root), _read_epoch(root, EPOCHS))

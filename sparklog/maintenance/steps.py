@@ -161,7 +161,8 @@ def _run_elections(context: MaintenanceContext, report: Report) -> None:
     )
     for finding in done.findings:
         if finding.health is not Health.OK:
-            remarks = report.problems if finding.health in (Health.UNANSWERED, Health.FAILED) else report.notes
+            is_problem = finding.health in (Health.UNANSWERED, Health.FAILED, Health.OTHER_ADDRESS)
+            remarks = report.problems if is_problem else report.notes
             remarks.append(f"broker {finding.broker}: {finding.health.value}: {finding.why}")
 
 
