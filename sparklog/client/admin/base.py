@@ -101,12 +101,14 @@ class AdminBase:
         validate_only: bool,
         raise_errors: bool,
         all_or_none: bool = False,
+        frees_space: bool = False,
     ) -> list[RequestOutcome]:
         """Decide the request of each name by its index, and commit all that succeed in one commit.
 
         ``decide`` gets the state without the effects of the earlier requests and has to account for them itself. With
         ``raise_errors`` the first error is raised after the other requests were committed, as in Kafka; with
-        ``all_or_none`` it is raised and nothing is committed.
+        ``all_or_none`` it is raised and nothing is committed. Requests that ``frees_space`` get the reserve of a full
+        disk; any other would only take it from them.
         """
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -131,7 +133,11 @@ class AdminBase:
             outcomes = decide_all(self.read_state()).result
         else:
             coordinator = self._opened()
-            outcomes = with_reserve(coordinator.store, lambda: coordinator.submit(decide_all))
+            outcomes = (
+                with_reserve(coordinator.store, lambda: coordinator.submit(decide_all))
+                if frees_space
+                else coordinator.submit(decide_all)
+            )
         failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if raise_errors and failed is not None:
             raise failed

@@ -158,6 +158,7 @@ class TopicAdmin(AdminBase):
                 False,
                 raise_errors,
                 all_or_none,
+                frees_space=True,
             )
         results = [
             {
@@ -234,7 +235,7 @@ class TopicAdmin(AdminBase):
             return decide_segments.delete_records(state, {(topic, as_python(number)): before})
 
         names = [f"{topic}-{number}" for topic, number in partitions]
-        outcomes = self._submit_all(names, delete, False, raise_errors)
+        outcomes = self._submit_all(names, delete, False, raise_errors, frees_space=True)
         return {
             partition: _deletion(partition, outcome) for partition, outcome in zip(partitions, outcomes, strict=True)
         }
