@@ -117,8 +117,9 @@ def test_without_a_reserve_the_error_is_raised() -> None:
 
 def full_on_commit(folder: Path) -> tuple[AdminClient, Path]:
     """A cluster on a disk that is full as long as it has its reserve."""
-    create_cluster(str(folder)).create_topic("t")
-    with Producer(bootstrap_servers=str(folder)) as producer:
+    cluster = create_cluster(str(folder))
+    cluster.create_topic("t")
+    with Producer(cluster=cluster) as producer:
         producer.send("t", b"x")
     reserve = folder / RESERVE_KEY
 
