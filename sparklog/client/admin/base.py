@@ -22,6 +22,7 @@ from sparklog.errors import IllegalStateError, InvalidArgumentTypeError, Invalid
 from sparklog.log.reserve import with_reserve
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
+from sparklog.types import as_python
 
 logger = logging.getLogger(__name__)
 
@@ -188,12 +189,14 @@ def warn_of(topic: str, lines: Iterable[str]) -> None:
 
 
 def as_list(given: Iterable[Any], what: str) -> list[Any]:
-    """Return the items of a list. A single string is refused, not read as a list of letters."""
+    """Return the items of a list, also of an array of numpy. A single string is refused, not read as a list of
+    letters."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
-    return list(given)
+    return [as_python(item) for item in given]
 
 
 def text_configs(configs: Mapping[str, object]) -> dict[str, str]:
     """Return configs as the text that is stored: true and false in lower case, as in Kafka."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
+    values = {as_python(name): as_python(value) for name, value in configs.items()}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}

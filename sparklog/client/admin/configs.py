@@ -31,6 +31,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
+from sparklog.types import as_python
 
 Configs = dict[str, dict[str, dict[str, Result]]]
 """Configs by resource type, resource name and config name."""
@@ -209,7 +210,7 @@ def _parse_operations(resource: ConfigResource) -> Operations:
         kind = member_of(AlterConfigOp, operation)
         if kind is not AlterConfigOp.DELETE and value is None:
             raise InvalidConfigurationError(f"{name} has no value to {kind.name.lower()}", config=name)
-        operations[name] = (kind, text_configs({name: value})[name])
+        operations[as_python(name)] = (kind, text_configs({name: value})[name])
     return operations
 
 
